@@ -1,0 +1,51 @@
+# Each target starts from nothing and is safe to repeat. `make help` lists them.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+KAFKA ?=
+export KAFKA
+
+.PHONY: help demo test deep lint bench image lock clean
+
+help: ## what can be made
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-7s %s\n", $$1, $$2}'
+
+$(VENV)/ready: requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Kordon needs Python 3.11 or newer: install python3 (Debian: apt install python3 python3-venv)" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --require-hashes -r requirements/dev.txt
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(VENV)/ready ## real clients on a real broker, direct and through Kordon, side by side (about 2 minutes)
+	$(BIN)/python -m kordon.testing.demo
+
+test: $(VENV)/ready ## every test, with real brokers (KAFKA=3.9 or 2.4 for older ones)
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+deep: $(VENV)/ready ## the long profiles: a million mutated inputs
+	$(BIN)/pytest -m deep $(PYTEST_ARGS)
+
+lint: $(VENV)/ready ## ruff, mypy, pyright, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	cd src && ../$(BIN)/mypy --config-file ../pyproject.toml
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+bench: $(VENV)/ready ## direct, a bare relay and Kordon in turn; writes BENCHMARKS.md (BENCH_ARGS=--help)
+	$(BIN)/python -m kordon.bench $(BENCH_ARGS)
+
+image: ## the container image, with docker or buildah
+	deploy/build-image
+
+lock: ## write the locks in requirements/ anew (needs uv)
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header pyproject.toml -o requirements/run.txt
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --extra dev pyproject.toml -o requirements/dev.txt
+
+clean: ## removes what the other targets made
+	rm -rf $(VENV) .cache build dist bench-results .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} + ; rm -rf src/*.egg-info

@@ -1,0 +1,1 @@
+"""The auditor's Spark jobs: nothing lives here yet, the decision log comes first."""

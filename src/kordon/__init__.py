@@ -1,0 +1,10 @@
+"""Kordon: a Kafka wire-protocol proxy that keeps the order of keys while partitions come and go.
+
+`kordon.codecs` turns bytes into values and back, `kordon.proxy` is the proxy, `kordon.spark_jobs` the
+auditor. `kordon.testing` starts real brokers and clients for the demo, the tests and `kordon.bench`.
+ARCHITECTURE.md, at the root of the project, says where to begin for which purpose.
+"""
+
+from importlib.metadata import version
+
+__version__ = version("kordon")
