@@ -1,0 +1,227 @@
+"""What Prometheus gets: the families of `/metrics`, made from a worker's tally when it is scraped.
+
+`FAMILIES` is the one table of names, types, labels and meanings; the collector, `docs/metrics.md` and
+its test go by it. Several workers are told apart by a label `worker` that their supervisor adds (`kordon.proxy.workers`).
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+import kordon
+from kordon.proxy.apis import APIS
+from kordon.proxy.causes import LIMIT_OF_CAUSE, ORDINARY, CloseCause
+from kordon.proxy.tally import Histogram, Tally
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterator, Mapping
+
+    from prometheus_client import Metric
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+LAG_INTERVAL_SECONDS: Final = 0.5
+"""How often the event loop's lag is measured; twice a second is seen in no profile."""
+
+Samples = dict[tuple[str, ...], float]
+"""Values by label values; `()` for a family without labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric as it is documented."""
+
+    name: str
+    kind: str
+    """counter, gauge or histogram."""
+    labels: tuple[str, ...]
+    help: str
+    """What it means, in one sentence."""
+
+
+FAMILIES: Final = {
+    family.name: family
+    for family in (
+        Family("kordon_connections", "gauge", ("listener",), "Open client connections."),
+        Family(
+            "kordon_connections_accepted_total",
+            "counter",
+            (),
+            "Connections that clients opened.",
+        ),
+        Family("kordon_connections_closed_total", "counter", ("cause",), "Closed client connections by cause."),
+        Family("kordon_requests_total", "counter", ("api", "verdict"), "Requests by what was done to them."),
+        Family("kordon_responses_total", "counter", ("api",), "Responses handed to clients."),
+        Family("kordon_received_bytes_total", "counter", ("side",), "Bytes read from clients or brokers."),
+        Family("kordon_sent_bytes_total", "counter", ("side",), "Bytes written to clients or brokers."),
+        Family("kordon_requests_in_flight", "gauge", (), "Requests that wait for their response."),
+        Family("kordon_leg_seconds", "histogram", ("leg",), "Time on each leg of a request's way."),
+        Family("kordon_errors_total", "counter", ("cause",), "What went wrong; ordinary closes left out."),
+        Family(
+            "kordon_limit_hits_total",
+            "counter",
+            ("limit",),
+            "How often a limit took effect.",
+        ),
+        Family("kordon_upstream_up", "gauge", ("node_id",), "1 when the broker can be reached, else 0."),
+        Family("kordon_upstream_connect_failures_total", "counter", (), "Connections to brokers that failed."),
+        Family("kordon_held_bytes", "gauge", (), "Bytes held in memory for all connections."),
+        Family("kordon_event_loop_lag_seconds", "histogram", (), "How late the event loop ran what was due."),
+        Family("kordon_reloads_total", "counter", ("outcome",), "Reloads of configuration and certificates."),
+        Family(
+            "kordon_certificate_expiry_timestamp_seconds",
+            "gauge",
+            ("side",),
+            "When the certificate shown to that side expires, in seconds since 1970.",
+        ),
+        Family("kordon_build_info", "gauge", ("version", "python"), "Always 1; the labels say what runs."),
+    )
+}
+"""Every family a worker exports, besides the process_ ones of prometheus_client."""
+
+RELOAD_OUTCOMES: Final = ("applied", "partly", "refused", "unchanged")
+"""applied: all of it; partly: some options need a restart; refused: mistakes, the old one stays; unchanged."""
+
+
+class LoopLag:
+    """Measures how late the event loop is: what the slowest step between two events costs everybody."""
+
+    def __init__(self) -> None:
+        self.seconds = Histogram()
+        """Lateness of a timer that is due every `LAG_INTERVAL_SECONDS`."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begins to measure; again after `stop` is fine."""
+        self._schedule(loop)
+
+    def stop(self) -> None:
+        """Ends the measuring, so that nothing is left in the loop."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        due = loop.time() + LAG_INTERVAL_SECONDS
+        self._timer = loop.call_at(due, self._tick, loop, due)
+
+    def _tick(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+        self.seconds.observe(max(0.0, loop.time() - due))
+        self._schedule(loop)
+
+
+class Metrics(Collector):
+    """The metrics of one worker.
+
+    Args:
+        tally: What the worker counts; owned by the caller, only read here.
+    """
+
+    def __init__(self, tally: Tally) -> None:
+        self.tally = tally
+        self.loop_lag = LoopLag()
+        self.upstream_up: dict[int, bool] = {}
+        """Whether a broker can be reached, by node id; kept up to date by the proxy."""
+        self.certificate_expiry: dict[str, float] = {}
+        """Seconds since 1970 by side, "downstream" or "upstream"; kept up to date at start and reload."""
+        self.reloads: Counter[str] = Counter(dict.fromkeys(RELOAD_OUTCOMES, 0))
+        """Reloads by outcome."""
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def render(self) -> bytes:
+        """The families in Prometheus' text format, as they stand now (`CONTENT_TYPE`)."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields every family of `FAMILIES`, in its order; called by prometheus_client."""
+        for name, family in FAMILIES.items():
+            yield (
+                _histogram(family, HISTOGRAMS[name](self))
+                if family.kind == "histogram"
+                else _plain(family, VALUES[name](self))
+            )
+
+
+def _plain(family: Family, samples: Samples) -> Metric:
+    kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
+    metric = kind(family.name, family.help, labels=family.labels)
+    for labels, value in samples.items():
+        metric.add_metric(labels, value)
+    return metric
+
+
+def _histogram(family: Family, histograms: Mapping[tuple[str, ...], Histogram]) -> Metric:
+    metric = HistogramMetricFamily(family.name, family.help, labels=family.labels)
+    for labels, histogram in histograms.items():
+        metric.add_metric(labels, buckets=_cumulated(histogram), sum_value=histogram.total)
+    return metric
+
+
+def _cumulated(histogram: Histogram) -> list[tuple[str, float]]:
+    """Prometheus' buckets count what is at most their bound, so each contains the one before."""
+    buckets: list[tuple[str, float]] = []
+    so_far = 0
+    for bound, count in zip((*histogram.bounds, float("inf")), histogram.counts, strict=True):
+        so_far += count
+        buckets.append(("+Inf" if bound == float("inf") else str(bound), so_far))
+    return buckets
+
+
+def _by_label(counts: Mapping[str, float], *, always: frozenset[str] = frozenset()) -> Samples:
+    """Values by one label; `always` appear as 0 before they first happen, so that rates see their first one."""
+    labels = sorted(always | counts.keys())
+    return {(label,): float(counts.get(label, 0)) for label in labels}
+
+
+def _by_side(downstream: float, upstream: float) -> Samples:
+    return {("downstream",): downstream, ("upstream",): upstream}
+
+
+def _responses(metrics: Metrics) -> Samples:
+    return {(api.name,): float(n) for api, n in zip(APIS, metrics.tally.responses, strict=True) if n}
+
+
+CAUSES: Final = frozenset(cause.value for cause in CloseCause)
+ERROR_CAUSES: Final = frozenset(cause.value for cause in set(CloseCause) - ORDINARY)
+LIMITS: Final = frozenset((*LIMIT_OF_CAUSE.values(), "requests_in_flight"))
+
+VALUES: Final[dict[str, Callable[[Metrics], Samples]]] = {
+    "kordon_connections": lambda m: _by_label(m.tally.connections),
+    "kordon_connections_accepted_total": lambda m: {(): m.tally.accepted},
+    "kordon_connections_closed_total": lambda m: _by_label(m.tally.closed, always=CAUSES),
+    "kordon_requests_total": lambda m: {key: float(n) for key, n in m.tally.count_by_verdict().items()},
+    "kordon_responses_total": _responses,
+    "kordon_received_bytes_total": lambda m: _by_side(
+        m.tally.received_downstream_bytes, m.tally.received_upstream_bytes
+    ),
+    "kordon_sent_bytes_total": lambda m: _by_side(m.tally.sent_downstream_bytes, m.tally.sent_upstream_bytes),
+    "kordon_requests_in_flight": lambda m: {(): m.tally.in_flight},
+    "kordon_errors_total": lambda m: _by_label(m.tally.errors, always=ERROR_CAUSES),
+    "kordon_limit_hits_total": lambda m: _by_label(m.tally.limit_hits, always=LIMITS),
+    "kordon_upstream_up": lambda m: {(str(node_id),): float(up) for node_id, up in m.upstream_up.items()},
+    "kordon_upstream_connect_failures_total": lambda m: {(): m.tally.upstream_connect_failures},
+    "kordon_held_bytes": lambda m: {(): m.tally.held_bytes},
+    "kordon_reloads_total": lambda m: _by_label(m.reloads),
+    "kordon_certificate_expiry_timestamp_seconds": lambda m: _by_label(m.certificate_expiry),
+    "kordon_build_info": lambda _: {(kordon.__version__, platform.python_version()): 1},
+}
+"""Where the value of each counter and gauge comes from."""
+
+HISTOGRAMS: Final[dict[str, Callable[[Metrics], dict[tuple[str, ...], Histogram]]]] = {
+    "kordon_leg_seconds": lambda m: {
+        ("request",): m.tally.request_seconds,
+        ("broker",): m.tally.broker_seconds,
+        ("response",): m.tally.response_seconds,
+    },
+    "kordon_event_loop_lag_seconds": lambda m: {(): m.loop_lag.seconds},
+}
+"""Where the observations of each histogram come from."""
