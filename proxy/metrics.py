@@ -1,7 +1,7 @@
 """What Prometheus gets: the families of `/metrics`, made from a worker's tally when it is scraped.
 
-`FAMILIES` is the one table of names, types, labels and meanings; the collector, `docs/metrics.md` and
-its test go by it. Several workers are told apart by a label `worker` that their supervisor adds (`kordon.proxy.workers`).
+`FAMILIES` is the one table of names, types, labels and meanings; the collector, `docs/metrics.md` and its test
+go by it. Several workers are told apart by a label `worker`, added by their supervisor (`kordon.proxy.workers`).
 """
 
 from __future__ import annotations
