@@ -1,0 +1,196 @@
+"""One client's connection and the one to its broker, without I/O: events in, commands out.
+
+Requests and responses have a leg each. Between them stands `waiting`: the requests that have no response yet, in
+their order. It alone decides whose response comes next, be it the broker's or one of Kordon's own, so responses leave
+in the order of their requests whatever happens (Kafka protocol guide, "Network").
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol, assert_never
+
+from kordon.codecs.look import Buffer
+from kordon.proxy.addresses import Advertised
+from kordon.proxy.causes import CloseCause
+from kordon.proxy.errors import ProtocolError
+from kordon.proxy.events import (
+    Close,
+    Command,
+    DownstreamEnded,
+    Drain,
+    EndUpstream,
+    Event,
+    LearnNodes,
+    PauseDownstream,
+    Performed,
+    RequestBytes,
+    ResponseBytes,
+    ResumeDownstream,
+    SendDownstream,
+    SendUpstream,
+    Tick,
+    UpstreamEnded,
+)
+from kordon.proxy.request_leg import FrameLimits, RequestLeg, Waiting
+from kordon.proxy.response_leg import ResponseLeg
+from kordon.proxy.tally import Tally
+
+
+class ConnectionLimits(FrameLimits, Protocol):
+    """The limits of one connection (`kordon.proxy.config.Limits`)."""
+
+    @property
+    def idle_ms(self) -> int:
+        """Milliseconds without a byte either way after which a connection ends."""
+        ...
+
+    @property
+    def handshake_ms(self) -> int:
+        """Milliseconds from the connection's beginning to its first whole request."""
+        ...
+
+    @property
+    def request_ms(self) -> int:
+        """Milliseconds from a request's first byte to its last."""
+        ...
+
+
+class Connection:
+    """The core of one connection; `handle` is its only way in.
+
+    After `DownstreamEnded` no request comes, after a `Close` command nothing does.
+    """
+
+    def __init__(self, limits: ConnectionLimits, tally: Tally, advertised: Advertised, now: float) -> None:
+        self._limits = limits
+        self._tally = tally
+        self._waiting: deque[Waiting] = deque()
+        self._requests = RequestLeg(limits, tally, self._waiting)
+        self._responses = ResponseLeg(limits, tally, self._waiting, advertised)
+        self._opened = self._active = now
+        self._paused = False
+        self._draining = False
+        self._downstream_ended = False
+        self.closed: Close | None = None
+        """Why it ended; None while it lives."""
+
+    @property
+    def in_flight(self) -> int:
+        """Requests whose response has not begun."""
+        return len(self._waiting)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes kept here between events."""
+        return self._responses.held_bytes
+
+    @property
+    def unread_request_bytes(self) -> int:
+        """Bytes at the end of the last `RequestBytes` that must begin the next one."""
+        return self._requests.unread
+
+    @property
+    def unread_response_bytes(self) -> int:
+        """Bytes at the end of the last `ResponseBytes` that must begin the next one."""
+        return self._responses.unread
+
+    def handle(self, event: Event) -> list[Command]:
+        """Takes what happened; returns what to do, in order.
+
+        Args:
+            event: One of `kordon.proxy.events.Event`.
+
+        Returns:
+            Commands; their chunks are valid until `Performed` is handled. Empty once the connection is closed.
+        """
+        if self.closed is not None:
+            return []
+        before = len(self._waiting)
+        try:
+            commands = self._dispatch(event)
+        except ProtocolError as error:
+            commands = [self._close(error.cause, error.detail)]
+        self._tally.in_flight += len(self._waiting) - before
+        return commands
+
+    def _dispatch(self, event: Event) -> list[Command]:
+        match event:
+            case RequestBytes(chunk, now):
+                return self._on_request_bytes(chunk, now)
+            case ResponseBytes(chunk, now):
+                return self._on_response_bytes(chunk, now)
+            case Performed(now):
+                self._requests.performed(now)
+                self._responses.performed(now)
+                return []
+            case DownstreamEnded():
+                self._downstream_ended = True
+                return [EndUpstream()]
+            case UpstreamEnded():
+                return [self._upstream_ended()]
+            case Tick(now):
+                return self._on_tick(now)
+            case Drain():
+                self._draining = self._requests.draining = True
+                return self._close_if_drained()
+            case _:
+                assert_never(event)
+
+    def _on_request_bytes(self, chunk: memoryview, now: float) -> list[Command]:
+        self._active = now
+        commands: list[Command] = []
+        pieces = self._requests.receive(chunk, now)
+        if pieces:
+            commands.append(SendUpstream(pieces))
+        answers = self._responses.answers()
+        if answers:
+            commands.append(SendDownstream(answers))
+        if not self._paused and len(self._waiting) >= self._limits.requests_in_flight:
+            self._paused = True
+            self._tally.limit_hits["requests_in_flight"] += 1
+            commands.append(PauseDownstream())
+        return commands + self._close_if_drained() if self._draining else commands
+
+    def _on_response_bytes(self, chunk: memoryview, now: float) -> list[Command]:
+        self._active = now
+        commands: list[Command] = []
+        pieces: list[Buffer] = self._responses.receive(chunk, now)
+        pieces += self._responses.answers()
+        if self._responses.nodes:
+            commands.append(LearnNodes(self._responses.nodes))
+        if pieces:
+            commands.append(SendDownstream(pieces))
+        if self._paused and len(self._waiting) < self._limits.requests_in_flight:
+            self._paused = False
+            commands.append(ResumeDownstream())
+        return commands + self._close_if_drained() if self._draining else commands
+
+    def _upstream_ended(self) -> Close:
+        if self._downstream_ended:
+            return self._close(CloseCause.CLIENT_CLOSED, "the client closed the connection")
+        detail = f"the broker closed the connection, {len(self._waiting)} requests unanswered"
+        return self._close(CloseCause.BROKER_CLOSED, detail)
+
+    def _on_tick(self, now: float) -> list[Command]:
+        limits = self._limits
+        if not self._requests.frames and now - self._opened > limits.handshake_ms / 1000:
+            detail = f"no whole request within limits.handshake_ms ({limits.handshake_ms})"
+            return [self._close(CloseCause.HANDSHAKE_TIMEOUT, detail)]
+        started = self._requests.frame_started
+        if started is not None and not self._paused and now - started > limits.request_ms / 1000:
+            detail = f"a request was not complete within limits.request_ms ({limits.request_ms})"
+            return [self._close(CloseCause.REQUEST_TIMEOUT, detail)]
+        if now - self._active > limits.idle_ms / 1000 and not self._waiting:
+            return [self._close(CloseCause.IDLE, f"nothing was sent for limits.idle_ms ({limits.idle_ms})")]
+        return []
+
+    def _close_if_drained(self) -> list[Command]:
+        if self._waiting or self._requests.frame_started is not None or not self._responses.between_frames:
+            return []
+        return [self._close(CloseCause.DRAINED, "the proxy is shutting down")]
+
+    def _close(self, cause: CloseCause, detail: str) -> Close:
+        self.closed = Close(cause, detail)
+        self._waiting.clear()
+        return self.closed

@@ -1,0 +1,40 @@
+"""What can go wrong between the ends, as one tree.
+
+    KordonError
+    ├── ProtocolError              bytes were read but are not allowed now; carries the close cause
+    │   ├── ClientProtocolError    … by the client
+    │   └── BrokerProtocolError    … by the broker
+    └── UpstreamUnavailable        a broker cannot be reached, refuses, or does not answer in time
+
+Bytes that cannot be read at all are `kordon.codecs.errors.WireError`; configuration that cannot be used is
+`kordon.proxy.config.ConfigError`.
+"""
+
+from __future__ import annotations
+
+from kordon.proxy.causes import CloseCause
+
+
+class KordonError(Exception):
+    """Everything that Kordon itself raises."""
+
+
+class ProtocolError(KordonError):
+    """A peer broke the protocol on one connection; that connection ends, and nothing else."""
+
+    def __init__(self, cause: CloseCause, detail: str) -> None:
+        super().__init__(detail)
+        self.cause = cause
+        self.detail = detail
+
+
+class ClientProtocolError(ProtocolError):
+    """Raised when a client sends what Kafka would not take either, or what a limit forbids."""
+
+
+class BrokerProtocolError(ProtocolError):
+    """Raised when a broker answers what nobody asked, or in a form that cannot be made safe to pass on."""
+
+
+class UpstreamUnavailable(KordonError):  # noqa: N818 - a state of the world, named as operators say it
+    """Raised when a broker cannot be reached, refuses Kordon's own connection, or does not answer in time."""

@@ -1,0 +1,112 @@
+"""The words between a connection's core and its shell: what happened (events), what to do (commands).
+
+Events and commands are values. Chunks are views into a buffer that the shell uses again: they are valid until the
+commands of the event have been performed, and no longer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kordon.codecs.look import Buffer
+from kordon.proxy.causes import CloseCause
+
+
+@dataclass(frozen=True, slots=True)
+class RequestBytes:
+    """Bytes came from the client; they begin with those that the core left unread the last time."""
+
+    chunk: memoryview
+    now: float
+    """Seconds of a monotonic clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseBytes:
+    """Bytes came from the broker; they begin with those that the core left unread the last time."""
+
+    chunk: memoryview
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """The commands of the last event have been performed: the frames they completed are out of Kordon's hands."""
+
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class DownstreamEnded:
+    """The client will send no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamEnded:
+    """The broker will send no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed; whatever took too long ends."""
+
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """No request may be accepted any more; those accepted still get their responses."""
+
+
+Event: TypeAlias = RequestBytes | ResponseBytes | Performed | DownstreamEnded | UpstreamEnded | Tick | Drain
+
+
+@dataclass(frozen=True, slots=True)
+class SendUpstream:
+    """Write these to the broker, in order."""
+
+    pieces: list[Buffer]
+
+
+@dataclass(frozen=True, slots=True)
+class SendDownstream:
+    """Write these to the client, in order."""
+
+    pieces: list[Buffer]
+
+
+@dataclass(frozen=True, slots=True)
+class LearnNodes:
+    """A response is about to name these brokers to the client; their listeners must be open before it leaves."""
+
+    nodes: dict[int, tuple[str, int]]
+    """Host and port of each broker as the cluster knows it, by node id."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndUpstream:
+    """Tell the broker that nothing more will come; what it still answers is passed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class PauseDownstream:
+    """Read nothing more from the client until `ResumeDownstream`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeDownstream:
+    """Read from the client again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """End both sides, after what was written has left; nothing follows it."""
+
+    cause: CloseCause
+    detail: str
+
+
+Command: TypeAlias = (
+    SendUpstream | SendDownstream | LearnNodes | EndUpstream | PauseDownstream | ResumeDownstream | Close
+)

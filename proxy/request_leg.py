@@ -1,0 +1,222 @@
+"""Requests on their way upstream: cut into frames, judged by their first bytes, streamed on as they come.
+
+begin ──(head is all there, verdict: pass or rewrite)──> body ──(last byte)──> begin
+  └────(answered here)──> body, dropped ──(last byte)──────────────────────────^
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, Protocol
+
+from kordon.codecs.errors import WireError
+from kordon.codecs.look import (
+    REQUEST_LOOK_BYTES,
+    SIZE_BYTES,
+    SMALLEST_REQUEST,
+    Buffer,
+    RequestLook,
+    look_acks,
+    look_request,
+    look_size,
+)
+from kordon.proxy import apis
+from kordon.proxy.answers import unsupported_api_versions
+from kordon.proxy.apis import Route, api_name
+from kordon.proxy.causes import CloseCause
+from kordon.proxy.errors import ClientProtocolError
+from kordon.proxy.tally import Tally
+
+_SPOKEN_BY_OTHERS: Final = {
+    b"\x16\x03": "TLS (this listener is plain; connect without TLS, or give it listen.tls)",
+    b"GET ": "HTTP",
+    b"POST": "HTTP",
+    b"PUT ": "HTTP",
+    b"HEAD": "HTTP",
+    b"OPTI": "HTTP",
+    b"CONN": "HTTP",
+    b"PRI ": "HTTP/2",
+    b"SSH-": "SSH",
+}
+
+
+class FrameLimits(Protocol):
+    """The limits that frames are held against (`kordon.proxy.config.Limits`)."""
+
+    @property
+    def frame_bytes(self) -> int:
+        """Largest frame, in bytes after the size field."""
+        ...
+
+    @property
+    def header_bytes(self) -> int:
+        """Largest client id, and largest head up to a Produce request's acks, in bytes."""
+        ...
+
+    @property
+    def requests_in_flight(self) -> int:
+        """Requests of one connection without a response before its client is read no further."""
+        ...
+
+
+class Waiting:
+    """A request that was forwarded or answered here, and whose response has not left yet."""
+
+    __slots__ = ("answer", "correlation_id", "handed", "route", "started")
+
+    def __init__(self, route: Route, correlation_id: int, started: float, answer: bytes | None = None) -> None:
+        self.route = route
+        self.correlation_id = correlation_id
+        self.started = started
+        """When its first byte was seen."""
+        self.handed = 0.0
+        """When its last byte was handed to the broker's socket; 0 before."""
+        self.answer = answer
+        """The response frame where Kordon itself answers."""
+
+
+class RequestLeg:
+    """One connection's requests; owned by its `Connection`."""
+
+    def __init__(self, limits: FrameLimits, tally: Tally, waiting: deque[Waiting]) -> None:
+        self.unread = 0
+        """Bytes at the end of the last chunk that must come again in front of the next one."""
+        self.frames = 0
+        """Frames whose head was accepted."""
+        self.draining = False
+        self.frame_started: float | None = None
+        """When the first byte of the frame under way was seen; None between frames."""
+        self._limits = limits
+        self._tally = tally
+        self._waiting = waiting
+        self._remaining = 0
+        self._dropping = False
+        self._current: Waiting | None = None
+        self._completed: list[Waiting] = []
+
+    def receive(self, chunk: memoryview, now: float) -> list[Buffer]:
+        """Takes the next bytes of the client.
+
+        Args:
+            chunk: They, behind what was left `unread`.
+            now: Seconds of a monotonic clock.
+
+        Returns:
+            What goes to the broker, as views into `chunk`.
+
+        Raises:
+            ClientProtocolError: A frame that is refused.
+        """
+        at = start = 0
+        end = len(chunk)
+        pieces: list[Buffer] = []
+        while at < end:
+            if not self._remaining and not self._begin(chunk, at, end, now):
+                break
+            if self._dropping and at > start:
+                pieces.append(chunk[start:at])
+            step = min(self._remaining, end - at)
+            at += step
+            self._remaining -= step
+            if self._dropping:
+                start = at
+            if not self._remaining:
+                self._complete()
+        if at > start:
+            pieces.append(chunk[start:at] if at - start < end else chunk)
+        self.unread = 0 if self.draining and not self._remaining else end - at
+        return pieces
+
+    def performed(self, now: float) -> None:
+        """Notes that the frames completed since the last call have been handed to the broker's socket."""
+        for waiting in self._completed:
+            waiting.handed = now
+            self._tally.request_seconds.observe(now - waiting.started)
+        self._completed.clear()
+
+    def _begin(self, chunk: memoryview, at: int, end: int, now: float) -> bool:
+        """Judges the frame at `at`; False if its head is not all there yet, or none may begin any more."""
+        if self.draining:
+            return False
+        if self.frame_started is None:
+            self.frame_started = now
+        if end - at < REQUEST_LOOK_BYTES:
+            if end - at >= SIZE_BYTES:
+                self._check_size(look_size(chunk, at), chunk, at)
+            return False
+        look = look_request(chunk, at)
+        self._check_size(look.size, chunk, at)
+        if look.client_id_length > min(self._limits.header_bytes, look.size - SMALLEST_REQUEST):
+            raise self._too_long_a_head(look)
+        answer, route = None, apis.route(look.api_key, look.api_version)
+        if route is None:
+            answer, route = self._answer_or_refuse(look)
+        waiting = Waiting(route, look.correlation_id, self.frame_started, answer)
+        if look.api_key != apis.PRODUCE:
+            self._waiting.append(waiting)
+        elif not self._begin_produce(waiting, look, chunk, at, end):
+            return False
+        self._tally.requests[route.index] += 1
+        self.frames += 1
+        self._current = waiting
+        self._dropping = answer is not None
+        self._remaining = SIZE_BYTES + look.size
+        return True
+
+    def _begin_produce(self, waiting: Waiting, look: RequestLook, chunk: memoryview, at: int, end: int) -> bool:
+        """Queues a Produce request for its response, unless acks=0 says that none will come."""
+        try:
+            acks = look_acks(chunk, at, min(end, at + SIZE_BYTES + look.size), look.api_version)
+        except WireError as error:
+            raise ClientProtocolError(CloseCause.MALFORMED_REQUEST, str(error)) from None
+        if acks is None:
+            if end - at >= SIZE_BYTES + look.size:
+                raise ClientProtocolError(
+                    CloseCause.MALFORMED_REQUEST, "a Produce request ends before its acks"
+                )
+            if end - at > 2 * self._limits.header_bytes:
+                raise self._too_long_a_head(look)
+            return False
+        if acks != 0:
+            self._waiting.append(waiting)
+        return True
+
+    def _complete(self) -> None:
+        if self._current is not None and not self._dropping:
+            self._completed.append(self._current)
+        self._current = None
+        self._dropping = False
+        self.frame_started = None
+
+    def _check_size(self, size: int, chunk: memoryview, at: int) -> None:
+        if SMALLEST_REQUEST <= size <= self._limits.frame_bytes:
+            return
+        if not self.frames:
+            opening = bytes(chunk[at : at + SIZE_BYTES])
+            spoken = _SPOKEN_BY_OTHERS.get(opening) or _SPOKEN_BY_OTHERS.get(opening[:2])
+            if spoken:
+                raise ClientProtocolError(CloseCause.NOT_KAFKA, f"the client speaks {spoken}, not Kafka")
+        if size > self._limits.frame_bytes:
+            detail = f"a request of {size} bytes; limits.frame_bytes allows {self._limits.frame_bytes}"
+            raise ClientProtocolError(CloseCause.FRAME_TOO_LARGE, detail)
+        raise ClientProtocolError(CloseCause.MALFORMED_REQUEST, f"a request cannot have a size of {size} bytes")
+
+    def _too_long_a_head(self, look: RequestLook) -> ClientProtocolError:
+        name = api_name(look.api_key)
+        if look.client_id_length > look.size - SMALLEST_REQUEST:
+            detail = f"the client id of a {name} request is longer than the request"
+            return ClientProtocolError(CloseCause.MALFORMED_REQUEST, detail)
+        detail = f"the head of a {name} request exceeds limits.header_bytes ({self._limits.header_bytes})"
+        return ClientProtocolError(CloseCause.HEADER_TOO_LARGE, detail)
+
+    def _answer_or_refuse(self, look: RequestLook) -> tuple[bytes, Route]:
+        """Answers an ApiVersions request of a version to come, as brokers do (KIP-511); refuses all else."""
+        if look.api_key == apis.API_VERSIONS and look.api_version > 0:
+            self._tally.answered[apis.NEWEST_API_VERSIONS.index] += 1
+            return unsupported_api_versions(look.correlation_id), apis.NEWEST_API_VERSIONS
+        name = api_name(look.api_key)
+        self._tally.refused[name] += 1
+        detail = (
+            f"api key {look.api_key} ({name}) version {look.api_version} is not among what Kordon advertises"
+        )
+        raise ClientProtocolError(CloseCause.UNSUPPORTED_REQUEST, detail)

@@ -1,0 +1,248 @@
+"""Responses on their way downstream: matched with their requests, streamed on, or changed where they name brokers.
+
+       begin ──(nothing to change)──> stream ──(last byte)──> begin
+         ├────(WHOLE, HEAD)──> hold ──(section all there: changed, sent)──> stream
+         └────(TAIL)──> stream ──(border, endpoints behind it)──> hold ──(last byte: changed, sent)──> begin
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from struct import Struct
+from typing import Final
+
+from kordon.codecs.errors import WireError
+from kordon.codecs.headers import parse_response_header, response_header_version
+from kordon.codecs.look import RESPONSE_LOOK_BYTES, SIZE_BYTES, SMALLEST_RESPONSE, Buffer, look_response
+from kordon.codecs.skim import Skim
+from kordon.proxy.addresses import Advertised
+from kordon.proxy.causes import CloseCause
+from kordon.proxy.errors import BrokerProtocolError
+from kordon.proxy.request_leg import FrameLimits, Waiting
+from kordon.proxy.rewrite import SMALLEST_ENDPOINTS, Edit, Nodes, Section, edit_of
+from kordon.proxy.tally import Tally
+
+_SIZE: Final = Struct(">i")
+_LARGEST_SECTION: Final = 16 * 1024 * 1024
+"""Bytes of a section that is changed: 16 MiB hold the addresses of 100,000 brokers."""
+
+
+class ResponseLeg:
+    """One connection's responses; owned by its `Connection`."""
+
+    def __init__(self, limits: FrameLimits, tally: Tally, waiting: deque[Waiting], advertised: Advertised) -> None:
+        self.unread = 0
+        """Bytes at the end of the last chunk that must come again in front of the next one."""
+        self.nodes: Nodes = {}
+        """Brokers that the pieces of the last `receive` name, as the cluster knows them."""
+        self._limits = limits
+        self._tally = tally
+        self._waiting = waiting
+        self._advertised = advertised
+        # Of the response under way:
+        self._current: Waiting | None = None
+        self._remaining = 0
+        self._started = 0.0
+        self._frame_at = -1  # where it begins in the chunk at hand; -1: in an earlier one
+        self._edit: Edit | None = None
+        self._skim: Skim | None = None  # finds the border of the section, None once it is behind
+        self._holding = False
+        self._held = bytearray()
+        self._head_bytes = 0  # of `_held`, before the section
+        # Of the chunk at hand:
+        self._pieces: list[Buffer] = []
+        self._start = 0  # first byte that is neither in `_pieces` nor in `_held`
+        self._completed: list[float] = []
+
+    @property
+    def between_frames(self) -> bool:
+        """Whether no response is under way."""
+        return self._current is None and not self.unread
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes kept until the section they belong to is whole."""
+        return len(self._held)
+
+    def receive(self, chunk: memoryview, now: float) -> list[Buffer]:
+        """Takes the next bytes of the broker.
+
+        Args:
+            chunk: They, behind what was left `unread`; sizes of changed frames are patched in it.
+            now: Seconds of a monotonic clock.
+
+        Returns:
+            What goes to the client: views into `chunk` and changed sections. `nodes` tells whom they name.
+
+        Raises:
+            BrokerProtocolError: A response that nobody asked for or that cannot be made safe to pass on.
+        """
+        pieces = self._pieces = []
+        self.nodes = {}
+        at = self._start = 0
+        end = len(chunk)
+        try:
+            while at < end:
+                if self._current is None:
+                    body = self._begin(chunk, at, end, now)
+                    if body is None:
+                        break
+                    at = body
+                at = self._advance(chunk, at, min(end, at + self._remaining))
+        except WireError as error:
+            raise BrokerProtocolError(CloseCause.MALFORMED_RESPONSE, str(error)) from None
+        self._flush(chunk, at)
+        self._frame_at = -1
+        self.unread = end - at
+        return pieces
+
+    def performed(self, now: float) -> None:
+        """Notes that the responses completed since the last call have been handed to the client's socket."""
+        for started in self._completed:
+            self._tally.response_seconds.observe(now - started)
+        self._completed.clear()
+
+    def answers(self) -> list[Buffer]:
+        """Takes the answers of Kordon's own whose turn has come."""
+        due: list[Buffer] = []
+        while self._current is None and self._waiting and self._waiting[0].answer is not None:
+            waiting = self._waiting.popleft()
+            self._tally.responses[waiting.route.index] += 1
+            due.append(waiting.answer or b"")
+        return due
+
+    def _flush(self, chunk: memoryview, at: int) -> None:
+        """Passes on what lies before `at`."""
+        if at > self._start:
+            self._pieces.append(chunk[self._start : at] if at - self._start < len(chunk) else chunk)
+            self._start = at
+
+    def _begin(self, chunk: memoryview, at: int, end: int, now: float) -> int | None:
+        """Matches the frame at `at` with its request; returns where its body begins, None if bytes are missing."""
+        if end - at < RESPONSE_LOOK_BYTES:
+            return None
+        size, correlation_id = look_response(chunk, at)
+        self._check_size(size)
+        if self._waiting and self._waiting[0].answer is not None:
+            self._flush(chunk, at)
+            self._pieces.extend(self.answers())
+        waiting = self._expected(correlation_id)
+        edit = edit_of(waiting.route)
+        body = at + RESPONSE_LOOK_BYTES
+        if edit is not None:
+            header_end = self._header_end(chunk, at, min(end, at + SIZE_BYTES + size), size)
+            if header_end is None:
+                return None
+            body = header_end
+        self._current = self._waiting.popleft()
+        self._started = now
+        self._frame_at = at
+        self._remaining = at + SIZE_BYTES + size - body
+        if waiting.handed:
+            self._tally.broker_seconds.observe(now - waiting.handed)
+        if edit is not None:
+            self._edit = edit
+            self._skim = None if edit.section is Section.WHOLE else edit.skim(waiting.route.version)
+            if edit.section is not Section.TAIL:
+                self._hold(chunk, at, body)
+        if not self._remaining:
+            self._finish(chunk)
+        return body
+
+    def _check_size(self, size: int) -> None:
+        if size < SMALLEST_RESPONSE:
+            raise BrokerProtocolError(CloseCause.MALFORMED_RESPONSE, f"the broker sent a response of {size} bytes")
+        if size > self._limits.frame_bytes:
+            detail = f"a response of {size} bytes; limits.frame_bytes allows {self._limits.frame_bytes}"
+            raise BrokerProtocolError(CloseCause.FRAME_TOO_LARGE, detail)
+
+    def _expected(self, correlation_id: int) -> Waiting:
+        """Returns the request whose turn it is."""
+        if not self._waiting:
+            detail = f"the broker answered correlation id {correlation_id}, but nothing was asked"
+            raise BrokerProtocolError(CloseCause.MALFORMED_RESPONSE, detail)
+        waiting = self._waiting[0]
+        if waiting.correlation_id != correlation_id:
+            detail = f"the broker answered correlation id {correlation_id} in place of {waiting.correlation_id}"
+            raise BrokerProtocolError(CloseCause.MALFORMED_RESPONSE, detail)
+        return waiting
+
+    def _header_end(self, chunk: memoryview, at: int, end: int, size: int) -> int | None:
+        """Finds where the body begins: behind the tagged fields of response header v1; None if that is not here yet."""
+        look_end = at + RESPONSE_LOOK_BYTES
+        route = self._waiting[0].route
+        if response_header_version(route.api.key, route.version) == 0:
+            return look_end
+        if end > look_end and chunk[look_end] == 0:
+            return look_end + 1
+        try:
+            _, consumed = parse_response_header(route.api.key, route.version, chunk[at + SIZE_BYTES : end])
+        except WireError:
+            if end - at < min(SIZE_BYTES + size, self._limits.header_bytes):
+                return None
+            raise
+        return at + SIZE_BYTES + consumed
+
+    def _advance(self, chunk: memoryview, at: int, stop: int) -> int:
+        """Moves through the body of the response under way, `stop` at the most; returns where it stopped."""
+        skim = self._skim
+        if skim is not None:
+            stop = skim.advance(chunk, at, stop)
+        self._remaining -= stop - at
+        if self._holding:
+            self._hold(chunk, at, stop)
+        if skim is not None and skim.done:
+            self._pass_border(chunk, stop)
+        if not self._remaining:
+            self._finish(chunk)
+        return stop
+
+    def _pass_border(self, chunk: memoryview, border: int) -> None:
+        """The section's end (HEAD) or beginning (TAIL) is at `border`."""
+        self._skim = None
+        if self._holding:
+            self._send_changed(chunk)
+        elif self._remaining < SMALLEST_ENDPOINTS:
+            self._edit = None
+        else:
+            self._hold(chunk, border, border)
+
+    def _hold(self, chunk: memoryview, at: int, stop: int) -> None:
+        """Keeps bytes of a section until it is whole."""
+        if len(self._held) + stop - at > _LARGEST_SECTION:
+            detail = f"more than {_LARGEST_SECTION} bytes of addresses in a response"
+            raise BrokerProtocolError(CloseCause.FRAME_TOO_LARGE, detail)
+        self._flush(chunk, at)
+        if not self._holding:
+            self._holding = True
+            self._head_bytes = 0 if self._edit is None or self._edit.section is Section.TAIL else stop - at
+        self._held += chunk[at:stop]
+        self._start = stop
+
+    def _send_changed(self, chunk: memoryview) -> None:
+        """Changes the section that is whole now, and passes it on."""
+        if self._edit is None or self._current is None:
+            return
+        section = bytes(self._held[self._head_bytes :])
+        fit = self._edit.section is Section.TAIL and self._frame_at < 0
+        changed, nodes = self._edit.apply(self._current.route.version, section, self._advertised, fit=fit)
+        self.nodes |= nodes
+        head: Buffer = self._held[: self._head_bytes]
+        frame, frame_at = (head, 0) if self._head_bytes else (chunk, self._frame_at)
+        if len(changed) != len(section):
+            _SIZE.pack_into(frame, frame_at, _SIZE.unpack_from(frame, frame_at)[0] + len(changed) - len(section))
+        self._pieces += [head, changed] if self._head_bytes else [changed]
+        self._edit, self._holding, self._held, self._head_bytes = None, False, bytearray(), 0
+
+    def _finish(self, chunk: memoryview) -> None:
+        """The last byte of the response under way is here."""
+        if self._current is None:
+            return
+        if self._skim is not None:
+            raise WireError(f"a {self._current.route.api.name} response ends in the middle of a field")
+        if self._holding:
+            self._send_changed(chunk)
+        self._tally.responses[self._current.route.index] += 1
+        self._completed.append(self._started)
+        self._current = None
+        self._edit = None
