@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
-from pathlib import Path  # noqa: TC003  (pydantic reads the annotations at run time)
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
@@ -43,9 +43,7 @@ class HostPort:
             raise ValueError(f"write {bare!r} without the scheme; encryption is set in the tls section")
         host, separator, port_text = text.strip().rpartition(":")
         if not separator:
-            raise ValueError(
-                f"the port is missing: write host:port, for example {text.strip() or 'localhost'}:9092"
-            )
+            raise ValueError(f"the port is missing: write host:port, for example {text.strip() or 'localhost'}:9092")
         return cls(cls._parse_host(host, text), cls._parse_port(port_text))
 
     @staticmethod

@@ -1,7 +1,7 @@
 """What no single value shows: options that contradict each other, and files that are not what they should be.
 
-Each check is a function of the sections it names as parameters; it runs when those are sound. It yields findings,
-which the caller places in the file, variable or flag the value came from.
+Each check is a function of the sections it names as parameters; it runs when those are sound. It yields
+findings, which the caller places in the file, variable or flag the value came from.
 """
 
 from __future__ import annotations
@@ -71,20 +71,14 @@ def broker_ports(listen: Listen, upstream: Upstream) -> Iterator[Finding]:
         port = listen.port_of(node_id)
         key: Key = ("listen", "ports", node_id) if node_id in listen.ports else ("listen", "base_port")
         if port > MAX_PORT:
-            yield Finding(
-                key, f"puts node {node_id} on port {port}, beyond {MAX_PORT}; give it one in listen.ports"
-            )
+            yield Finding(key, f"puts node {node_id} on port {port}, beyond {MAX_PORT}; give it one in listen.ports")
         elif port in taken:
             yield Finding(key, f"puts node {node_id} on port {port}, which is that of {taken[port]}")
         taken.setdefault(port, f"node {node_id}")
     if not listen.ports and listen.first_broker_port == listen.address.port:
-        yield Finding(
-            ("listen", "base_port"), "is the bootstrap listener's port; leave it out or take the next one"
-        )
+        yield Finding(("listen", "base_port"), "is the bootstrap listener's port; leave it out or take the next one")
     if not listen.ports and listen.first_broker_port > MAX_PORT:
-        yield Finding(
-            ("listen", "address"), "leaves no ports for brokers after it; take a smaller port or base_port"
-        )
+        yield Finding(("listen", "address"), "leaves no ports for brokers after it; set listen.base_port")
 
 
 def admin_port(listen: Listen, admin: Admin) -> Iterator[Finding]:
@@ -95,9 +89,7 @@ def admin_port(listen: Listen, admin: Admin) -> Iterator[Finding]:
     if port == listen.address.port:
         yield Finding(("admin", "address"), "is the port of listen.address; choose another one")
     for node_id in [node_id for node_id, taken in listen.ports.items() if taken == port]:
-        yield Finding(
-            ("admin", "address"), f"is the port of node {node_id} in listen.ports; choose another one"
-        )
+        yield Finding(("admin", "address"), f"is the port of node {node_id} in listen.ports; choose another one")
     node_id = port - listen.first_broker_port
     if listen.sni is None and 0 <= node_id < LIKELY_BROKERS and node_id not in listen.ports:
         what = f"is the port that a broker with node id {node_id} would get; choose one outside that range"
@@ -110,9 +102,7 @@ def _same_interface(one: str, other: str) -> bool:
 
 def bootstrap_is_not_ourselves(upstream: Upstream, listen: Listen) -> Iterator[Finding]:
     """A bootstrap address on which Kordon itself listens: it would wait for itself for ever."""
-    own = {listen.address.host, listen.advertise} | (
-        LOCAL_HOSTS if listen.address.host in LOCAL_HOSTS else set()
-    )
+    own = {listen.address.host, listen.advertise} | (LOCAL_HOSTS if listen.address.host in LOCAL_HOSTS else set())
     for index, address in enumerate(upstream.bootstrap):
         if address.port == listen.address.port and address.host in own:
             yield Finding(
@@ -191,9 +181,7 @@ def workers_fit(workers: int) -> Iterator[Finding]:
         yield Finding(("workers",), f"{workers} workers share {processors} processors", warning=True)
 
 
-def _certificate_and_key(
-    section: Key, certificate: Path, key: Path, listen: Listen | None = None
-) -> Iterator[Finding]:
+def _certificate_and_key(section: Key, certificate: Path, key: Path, listen: Listen | None = None) -> Iterator[Finding]:
     files = {(*section, "certificate"): certificate, (*section, "key"): key}
     unreadable = [Finding(option, problem) for option, file in files.items() if (problem := _unreadable(file))]
     yield from unreadable
@@ -231,9 +219,7 @@ def _key_matches(section: Key, certificate: Path, key: Path) -> Iterator[Finding
     except ssl.SSLError as error:
         option: Key = (*section, "key")
         if asked:
-            yield Finding(
-                option, f"{key} is encrypted; give a key without a passphrase, readable by Kordon only"
-            )
+            yield Finding(option, f"{key} is encrypted; give a key without a passphrase, readable by Kordon only")
         elif error.reason == "KEY_VALUES_MISMATCH":
             yield Finding(option, f"{key} does not belong to the certificate {certificate}")
         else:

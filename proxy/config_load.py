@@ -1,7 +1,8 @@
 """Makes a `Config` of all sources, or says everything that is wrong with them at once.
 
-Three passes: `config_source` reads values with their places, the models judge each value, `config_checks` judges how
-values go together. A section that is sound is checked even when another is not, so that one run shows all mistakes.
+Three passes: `config_source` reads values with their places, the models judge each value, `config_checks`
+judges how values go together. A section that is sound is checked even when another is not, so that one run
+shows all mistakes.
 """
 
 from __future__ import annotations
@@ -51,9 +52,7 @@ class Loaded:
     warnings: tuple[Problem, ...]
 
 
-def load_config(
-    file: Path | None, environment: Mapping[str, str], flags: Mapping[Key, object] | None = None
-) -> Config:
+def load_config(file: Path | None, environment: Mapping[str, str], flags: Mapping[Key, object] | None = None) -> Config:
     """Reads the configuration; later sources win: file, then environment variables, then flags.
 
     Args:
@@ -67,9 +66,7 @@ def load_config(
     return load(file, environment, flags).config
 
 
-def load(
-    file: Path | None, environment: Mapping[str, str], flags: Mapping[Key, object] | None = None
-) -> Loaded:
+def load(file: Path | None, environment: Mapping[str, str], flags: Mapping[Key, object] | None = None) -> Loaded:
     """Like `load_config`, with the warnings.
 
     Raises:
@@ -101,8 +98,18 @@ def _validate(source: Source, problems: list[Problem]) -> tuple[Config | None, d
     else:
         return config, {name: getattr(config, name) for name in Config.model_fields}
     problems += [_explain(detail, source) for detail in details]
-    broken = {detail["loc"][0] for detail in details}
+    for detail in details:
+        if detail["type"] == "extra_forbidden":
+            _remove(source.values, detail["loc"])
+    broken = {detail["loc"][0] for detail in details if detail["type"] != "extra_forbidden"}
     return None, _sound_sections(source, broken)
+
+
+def _remove(values: Any, key: Key) -> None:
+    """Takes a value that was told to be unknown out of the tree, so that what is around it can be judged."""
+    for part in key[:-1]:
+        values = values[part]
+    del values[key[-1]]
 
 
 def _sound_sections(source: Source, broken: set[int | str]) -> dict[str, Any]:
@@ -123,12 +130,12 @@ def _explain(detail: ErrorDetails, source: Source) -> Problem:
 
 def _explain_unknown(key: Key, _: ErrorDetails) -> str:
     name, siblings = str(key[-1]), _names_in(key[:-1])
-    near = get_close_matches(name.replace("-", "_").replace(".", "_"), siblings, n=1)
-    if near:
-        return f"no such option; did you mean {near[0]}?"
     elsewhere = [dotted(option) for option in options() if option[-1] == name]
     if elsewhere:
         return f"does not belong here; did you mean {' or '.join(elsewhere)}?"
+    near = get_close_matches(name.replace("-", "_").replace(".", "_"), siblings, n=1)
+    if near:
+        return f"no such option; did you mean {near[0]}?"
     return f"no such option; there are {', '.join(siblings)}"
 
 
@@ -148,9 +155,7 @@ def _explain_missing(key: Key, _: ErrorDetails) -> str:
 
 
 def _explain_section(key: Key, detail: ErrorDetails) -> str:
-    return (
-        f"is a section with {', '.join(_names_in(key))}; write those, indented, below it{_shown(key, detail)}"
-    )
+    return f"is a section with {', '.join(_names_in(key))}; write those, indented, below it{_shown(key, detail)}"
 
 
 def _explain_number(key: Key, detail: ErrorDetails) -> str:
@@ -176,9 +181,7 @@ def _explain_bound(key: Key, detail: ErrorDetails) -> str:
 
 def _explain_choice(key: Key, detail: ErrorDetails) -> str:
     allowed = detail.get("ctx", {}).get("expected", "")
-    near = get_close_matches(
-        str(detail["input"]).lower(), [word.lower() for word in re.findall(r"'(.+?)'", allowed)]
-    )
+    near = get_close_matches(str(detail["input"]).lower(), [word.lower() for word in re.findall(r"'(.+?)'", allowed)])
     guess = next((word for word in re.findall(r"'(.+?)'", allowed) if near and word.lower() == near[0]), None)
     return f"must be {allowed}{_shown(key, detail)}" + (f"; did you mean {guess}?" if guess else "")
 
@@ -198,11 +201,7 @@ def _explain_address(key: Key, detail: ErrorDetails) -> str:
 
 def _explain_other(key: Key, detail: ErrorDetails) -> str:
     message = detail["msg"].removeprefix("Input should ").removeprefix("Value error, ")
-    return (
-        f"must {message}{_shown(key, detail)}"
-        if message.startswith("be ")
-        else f"{message}{_shown(key, detail)}"
-    )
+    return f"must {message}{_shown(key, detail)}" if message.startswith("be ") else f"{message}{_shown(key, detail)}"
 
 
 def _shown(key: Key, detail: ErrorDetails) -> str:

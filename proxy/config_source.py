@@ -1,8 +1,8 @@
 """Where configuration comes from: a YAML file, environment variables and flags, each value with its place.
 
 The result is a plain tree for the models of `config` and, beside it, the place of every value, so that a
-mistake can be told with file, line and column or with the name of the variable or flag it stands in. Later sources win:
-file, then environment, then flags.
+mistake can be told with file, line and column or with the name of the variable or flag it stands in. Later
+sources win: file, then environment, then flags.
 """
 
 from __future__ import annotations
@@ -103,9 +103,7 @@ class Source:
 
 def dotted(key: Key) -> str:
     """The path as people write it: `upstream.bootstrap[1]`, `listen.ports.3`."""
-    words = [
-        f"[{part}]" if isinstance(part, int) and key[:-1][-1:] == ("bootstrap",) else str(part) for part in key
-    ]
+    words = [f"[{part}]" if isinstance(part, int) and key[:-1][-1:] == ("bootstrap",) else str(part) for part in key]
     return ".".join(words).replace(".[", "[")
 
 
@@ -215,9 +213,7 @@ class _FileReader:
     @staticmethod
     def _name(loader: yaml.SafeLoader, node: Node) -> str | int:
         name = _FileReader._scalar(loader, node) if isinstance(node, ScalarNode) else "?"
-        return (
-            name if isinstance(name, int) and not isinstance(name, bool) else str(getattr(node, "value", name))
-        )
+        return name if isinstance(name, int) and not isinstance(name, bool) else str(getattr(node, "value", name))
 
     @staticmethod
     def _scalar(loader: yaml.SafeLoader, node: Node) -> object:

@@ -114,6 +114,11 @@ class Connection:
         self._tally.in_flight += len(self._waiting) - before
         return commands
 
+    def abandon(self, cause: CloseCause, detail: str) -> None:
+        """Ends the connection for a reason that lies outside of it, such as a broker that cannot be reached."""
+        self._tally.in_flight -= len(self._waiting)
+        self._close(cause, detail)
+
     def _dispatch(self, event: Event) -> list[Command]:
         match event:
             case RequestBytes(chunk, now):
@@ -129,8 +134,8 @@ class Connection:
                 return [EndUpstream()]
             case UpstreamEnded():
                 return [self._upstream_ended()]
-            case Tick(now):
-                return self._on_tick(now)
+            case Tick(now, client_read):
+                return self._on_tick(now, client_read=client_read)
             case Drain():
                 self._draining = self._requests.draining = True
                 return self._close_if_drained()
@@ -172,13 +177,16 @@ class Connection:
         detail = f"the broker closed the connection, {len(self._waiting)} requests unanswered"
         return self._close(CloseCause.BROKER_CLOSED, detail)
 
-    def _on_tick(self, now: float) -> list[Command]:
+    def _on_tick(self, now: float, *, client_read: bool) -> list[Command]:
         limits = self._limits
+        if not client_read:
+            self._requests.restart_clock(now)
+            return []
         if not self._requests.frames and now - self._opened > limits.handshake_ms / 1000:
             detail = f"no whole request within limits.handshake_ms ({limits.handshake_ms})"
             return [self._close(CloseCause.HANDSHAKE_TIMEOUT, detail)]
         started = self._requests.frame_started
-        if started is not None and not self._paused and now - started > limits.request_ms / 1000:
+        if started is not None and now - started > limits.request_ms / 1000:
             detail = f"a request was not complete within limits.request_ms ({limits.request_ms})"
             return [self._close(CloseCause.REQUEST_TIMEOUT, detail)]
         if now - self._active > limits.idle_ms / 1000 and not self._waiting:

@@ -52,6 +52,8 @@ class Tick:
     """Time has passed; whatever took too long ends."""
 
     now: float
+    client_read: bool
+    """Whether the client is being read: time in which Kordon itself holds back is not held against it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """What Prometheus gets: the families of `/metrics`, made from a worker's tally when it is scraped.
 
 `FAMILIES` is the one table of names, types, labels and meanings; the collector, `docs/metrics.md` and its test
-go by it. Several workers are told apart by a label `worker`, added by their supervisor (`kordon.proxy.workers`).
+go by it. Several workers are told apart by a label `worker`, added by their supervisor
+(`kordon.proxy.workers`).
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ FAMILIES: Final = {
 }
 """Every family a worker exports, besides the process_ ones of prometheus_client."""
 
-RELOAD_OUTCOMES: Final = ("applied", "partly", "refused", "unchanged")
-"""applied: all of it; partly: some options need a restart; refused: mistakes, the old one stays; unchanged."""
+RELOAD_OUTCOMES: Final = ("applied", "partly", "refused")
+"""applied: all of it; partly: some options need a restart; refused: mistakes, the old one stays."""
 
 
 class LoopLag:

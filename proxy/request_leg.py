@@ -10,6 +10,7 @@ from collections import deque
 from typing import Final, Protocol
 
 from kordon.codecs.errors import WireError
+
 from kordon.codecs.look import (
     REQUEST_LOOK_BYTES,
     SIZE_BYTES,
@@ -134,6 +135,11 @@ class RequestLeg:
             self._tally.request_seconds.observe(now - waiting.started)
         self._completed.clear()
 
+    def restart_clock(self, now: float) -> None:
+        """Forgives the time that a frame under way has taken so far."""
+        if self.frame_started is not None:
+            self.frame_started = now
+
     def _begin(self, chunk: memoryview, at: int, end: int, now: float) -> bool:
         """Judges the frame at `at`; False if its head is not all there yet, or none may begin any more."""
         if self.draining:
@@ -171,9 +177,7 @@ class RequestLeg:
             raise ClientProtocolError(CloseCause.MALFORMED_REQUEST, str(error)) from None
         if acks is None:
             if end - at >= SIZE_BYTES + look.size:
-                raise ClientProtocolError(
-                    CloseCause.MALFORMED_REQUEST, "a Produce request ends before its acks"
-                )
+                raise ClientProtocolError(CloseCause.MALFORMED_REQUEST, "a Produce request ends before its acks")
             if end - at > 2 * self._limits.header_bytes:
                 raise self._too_long_a_head(look)
             return False
@@ -216,7 +220,5 @@ class RequestLeg:
             return unsupported_api_versions(look.correlation_id), apis.NEWEST_API_VERSIONS
         name = api_name(look.api_key)
         self._tally.refused[name] += 1
-        detail = (
-            f"api key {look.api_key} ({name}) version {look.api_version} is not among what Kordon advertises"
-        )
+        detail = f"api key {look.api_key} ({name}) version {look.api_version} is not among what Kordon advertises"
         raise ClientProtocolError(CloseCause.UNSUPPORTED_REQUEST, detail)

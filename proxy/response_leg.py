@@ -1,8 +1,8 @@
 """Responses on their way downstream: matched with their requests, streamed on, or changed where they name brokers.
 
-       begin ──(nothing to change)──> stream ──(last byte)──> begin
-         ├────(WHOLE, HEAD)──> hold ──(section all there: changed, sent)──> stream
-         └────(TAIL)──> stream ──(border, endpoints behind it)──> hold ──(last byte: changed, sent)──> begin
+begin ──(nothing to change)──> stream ──(last byte)──> begin
+  ├────(WHOLE, HEAD)──> hold ──(section all there: changed, sent)──> stream
+  └────(TAIL)──> stream ──(border, endpoints behind it)──> hold ──(last byte: changed, sent)──> begin
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Final
 
 from kordon.codecs.errors import WireError
 from kordon.codecs.headers import parse_response_header, response_header_version
-from kordon.codecs.look import RESPONSE_LOOK_BYTES, SIZE_BYTES, SMALLEST_RESPONSE, Buffer, look_response
 from kordon.codecs.skim import Skim
+
+from kordon.codecs.look import RESPONSE_LOOK_BYTES, SIZE_BYTES, SMALLEST_RESPONSE, Buffer, look_response
 from kordon.proxy.addresses import Advertised
 from kordon.proxy.causes import CloseCause
 from kordon.proxy.errors import BrokerProtocolError

@@ -18,6 +18,7 @@ from typing import Any, Final
 from kordon.codecs.messages import response
 from kordon.codecs.schema import Message
 from kordon.codecs.skim import Skim
+
 from kordon.proxy import apis
 from kordon.proxy.addresses import Advertised
 from kordon.proxy.apis import Route
@@ -112,8 +113,8 @@ def _fitting(build: Callable[[Any], bytes], value: Any, room: int) -> Iterator[b
     Padded it is; or racks are left out, and at last the endpoints: a client without them asks for Metadata, as
     before KIP-951.
     """
-    for shorten in (lambda: None, lambda: _drop_racks(value), lambda: value.node_endpoints.clear()):
-        shorten()
+    for shorten in (_keep, _drop_racks, _drop_endpoints):
+        shorten(value)
         bare = len(build(value))
         if bare == room:
             yield build(value)
@@ -123,6 +124,14 @@ def _fitting(build: Callable[[Any], bytes], value: Any, room: int) -> Iterator[b
                     value._tagged[tag] = bytes(room - bare - overhead)
                     yield build(value)
                     del value._tagged[tag]
+
+
+def _keep(value: Any) -> None:
+    """Nothing is left out yet."""
+
+
+def _drop_endpoints(value: Any) -> None:
+    value.node_endpoints = []
 
 
 def _drop_racks(value: Any) -> None:

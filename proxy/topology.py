@@ -183,7 +183,9 @@ class Topology:
         reason = explain(error) if isinstance(error, BaseException) else error
         if (reason is None) != (node.error is None):
             change = "broker_up" if reason is None else "broker_down"
-            (log.info if reason is None else log.warning)(change, node_id=node_id, address=str(node.address), error=reason)
+            (log.info if reason is None else log.warning)(
+                change, node_id=node_id, address=str(node.address), error=reason
+            )
         node.error = reason
         node.probed = True
 
@@ -192,5 +194,10 @@ class Topology:
         for node_id, node in list(self.nodes.items()):
             if not node.given and node.error is not None and now - node.seen > FORGET_SECONDS:
                 del self.nodes[node_id]
-                log.warning("broker_forgotten", node_id=node_id, address=str(node.address), unseen_seconds=now - node.seen)
+                log.warning(
+                    "broker_forgotten",
+                    node_id=node_id,
+                    address=str(node.address),
+                    unseen_seconds=now - node.seen,
+                )
                 self._on_gone(node_id)
