@@ -1,0 +1,382 @@
+"""One client connection in the shell: two transports, one core between them. Read, handle, perform; no policy.
+
+All connections of a worker read into one buffer, which is possible because a chunk is handed on before the next one
+is read: transports write at once (`set_write_buffer_limits(high=0)`). What the kernel does not take stays with the
+transport, which keeps a view of the buffer; the worker then takes another buffer, and the other side is not read until
+this one has been written. So a connection holds one chunk at the most, and nothing is copied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import TYPE_CHECKING, Final, cast
+
+from kordon.codecs.look import Buffer
+from kordon.proxy.causes import CloseCause
+from kordon.proxy.connection import Connection
+from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.events import (
+    Close,
+    Command,
+    DownstreamEnded,
+    Drain,
+    EndUpstream,
+    LearnNodes,
+    PauseDownstream,
+    Performed,
+    RequestBytes,
+    ResponseBytes,
+    ResumeDownstream,
+    SendDownstream,
+    SendUpstream,
+    Tick,
+    UpstreamEnded,
+)
+from kordon.proxy.tls import explain
+
+if TYPE_CHECKING:
+    from kordon.proxy.config import HostPort
+    from kordon.proxy.listeners import Listener
+    from kordon.proxy.relays import Relays
+
+CHUNK_BYTES: Final = 256 * 1024
+"""Most bytes read at once; a power of two above the largest request head (limits.header_bytes)."""
+LINGER_SECONDS: Final = 5.0
+"""How long a closing connection may take to send what it still has."""
+
+
+class ReadBuffer:
+    """The memory that every connection of a worker reads into."""
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(CHUNK_BYTES))
+
+    def leave(self) -> None:
+        """Leaves the memory to the transport that still writes from it, and takes new."""
+        self.view = memoryview(bytearray(CHUNK_BYTES))
+
+
+class _End(asyncio.BufferedProtocol):
+    """What both ends of a relay have in common: reading into the shared buffer, pausing, closing."""
+
+    def __init__(self, relay: Relay, buffer: ReadBuffer) -> None:
+        self.relay = relay
+        self.transport: asyncio.Transport | None = None
+        self.ended = False
+        """Whether the peer has sent its end."""
+        self.blocked = False
+        """Whether the peer does not take what was written."""
+        self._buffer = buffer
+        self._unread = b""
+        self._holds: set[str] = set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(high=0)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        view = self._buffer.view
+        if not self._unread:
+            return view
+        kept = len(self._unread)
+        view[:kept] = self._unread
+        return view[kept:]
+
+    def take(self, nbytes: int) -> memoryview:
+        """Returns the chunk that has just been read, with what was unread in front."""
+        return self._buffer.view[: len(self._unread) + nbytes]
+
+    def keep_unread(self, chunk: memoryview, unread: int) -> None:
+        """Saves the end of a chunk for the next one."""
+        self._unread = bytes(chunk[len(chunk) - unread :]) if unread else b""
+
+    def send(self, pieces: list[Buffer]) -> int:
+        """Writes at once as much as the kernel takes; returns the number of bytes accepted."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return 0
+        if len(pieces) == 1:
+            transport.write(pieces[0])
+        else:
+            transport.writelines(pieces)
+        if transport.get_write_buffer_size():
+            self._buffer.leave()
+        return sum(map(len, pieces))
+
+    def hold(self, reason: str) -> None:
+        """Reads nothing more from the peer until `release` of every reason."""
+        if not self._holds and self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+        self._holds.add(reason)
+
+    def release(self, reason: str) -> None:
+        """Takes a reason back."""
+        self._holds.discard(reason)
+        if not self._holds and self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    @property
+    def is_read(self) -> bool:
+        """Whether nothing holds the reading."""
+        return not self._holds
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that the kernel has not taken yet."""
+        return self.transport.get_write_buffer_size() if self.transport is not None else 0
+
+    def end_writing(self) -> None:
+        """Tells the peer that nothing more comes; where TLS cannot, closes."""
+        if self.transport is None or self.transport.is_closing():
+            return
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        else:
+            self.transport.close()
+
+    def close(self) -> None:
+        """Closes once everything is sent."""
+        if self.transport is not None:
+            self.transport.close()
+
+    def abort(self) -> None:
+        """Closes at once."""
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class _Downstream(_End):
+    """The client's end."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.relay.accepted()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        relay = self.relay
+        chunk = self.take(nbytes)
+        relay.relays.tally.received_downstream_bytes += nbytes
+        loop = relay.relays.loop
+        relay.perform(relay.core.handle(RequestBytes(chunk, loop.time())))
+        relay.core.handle(Performed(loop.time()))
+        self.keep_unread(chunk, relay.core.unread_request_bytes)
+
+    def eof_received(self) -> bool:
+        self.ended = True
+        if self.relay.lingering:
+            self.close()
+        self.relay.perform(self.relay.core.handle(DownstreamEnded()))
+        return True
+
+    def pause_writing(self) -> None:
+        self.blocked = True
+        self.relay.upstream.hold("downstream blocked")
+
+    def resume_writing(self) -> None:
+        self.blocked = False
+        self.relay.upstream.release("downstream blocked")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        cause = CloseCause.NETWORK_ERROR if exc else CloseCause.CLIENT_CLOSED
+        self.relay.close(cause, explain(exc) if exc else "the client closed the connection")
+        self.relay.lost()
+
+
+class _Upstream(_End):
+    """The broker's end."""
+
+    def buffer_updated(self, nbytes: int) -> None:
+        relay = self.relay
+        chunk = self.take(nbytes)
+        relay.relays.tally.received_upstream_bytes += nbytes
+        loop = relay.relays.loop
+        relay.perform(relay.core.handle(ResponseBytes(chunk, loop.time())))
+        relay.core.handle(Performed(loop.time()))
+        self.keep_unread(chunk, relay.core.unread_response_bytes)
+
+    def eof_received(self) -> bool:
+        self.ended = True
+        self.relay.perform(self.relay.core.handle(UpstreamEnded()))
+        return False
+
+    def pause_writing(self) -> None:
+        self.blocked = True
+        self.relay.downstream.hold("upstream blocked")
+
+    def resume_writing(self) -> None:
+        self.blocked = False
+        self.relay.downstream.release("upstream blocked")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.relay.perform(self.relay.core.handle(UpstreamEnded()))
+
+
+class Relay:
+    """A client connection from accept to close.
+
+    Args:
+        relays: The worker's connections, which this one joins when it is accepted.
+        listener: Where it came in.
+    """
+
+    def __init__(self, relays: Relays, listener: Listener) -> None:
+        self.relays = relays
+        self.listener = listener
+        self.downstream = _Downstream(self, relays.buffer)
+        self.upstream = _Upstream(self, relays.buffer)
+        self.client = "unknown"
+        """The client's address, for logs and limits."""
+        self.node_id: int | None = None
+        """The broker it leads to; None for the bootstrap listener."""
+        self.opened = relays.loop.time()
+        self.lingering = False
+        self.core = Connection(relays.config.limits, relays.tally, relays.advertised, self.opened)
+        self._opening: asyncio.Task[None] | None = None
+        self._closing_since: float | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes held in memory for this connection now."""
+        return self.core.held_bytes + self.downstream.unsent_bytes + self.upstream.unsent_bytes
+
+    def accepted(self) -> None:
+        """The client is connected: it is let in or turned away, and led to its broker."""
+        transport = self.downstream.transport
+        if transport is None:
+            return
+        peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        self.client = peer[0] if peer else "unknown"
+        refusal = self.relays.admit(self)
+        if refusal is not None:
+            self.close(*refusal)
+            self.downstream.abort()
+            return
+        if local and self.relays.advertised_by_connection:
+            self.core = Connection(
+                self.relays.config.limits, self.relays.tally, self.relays.advertised.at(local[0]), self.opened
+            )
+        self.downstream.hold("opening")
+        self._opening = self.relays.tasks.start(self._open(), name="open connection")
+
+    async def _open(self) -> None:
+        """Shakes hands with the client, dials the broker, and lets the bytes flow."""
+        if not await self._meet_client():
+            return
+        target = self.listener.target(self.downstream.transport)
+        self.node_id = target.node_id
+        if not await self._dial(target.addresses, target.problem):
+            return
+        if self.downstream.blocked:
+            self.upstream.hold("downstream blocked")
+        self.downstream.release("opening")
+
+    async def _meet_client(self) -> bool:
+        context = self.relays.downstream_tls
+        if context is None or self.downstream.transport is None:
+            return True
+        timeout = self.relays.config.limits.handshake_ms / 1000
+        try:
+            transport = await self.relays.loop.start_tls(
+                self.downstream.transport,
+                self.downstream,
+                context,
+                server_side=True,
+                ssl_handshake_timeout=timeout,
+            )
+        except (OSError, TimeoutError) as error:
+            late = isinstance(error, TimeoutError)
+            cause = CloseCause.HANDSHAKE_TIMEOUT if late else CloseCause.DOWNSTREAM_TLS_FAILED
+            self.close(cause, explain(error))
+            self.lost()
+            return False
+        if transport is None:
+            return False
+        self.downstream.transport = transport
+        transport.set_write_buffer_limits(high=0)
+        transport.pause_reading()
+        return not self.core.closed
+
+    async def _dial(self, addresses: list[HostPort], problem: str) -> bool:
+        cause = CloseCause.UPSTREAM_UNREACHABLE
+        for address in addresses:
+            try:
+                await self.relays.connect(address, lambda: self.upstream)
+            except (OSError, TimeoutError, UpstreamUnavailable) as error:
+                problem = f"{address}: {explain(error)}"
+                cause = CloseCause.UPSTREAM_TLS_FAILED if isinstance(error, ssl.SSLError) else cause
+                self.relays.dialled(self.node_id, problem)
+                continue
+            self.relays.dialled(self.node_id, None)
+            if self._closing_since is None:
+                return True
+            self.upstream.abort()
+            return False
+        self.close(cause, problem)
+        return False
+
+    def perform(self, commands: list[Command]) -> None:
+        """Does what the core says."""
+        for command in commands:
+            match command:
+                case SendUpstream(pieces):
+                    self.relays.tally.sent_upstream_bytes += self.upstream.send(pieces)
+                case SendDownstream(pieces):
+                    self.relays.tally.sent_downstream_bytes += self.downstream.send(pieces)
+                case LearnNodes(nodes):
+                    self.relays.learn(nodes)
+                case EndUpstream():
+                    self._end_upstream()
+                case PauseDownstream():
+                    self.downstream.hold("too many requests in flight")
+                case ResumeDownstream():
+                    self.downstream.release("too many requests in flight")
+                case Close(cause, detail):
+                    self.close(cause, detail)
+
+    def tick(self, now: float) -> None:
+        """Ends what took too long."""
+        if self._closing_since is None:
+            self.perform(self.core.handle(Tick(now, self.downstream.is_read)))
+        elif now - self._closing_since > LINGER_SECONDS:
+            self.abort()
+
+    def drain(self) -> None:
+        """Lets accepted requests finish, and closes."""
+        if self._opening is not None and not self._opening.done():
+            self.close(CloseCause.DRAINED, "the proxy is shutting down")
+            return
+        self.perform(self.core.handle(Drain()))
+
+    def close(self, cause: CloseCause, detail: str) -> None:
+        """Ends the connection; the first cause counts, what was written still leaves."""
+        if self._closing_since is not None:
+            return
+        self._closing_since = self.relays.loop.time()
+        if self.core.closed is None:
+            self.core.abandon(cause, detail)
+        self.relays.note_closed(self, cause, detail)
+        if self._opening is not None and self._opening is not asyncio.current_task():
+            self._opening.cancel()
+        if cause is CloseCause.DRAINED and not self.downstream.ended:
+            self.lingering = True
+            self.downstream.end_writing()
+        else:
+            self.downstream.close()
+        self.upstream.close()
+
+    def abort(self) -> None:
+        """Cuts both sides at once."""
+        self.downstream.abort()
+        self.upstream.abort()
+
+    def lost(self) -> None:
+        """The client's side is gone."""
+        self.relays.remove(self)
+        self.upstream.close()
+
+    def _end_upstream(self) -> None:
+        if self.upstream.transport is None:
+            self.close(CloseCause.CLIENT_CLOSED, "the client closed the connection")
+            return
+        self.upstream.end_writing()

@@ -1,0 +1,190 @@
+"""All client connections of a worker: who is let in, what they take together, how they end together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from kordon.proxy.addresses import Advertised
+from kordon.proxy.causes import LIMIT_OF_CAUSE, ORDINARY, CloseCause
+from kordon.proxy.config import Config, HostPort
+from kordon.proxy.relay import ReadBuffer, Relay
+from kordon.proxy.tally import Tally
+from kordon.proxy.tasks import Tasks
+from kordon.proxy.topology import Topology
+
+log = structlog.get_logger(__name__)
+
+SWEEP_SECONDS: Final = 1.0
+"""How often timeouts and memory are looked at."""
+_LINES_PER_SWEEP: Final = 5
+"""Warnings about one cause between two sweeps; what is more is counted and said in one line."""
+
+
+class Relays:
+    """The connections of one worker.
+
+    Args:
+        config: As it stands; a reload replaces it, open connections keep their limits.
+        tally: What is counted.
+        topology: Where brokers are.
+        advertised: What clients are told instead.
+    """
+
+    def __init__(self, config: Config, tally: Tally, topology: Topology, advertised: Advertised) -> None:
+        self.config = config
+        self.tally = tally
+        self.topology = topology
+        self.advertised = advertised
+        self.advertised_by_connection = False
+        """Whether clients are told the address that they connected to."""
+        self.downstream_tls: ssl.SSLContext | None = None
+        self.loop = asyncio.get_running_loop()
+        self.buffer = ReadBuffer()
+        self.tasks = Tasks()
+        self._live: set[Relay] = set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._by_client: Counter[str] = Counter()
+        self._said: Counter[CloseCause] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def admit(self, relay: Relay) -> tuple[CloseCause, str] | None:
+        """Lets a connection in; otherwise says why not."""
+        limits = self.config.limits
+        self.tally.accepted += 1
+        self._live.add(relay)
+        self._empty.clear()
+        self._by_client[relay.client] += 1
+        self.tally.connections[relay.listener.role] += 1
+        if len(self._live) > limits.connections:
+            return CloseCause.CONNECTION_LIMIT, f"limits.connections ({limits.connections}) are open"
+        if limits.connections_per_address and self._by_client[relay.client] > limits.connections_per_address:
+            detail = f"limits.connections_per_address ({limits.connections_per_address}) are open"
+            return CloseCause.ADDRESS_LIMIT, detail
+        return None
+
+    def remove(self, relay: Relay) -> None:
+        """Takes a connection out that is gone."""
+        if relay not in self._live:
+            return
+        self._live.remove(relay)
+        self.tally.connections[relay.listener.role] -= 1
+        self._by_client[relay.client] -= 1
+        if not self._by_client[relay.client]:
+            del self._by_client[relay.client]
+        if not self._live:
+            self._empty.set()
+
+    def learn(self, nodes: dict[int, tuple[str, int]]) -> None:
+        """Passes on what a response said about brokers."""
+        self.topology.learn(nodes)
+
+    def dialled(self, node_id: int | None, problem: str | None) -> None:
+        """Notes that a broker was dialled, and what came of it."""
+        if problem is not None:
+            self.tally.upstream_connect_failures += 1
+        if node_id is not None:
+            self.topology.tried(node_id, problem)
+
+    async def connect(self, address: HostPort, factory: Callable[[], asyncio.BufferedProtocol]) -> None:
+        """Dials a broker.
+
+        Raises:
+            OSError: It is not reachable, or TLS fails.
+            TimeoutError: `upstream.connect_timeout_ms` is over.
+        """
+        upstream, context = self.config.upstream, self.topology.context
+        name = (upstream.tls.server_name if upstream.tls else None) or address.host
+        async with asyncio.timeout(upstream.connect_timeout_ms / 1000):
+            await self.loop.create_connection(
+                factory, address.host, address.port, ssl=context, server_hostname=name if context else None
+            )
+
+    def note_closed(self, relay: Relay, cause: CloseCause, detail: str) -> None:
+        """Counts and logs the one cause of a connection's end."""
+        self.tally.closed[cause.value] += 1
+        if cause in LIMIT_OF_CAUSE:
+            self.tally.limit_hits[LIMIT_OF_CAUSE[cause]] += 1
+        say = log.debug
+        if cause not in ORDINARY:
+            self.tally.errors[cause.value] += 1
+            self._said[cause] += 1
+            say = log.warning if self._said[cause] <= _LINES_PER_SWEEP else log.debug
+        seconds = round(self.loop.time() - relay.opened, 3)
+        say(
+            "connection_closed",
+            cause=cause.value,
+            detail=detail,
+            client=relay.client,
+            listener=relay.listener.role,
+            seconds=seconds,
+        )
+
+    async def sweep(self) -> None:
+        """Looks after timeouts, memory and suppressed log lines for ever."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            now = self.loop.time()
+            for relay in list(self._live):
+                relay.tick(now)
+            self._bound_memory()
+            for cause, count in self._said.items():
+                if count > _LINES_PER_SWEEP:
+                    log.warning("connections_closed", cause=cause.value, more=count - _LINES_PER_SWEEP)
+            self._said.clear()
+
+    def _bound_memory(self) -> None:
+        """Closes the connections that hold most until all together hold no more than `limits.held_bytes`."""
+        held = {relay: relay.held_bytes for relay in self._live}
+        total = sum(held.values())
+        limit = self.config.limits.held_bytes
+        for relay in sorted(held, key=lambda each: held[each], reverse=True) if total > limit else ():
+            relay.close(CloseCause.MEMORY_LIMIT, f"it held {held[relay]} of the {limit} bytes of limits.held_bytes")
+            relay.abort()
+            total -= held[relay]
+            if total <= limit:
+                break
+        self.tally.held_bytes = total
+
+    def close_node(self, node_id: int) -> None:
+        """Ends the connections that lead to a broker the cluster no longer has."""
+        for relay in [relay for relay in self._live if relay.node_id == node_id]:
+            relay.close(CloseCause.BROKER_REMOVED, f"broker {node_id} is no longer part of the cluster")
+
+    async def drain(self, timeout_seconds: float, spread_seconds: float) -> int:
+        """Ends all connections step by step, each after its last response.
+
+        Args:
+            timeout_seconds: What is left then is cut.
+            spread_seconds: Time over which they are asked to end.
+
+        Returns:
+            The number of connections that had to be cut.
+        """
+        live = list(self._live)
+        deadline = self.loop.time() + timeout_seconds
+        step = min(spread_seconds, timeout_seconds) / max(len(live), 1)
+        due = self.loop.time()
+        for relay in live:
+            relay.drain()
+            due += step
+            if due - self.loop.time() > 0.01:
+                await asyncio.sleep(due - self.loop.time())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await self._empty.wait()
+        cut = list(self._live)
+        for relay in cut:
+            relay.close(CloseCause.DRAINED, "drain.timeout_ms is over")
+            relay.abort()
+        await self.tasks.stop()
+        return len(cut)
