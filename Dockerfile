@@ -1,0 +1,57 @@
+# The image of Kordon. `make image` builds it with Docker or buildah; docs/deployment.md tells how it is run.
+#
+# Any base with Debian's packages and Python 3.11 or newer will do: --build-arg BASE=debian:trixie-slim
+ARG BASE=debian:bookworm-slim
+
+# --- base: the interpreter, and the authorities that `upstream.tls: {}` trusts --------------------------------------
+FROM ${BASE} AS base
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends ca-certificates python3 \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/* /var/log/*
+
+# --- build: the locked dependencies, then Kordon's wheel, in a virtual environment ----------------------------------
+FROM base AS build
+RUN apt-get update && apt-get install --yes --no-install-recommends python3-pip python3-venv
+# For networks with an index or an authority of their own: the optional secrets `pip_conf` (a pip.conf) and `ca` (a
+# PEM bundle) are there for these commands only and are not part of any layer.
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore
+WORKDIR /build
+COPY requirements/ requirements/
+RUN --mount=type=secret,id=pip_conf --mount=type=secret,id=ca \
+    for secret in pip_conf=PIP_CONFIG_FILE ca=PIP_CERT; do \
+      if [ -s "/run/secrets/${secret%=*}" ]; then export "${secret#*=}=/run/secrets/${secret%=*}"; fi; \
+    done \
+ && python3 -m venv --without-pip /opt/kordon \
+ && pip --python /opt/kordon/bin/python install --require-hashes --only-binary :all: -r requirements/run.txt \
+ && awk '/^(setuptools|wheel)==/ {on = 1} on; !/\\$/ {on = 0}' requirements/dev.txt > requirements/build.txt \
+ && python3 -m venv /opt/build \
+ && /opt/build/bin/pip install --require-hashes --only-binary :all: -r requirements/build.txt
+# .dockerignore lets in nothing but what the wheel and the image are made of.
+COPY . .
+RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --no-index --wheel-dir dist . \
+ && pip --python /opt/kordon/bin/python install --no-deps --no-index dist/*.whl \
+ && find /opt/kordon -name '*.pyi' -delete \
+ && /opt/kordon/bin/kordon --version
+
+# --- the image ------------------------------------------------------------------------------------------------------
+FROM base
+LABEL org.opencontainers.image.title="kordon" \
+      org.opencontainers.image.description="A Kafka wire-protocol proxy" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /opt/kordon /opt/kordon
+COPY deploy/kordon.yaml /etc/kordon/kordon.yaml
+COPY --chmod=0755 deploy/image/entrypoint.sh /usr/local/bin/kordon-entrypoint
+COPY --chmod=0755 deploy/image/healthcheck.py /usr/local/bin/kordon-healthcheck
+# Nothing is written to the file system, neither byte code nor anything else: the root may be read-only.
+ENV PATH=/opt/kordon/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    KORDON_CONFIG=/etc/kordon/kordon.yaml
+USER 65532:65532
+WORKDIR /
+# Bootstrap, then a port per node id from 9093 up (9093 is node id 0). Publish as many as there are node ids.
+EXPOSE 9092 9093-9102 8080
+HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=3 \
+    CMD ["python3", "/usr/local/bin/kordon-healthcheck", "/livez"]
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["kordon-entrypoint"]
