@@ -1,0 +1,105 @@
+"""Logging: one event name and its facts per line, for a person on a terminal and as JSON for everything else.
+
+Modules log through `structlog.get_logger(__name__)`; what libraries log through the standard library comes out
+in the same form. An event's name is one word in snake_case, its facts are keywords with units in their names.
+Secrets are masked by key, whatever the caller passes.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+import structlog
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, Processor, WrappedLogger
+
+    from kordon.proxy.config import Log
+
+SECRET_KEYS: Final = ("password", "secret", "token", "passphrase", "sasl_auth", "credential")
+"""A fact whose key contains one of these is masked."""
+
+LEVELS: Final = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+
+def configure_logging(log: Log, *, stream: TextIO | None = None, worker: int | None = None) -> None:
+    """Sets up logging for the whole process; again, with another level, while it runs.
+
+    Args:
+        log: Level and format.
+        stream: Where lines go; standard error unless given.
+        worker: Number of the worker, noted in every line when there are several.
+    """
+    target: TextIO = sys.stderr if stream is None else stream
+    level = LEVELS[log.level]
+    human = target.isatty() if log.format == "auto" else log.format == "human"
+    shared = _shared_processors(worker)
+    renderer = _human_renderer(target) if human else structlog.processors.JSONRenderer(default=str)
+    structlog.configure(
+        processors=[structlog.contextvars.merge_contextvars, *shared, *_exceptions(human=human), renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(target),
+        cache_logger_on_first_use=False,  # a reload may change the level
+    )
+    _route_standard_library(target, max(level, logging.INFO), shared, [*_exceptions(human=human), renderer])
+
+
+def _shared_processors(worker: int | None) -> list[Processor]:
+    def add_worker(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+        return {**event, "worker": worker}
+
+    return [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        *([add_worker] if worker is not None else []),
+        mask_secrets,
+    ]
+
+
+def _exceptions(*, human: bool) -> list[Processor]:
+    """A traceback is text below the line for a person, and one field for a machine."""
+    return [] if human else [structlog.processors.format_exc_info]
+
+
+def _human_renderer(stream: TextIO) -> Processor:
+    return structlog.dev.ConsoleRenderer(
+        colors=stream.isatty(), pad_event_to=30, exception_formatter=structlog.dev.plain_traceback
+    )
+
+
+def _route_standard_library(stream: TextIO, level: int, shared: list[Processor], render: list[Processor]) -> None:
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[_add_logger_name, *shared],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
+        )
+    )
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.captureWarnings(capture=True)
+
+
+def _add_logger_name(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Says which library a foreign line comes from."""
+    record: logging.LogRecord | None = event.get("_record")
+    return event if record is None else {**event, "logger": record.name}
+
+
+def mask_secrets(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Masks the facts of a line whose key says they are secret, nested ones included."""
+    return {key: _masked(key, value) for key, value in event.items()}
+
+
+def _masked(key: str, value: Any) -> Any:
+    if any(secret in key.lower() for secret in SECRET_KEYS):
+        return "***"
+    if isinstance(value, dict):
+        return {str(name): _masked(str(name), entry) for name, entry in value.items()}
+    return value
