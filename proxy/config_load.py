@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from kordon.proxy.config import Config
 from kordon.proxy.config_checks import run_checks
 from kordon.proxy.config_options import options, sections_of
-from kordon.proxy.config_source import Key, Problem, Source, dotted, read_sources
+from kordon.proxy.config_source import FLAGS, Key, Problem, Source, dotted, read_sources, variable_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,6 +50,8 @@ class Loaded:
 
     config: Config
     warnings: tuple[Problem, ...]
+    values: dict[str | int, Any]
+    """What was given, before the models: JSON can carry it to a worker, secrets included."""
 
 
 def load_config(file: Path | None, environment: Mapping[str, str], flags: Mapping[Key, object] | None = None) -> Config:
@@ -81,7 +83,7 @@ def load(file: Path | None, environment: Mapping[str, str], flags: Mapping[Key, 
     problems += findings.mistakes
     if config is None or problems:
         raise ConfigError(sorted(problems, key=_position))
-    return Loaded(config, tuple(findings.warnings))
+    return Loaded(config, tuple(findings.warnings), source.values)
 
 
 def _position(problem: Problem) -> tuple[int, int, str]:
@@ -124,6 +126,8 @@ def _sound_sections(source: Source, broken: set[int | str]) -> dict[str, Any]:
 def _explain(detail: ErrorDetails, source: Source) -> Problem:
     """A pydantic error in words that name the cure."""
     key: Key = tuple(part for part in detail["loc"] if part != "[key]")
+    if detail["type"] == "missing":
+        key = _first_required(key)
     what = EXPLANATIONS.get(detail["type"], _explain_other)(key, detail)
     return Problem(source.place_of(key), key, what)
 
@@ -147,11 +151,17 @@ def _names_in(path: Key) -> list[str]:
     return list(model.model_fields)
 
 
+def _first_required(key: Key) -> Key:
+    """The option that is missing when its whole section is."""
+    return next(
+        (option.key for option in options().values() if option.key[: len(key)] == key and not option.default), key
+    )
+
+
 def _explain_missing(key: Key, _: ErrorDetails) -> str:
-    option = options().get(key)
-    if option is None:
-        return f"is required: a section with {', '.join(_names_in(key))}"
-    return f"is required ({option.type}): {option.description}"
+    option = options()[key]
+    ways = f"{FLAGS[key]} or {variable_of(key)}" if key in FLAGS else variable_of(key)
+    return f"is required ({option.type}, or by {ways}): {option.description}"
 
 
 def _explain_section(key: Key, detail: ErrorDetails) -> str:

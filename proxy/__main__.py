@@ -1,0 +1,6 @@
+"""`python -m kordon.proxy` is `kordon`."""
+
+from kordon.proxy.cli import main
+
+if __name__ == "__main__":
+    main(prog_name="kordon")

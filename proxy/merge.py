@@ -1,0 +1,108 @@
+"""What several workers say about themselves, merged into what one proxy would say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from kordon.proxy.metrics import Family
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+SUPERVISOR_FAMILIES: Final = {
+    family.name: family
+    for family in (
+        Family("kordon_workers", "gauge", (), "Workers that are running."),
+        Family("kordon_worker_restarts_total", "counter", ("worker",), "How often a worker was started again."),
+    )
+}
+"""What the supervisor adds; there with several workers only."""
+
+Status = dict[str, Any]
+
+
+class _Families(Collector):
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = list(families)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields what it was given."""
+        yield from self._families
+
+
+def merge_metrics(pages: Mapping[int, bytes], restarts: Mapping[int, int]) -> bytes:
+    """Puts the metrics of all workers into one page, every sample with the label `worker`.
+
+    Args:
+        pages: /metrics of each worker that answered, by its number.
+        restarts: How often each worker was started again.
+    """
+    families: dict[str, Metric] = {}
+    for number, page in sorted(pages.items()):
+        for family in text_string_to_metric_families(page.decode()):
+            merged = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+            for sample in family.samples:
+                labels = {**sample.labels, "worker": str(number)}
+                merged.add_sample(sample.name, labels, sample.value)
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Families([*families.values(), *_own(len(pages), restarts)]))
+    return generate_latest(registry)
+
+
+def _own(running: int, restarts: Mapping[int, int]) -> Iterator[Metric]:
+    workers, restarted = SUPERVISOR_FAMILIES.values()
+    yield GaugeMetricFamily(workers.name, workers.help, value=running)
+    counter = CounterMetricFamily(restarted.name, restarted.help, labels=restarted.labels)
+    for number, count in restarts.items():
+        counter.add_metric([str(number)], count)
+    yield counter
+
+
+def merge_status(statuses: Sequence[Status]) -> Status:
+    """Makes one status of many: counts are summed, what is the same everywhere is taken from the first.
+
+    Args:
+        statuses: /status of each worker that answered; may be empty.
+    """
+    if not statuses:
+        return {"state": "starting", "unready": ["no worker is running"]}
+    first = statuses[0]
+    return {
+        "version": first["version"],
+        "started_at": min(status["started_at"] for status in statuses),
+        "uptime_seconds": max(status["uptime_seconds"] for status in statuses),
+        "state": _common_state([status["state"] for status in statuses]),
+        "upstream": first["upstream"],
+        "listeners": _sum_listeners(statuses),
+        **{
+            name: _sum([status[name] for status in statuses]) for name in ("connections", "requests", "bytes", "limits")
+        },
+        "unready": [f"worker {status['worker']}: {reason}" for status in statuses for reason in status["unready"]],
+    }
+
+
+def _common_state(states: Sequence[str]) -> str:
+    """Running when all are, else what the others do."""
+    return next((state for state in states if state != "running"), "running")
+
+
+def _sum_listeners(statuses: Sequence[Status]) -> list[dict[str, Any]]:
+    counts: Counter[tuple[str, str]] = Counter()
+    for status in statuses:
+        for listener in status["listeners"]:
+            counts[listener["address"], listener["role"]] += listener["connections"]
+    return [{"address": address, "role": role, "connections": n} for (address, role), n in counts.items()]
+
+
+def _sum(parts: Sequence[Any]) -> Any:
+    """Adds numbers, within objects name by name."""
+    if isinstance(parts[0], dict):
+        names = dict.fromkeys(name for part in parts for name in part)
+        return {name: _sum([part[name] for part in parts if name in part]) for name in names}
+    return sum(parts)
