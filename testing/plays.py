@@ -1,0 +1,194 @@
+"""Plays: what happens to a connection's core and what it must do, as one list, without sockets or clocks.
+
+A play runs three times, with the bytes of each step as one chunk, byte by byte, and in chunks of seven; the outcome
+must be the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from kordon.codecs.headers import build_request_header, build_response_header
+from kordon.codecs.messages import request, response
+from kordon.proxy.addresses import Advertised
+from kordon.proxy.causes import CloseCause
+from kordon.proxy.config import Limits
+from kordon.proxy.connection import Connection
+from kordon.proxy.events import (
+    Close,
+    Command,
+    Event,
+    LearnNodes,
+    Performed,
+    RequestBytes,
+    ResponseBytes,
+    SendDownstream,
+    SendUpstream,
+)
+from kordon.proxy.tally import Tally
+
+CHUNKINGS = (1 << 30, 1, 7)
+"""Sizes of the chunks in which the bytes of a step arrive."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """The client sends this."""
+
+    sends: bytes
+
+
+@dataclass(frozen=True)
+class Broker:
+    """The broker sends this."""
+
+    sends: bytes
+
+
+@dataclass(frozen=True)
+class Happens:
+    """Something else happens."""
+
+    event: Event
+
+
+@dataclass(frozen=True)
+class BrokerGets:
+    """All that the steps since the last expectation let through to the broker."""
+
+    bytes: bytes
+
+
+@dataclass(frozen=True)
+class ClientGets:
+    """All that the steps since the last expectation let through to the client."""
+
+    bytes: bytes
+
+
+@dataclass(frozen=True)
+class Learns:
+    """Brokers whose listeners must be open now."""
+
+    nodes: dict[int, tuple[str, int]]
+
+
+@dataclass(frozen=True)
+class Closes:
+    """The connection ends for this cause."""
+
+    cause: CloseCause
+
+
+@dataclass(frozen=True)
+class Does:
+    """Another command."""
+
+    command: Command
+
+
+Step: TypeAlias = Client | Broker | Happens
+Outcome: TypeAlias = BrokerGets | ClientGets | Learns | Closes | Does
+
+
+def connection(tally: Tally | None = None, **limits: int) -> Connection:
+    """Makes a core at time 0 that advertises `proxy:9093 + node id`."""
+    return Connection(Limits(**limits), tally or Tally(), Advertised(host="proxy", base_port=9093), 0.0)
+
+
+def perform(script: Sequence[Step | Outcome], make: Callable[[], Connection] = connection) -> None:
+    """Runs a play in every chunking.
+
+    Args:
+        script: Steps, each followed by what must come of it.
+        make: Makes the core.
+
+    Raises:
+        AssertionError: It did something else; both versions are shown.
+    """
+    for chunk_bytes in CHUNKINGS:
+        stage = _Stage(make(), chunk_bytes)
+        outcomes: list[Step | Outcome] = []
+        for entry in script:
+            if isinstance(entry, Client | Broker | Happens):
+                outcomes += [*stage.take_outcomes(), entry]
+                stage.act(entry)
+        outcomes += stage.take_outcomes()
+        expected = list(script)
+        if outcomes != expected:
+            lines = [f"in chunks of {chunk_bytes} bytes:"]
+            lines += [f"   {line}" if line in expected else f"<< {line}" for line in outcomes]
+            lines += [f">> {line}" for line in expected if line not in outcomes]
+            raise AssertionError("\n".join(lines))
+
+
+class _Stage:
+    """A core, what it has left unread, and what it did."""
+
+    def __init__(self, core: Connection, chunk_bytes: int) -> None:
+        self.core = core
+        self._chunk_bytes = chunk_bytes
+        self._unread = {Client: b"", Broker: b""}
+        self._outcomes: list[Outcome] = []
+
+    def act(self, step: Step) -> None:
+        """Lets one step happen."""
+        if isinstance(step, Happens):
+            self._note(self.core.handle(step.event))
+            return
+        for at in range(0, len(step.sends), self._chunk_bytes):
+            self._feed(type(step), step.sends[at : at + self._chunk_bytes])
+
+    def take_outcomes(self) -> list[Outcome]:
+        """Returns what it did since the last call."""
+        outcomes, self._outcomes = self._outcomes, []
+        return outcomes
+
+    def _feed(self, side: type[Client] | type[Broker], piece: bytes) -> None:
+        chunk = memoryview(bytearray(self._unread[side] + piece))
+        event = RequestBytes(chunk, 0.0) if side is Client else ResponseBytes(chunk, 0.0)
+        self._note(self.core.handle(event))
+        self.core.handle(Performed(0.0))
+        core = self.core
+        unread = core.unread_request_bytes if side is Client else core.unread_response_bytes
+        self._unread[side] = bytes(chunk[len(chunk) - unread :]) if unread else b""
+
+    def _note(self, commands: list[Command]) -> None:
+        for command in commands:
+            match command:
+                case SendUpstream(pieces):
+                    self._add(BrokerGets(b"".join(map(bytes, pieces))))
+                case SendDownstream(pieces):
+                    self._add(ClientGets(b"".join(map(bytes, pieces))))
+                case LearnNodes(nodes):
+                    self._add(Learns(nodes))
+                case Close(cause, _):
+                    self._add(Closes(cause))
+                case _:
+                    self._add(Does(command))
+
+    def _add(self, outcome: Outcome) -> None:
+        """Notes an outcome; bytes to the same side since the last step are one outcome."""
+        if isinstance(outcome, BrokerGets | ClientGets):
+            for place, before in enumerate(self._outcomes):
+                if isinstance(before, type(outcome)):
+                    self._outcomes[place] = type(outcome)(before.bytes + outcome.bytes)
+                    return
+        self._outcomes.append(outcome)
+
+
+def request_frame(api_key: int, version: int, correlation_id: int, client_id: str | None = "c", **fields: Any) -> bytes:
+    """Builds a request frame with its header."""
+    header = build_request_header(api_key, version, correlation_id, client_id)
+    return _frame(header + request(api_key).build(version, fields))
+
+
+def response_frame(api_key: int, version: int, correlation_id: int, **fields: Any) -> bytes:
+    """Builds a response frame with its header."""
+    return _frame(build_response_header(api_key, version, correlation_id) + response(api_key).build(version, fields))
+
+
+def _frame(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
