@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 MAX_PORT = 65535
 NODE_ID_PLACEHOLDER = "$(node_id)"
@@ -100,6 +100,13 @@ def _addresses(value: object) -> object:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
+def _not_empty(value: tuple[HostPort, ...]) -> tuple[HostPort, ...]:
+    """`min_length` would be told a second time, wrongly, when an address is no address."""
+    if not value:
+        raise ValueError("name at least one broker, as host:port")
+    return value
+
+
 def _by_node_id(value: object) -> object:
     """`1=a:9092,2=b:9092`, the one-line form of a map for environment variables."""
     if not isinstance(value, str):
@@ -179,8 +186,7 @@ class UpstreamSasl(Section):
 class Upstream(Section):
     """The cluster behind Kordon."""
 
-    bootstrap: Annotated[tuple[Address, ...], BeforeValidator(_addresses)] = Field(
-        min_length=1,
+    bootstrap: Annotated[tuple[Address, ...], BeforeValidator(_addresses), AfterValidator(_not_empty)] = Field(
         description="brokers to ask for the cluster first, as host:port; a list, or separated by commas",
         json_schema_extra=RELOADS,
     )

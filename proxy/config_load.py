@@ -129,7 +129,8 @@ def _explain(detail: ErrorDetails, source: Source) -> Problem:
     if detail["type"] == "missing":
         key = _first_required(key)
     what = EXPLANATIONS.get(detail["type"], _explain_other)(key, detail)
-    return Problem(source.place_of(key), key, what)
+    place = source.names.get(key) if detail["type"] == "extra_forbidden" else None
+    return Problem(place or source.place_of(key), key, what)
 
 
 def _explain_unknown(key: Key, _: ErrorDetails) -> str:

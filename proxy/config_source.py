@@ -78,6 +78,9 @@ class Source:
 
     values: dict[str | int, Any] = field(default_factory=dict[str | int, Any])
     places: dict[Key, Place] = field(default_factory=dict[Key, Place])
+    """Where each value stands."""
+    names: dict[Key, Place] = field(default_factory=dict[Key, Place])
+    """Where the name of an option or section stands in the file."""
     problems: list[Problem] = field(default_factory=list[Problem])
     file: Place | None = None
     """The configuration file as a whole, for what is missing in it."""
@@ -163,17 +166,14 @@ class _FileReader:
         except UnicodeDecodeError as error:
             self._problem((), f"is no UTF-8 text (byte {error.start})")
             return
-        loader = yaml.SafeLoader(text)
         try:
-            self._read_document(loader)
+            self._read_document(yaml.SafeLoader(text))
         except yaml.MarkedYAMLError as error:
             self._syntax(error, text)
         except yaml.reader.ReaderError as error:
             self._problem((), f"is no text: {error.reason} at position {error.position}")
         except RecursionError:
             self._problem((), "is nested too deeply, or an anchor contains itself")
-        finally:
-            loader.dispose()
 
     def _read_document(self, loader: yaml.SafeLoader) -> None:
         node = loader.get_single_node()
@@ -201,10 +201,10 @@ class _FileReader:
             name = self._name(loader, name_node)
             here = (*key, name)
             if name in values:
-                first = self.source.places[here]
+                first = self.source.names[here]
                 self._problem(here, f"is given twice, first in line {first.line}", self._place(name_node))
                 continue
-            self.source.places[here] = self._place(name_node)
+            self.source.names[here] = self.source.places[here] = self._place(name_node)
             values[name] = self._value(loader, value_node, here)
             if not isinstance(value_node, MappingNode):
                 self.source.places[here] = self._place(value_node if _has_text(value_node) else name_node)
