@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 HEAD_BYTES: Final = 8192
 HEAD_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 15.0
+PAGE_SECONDS: Final = 5.0
+"""How long a supervisor waits for a page of a worker."""
 CONNECTIONS: Final = 64
 """More at once are closed unheard: probes and scrapers are few."""
 
@@ -177,6 +179,25 @@ class AdminServer:
             # The outermost edge of this connection: a page that fails must say so and leave traffic alone.
             log.exception("admin_page_failed", path=target)
             return method, _refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+async def fetch_page(admin_socket: Path, path: str) -> bytes | None:
+    """Asks a worker for an admin page.
+
+    Returns:
+        Its body, whatever the status (/readyz answers 503 with reasons); None if the worker does not answer.
+    """
+    try:
+        async with asyncio.timeout(PAGE_SECONDS):
+            reader, writer = await asyncio.open_unix_connection(admin_socket)
+            try:
+                writer.write(f"GET {path} HTTP/1.1\r\nHost: worker\r\n\r\n".encode("ascii"))
+                answer = await reader.read(-1)
+            finally:
+                writer.close()
+    except OSError:
+        return None
+    return answer.partition(b"\r\n\r\n")[2]
 
 
 def _refusal(status: HTTPStatus) -> Answer:

@@ -18,12 +18,11 @@ from kordon.proxy.config import HostPort
 from kordon.proxy.config_load import ConfigError, Loaded, load
 from kordon.proxy.config_options import options
 from kordon.proxy.config_source import FLAGS, Key, dotted, variable_of
+from kordon.proxy.lifecycle import EXIT_FAILED, EXIT_USAGE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-EXIT_FAILED = 1
-EXIT_USAGE = 2
 DEFAULT_ADMIN = "127.0.0.1:9190"
 
 config_file = click.option(
@@ -80,11 +79,11 @@ def run(file: Path | None, **flags: str | None) -> None:
     def load_again() -> Loaded:
         return load(file, os.environ, given)
 
-    # Imported here so that `check` and `status` answer at once, without the proxy's modules.
-    from kordon.proxy.service import run_alone  # noqa: PLC0415
-    from kordon.proxy.workers import run_workers  # noqa: PLC0415
-
-    start = run_alone if loaded.config.workers == 1 else run_workers
+    # Imported here so that `check` and `status` answer at once, and a supervisor stays small.
+    if loaded.config.workers == 1:
+        from kordon.proxy.service import run_alone as start  # noqa: PLC0415
+    else:
+        from kordon.proxy.workers import run_workers as start  # noqa: PLC0415
     sys.exit(uvloop.run(start(loaded, load_again, file)))
 
 
@@ -154,7 +153,7 @@ def status(admin: str, *, as_json: bool) -> None:
 @click.argument("admin_socket", type=click.Path(path_type=Path))
 def worker(number: int, admin_socket: Path) -> None:
     """Runs one worker for a supervisor, which sends the configuration to standard input."""
-    from kordon.proxy.workers import run_worker  # noqa: PLC0415
+    from kordon.proxy.service import run_worker  # noqa: PLC0415
 
     sys.exit(uvloop.run(run_worker(number, admin_socket)))
 

@@ -194,7 +194,7 @@ class Connection:
         return []
 
     def _close_if_drained(self) -> list[Command]:
-        if self._waiting or self._requests.frame_started is not None or not self._responses.between_frames:
+        if self._waiting or self._requests.under_way or not self._responses.between_frames:
             return []
         return [self._close(CloseCause.DRAINED, "the proxy is shutting down")]
 

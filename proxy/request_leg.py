@@ -135,6 +135,11 @@ class RequestLeg:
             self._tally.request_seconds.observe(now - waiting.started)
         self._completed.clear()
 
+    @property
+    def under_way(self) -> bool:
+        """Whether an accepted frame is not complete yet."""
+        return self._remaining > 0
+
     def restart_clock(self, now: float) -> None:
         """Forgives the time that a frame under way has taken so far."""
         if self.frame_started is not None:

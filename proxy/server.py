@@ -39,7 +39,7 @@ class State(Enum):
 
 
 class Proxy:
-    """A whole proxy in one process; `start` must run in the event loop that serves it.
+    """A whole proxy in one process; it is made in the event loop that serves it.
 
     Args:
         config: What it has been told.
@@ -54,9 +54,10 @@ class Proxy:
         self.state = State.STARTING
         self._started = time.time()
         self._tasks = Tasks()
-        self._topology: Topology
-        self._relays: Relays
-        self._listeners: Listeners
+        self._topology = Topology(config.upstream, self._on_node, self._on_node_gone)
+        self._relays = Relays(config, metrics.tally, self._topology, advertised(config))
+        self._relays.advertised_by_connection = by_connection(config)
+        self._listeners = Listeners(config.listen, self._relays, self._topology, shared=config.workers > 1)
 
     async def start(self) -> None:
         """Opens the ports and begins to serve; a cluster that cannot be reached is no failure, it is waited for.
@@ -65,12 +66,9 @@ class Proxy:
             OSError: The bootstrap port cannot be opened, or a TLS file cannot be used.
         """
         config = self.config
-        upstream_tls = upstream_context(config.upstream.tls) if config.upstream.tls else None
-        self._topology = Topology(config.upstream, upstream_tls, self._on_node, self._on_node_gone)
-        self._relays = Relays(config, self.metrics.tally, self._topology, advertised(config))
-        self._relays.advertised_by_connection = by_connection(config)
+        if config.upstream.tls is not None:
+            self._topology.context = upstream_context(config.upstream.tls)
         self._set_downstream_tls(config)
-        self._listeners = Listeners(config.listen, self._relays, self._topology, shared=config.workers > 1)
         self._listeners.open_bootstrap()
         self._topology.learn_given()
         first = self._tasks.start(self._topology.refresh(), name="first look at the cluster")
@@ -129,11 +127,9 @@ class Proxy:
         reasons: list[str] = []
         if self.state is not State.RUNNING:
             reasons.append(f"the proxy is {self.state.value}")
-        if self.state is not State.STARTING:
-            if self._topology.error:
-                reasons.append(f"upstream: {self._topology.error}")
-            reasons += [each.error for each in self._listeners.by_role.values() if each.error]
-        return reasons
+        if self._topology.error:
+            reasons.append(f"upstream: {self._topology.error}")
+        return reasons + [each.error for each in self._listeners.by_role.values() if each.error]
 
     def status(self) -> dict[str, Any]:
         """Returns what /status shows; JSON can take it."""

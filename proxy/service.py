@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -13,51 +14,33 @@ import structlog
 
 from kordon.proxy.admin import AdminServer
 from kordon.proxy.certificates import read_certificates
-from kordon.proxy.config_load import ConfigError
-from kordon.proxy.config_options import differences, options, value_of
+from kordon.proxy.config import Config
+from kordon.proxy.config_options import differences
 from kordon.proxy.config_source import dotted
+from kordon.proxy.lifecycle import (
+    EXIT_FAILED,
+    EXIT_OK,
+    Stop,
+    explain_os_error,
+    log_warnings,
+    reloading,
+    watched_files,
+)
 from kordon.proxy.logs import configure_logging
 from kordon.proxy.metrics import Metrics
 from kordon.proxy.server import Proxy
 from kordon.proxy.tally import Tally
 from kordon.proxy.tasks import Tasks
-from kordon.proxy.watch import watch_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from kordon.proxy.config import Config
     from kordon.proxy.config_load import Loaded
 
-EXIT_OK: Final = 0
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
+CONFIG_LINE_BYTES: Final = 16 * 2**20
 
 log = structlog.get_logger(__name__)
-
-
-class Stop:
-    """The wish to stop: the first one drains, the second one does not wait for it."""
-
-    def __init__(self) -> None:
-        self.asked = asyncio.Event()
-        self.at_once = asyncio.Event()
-
-    def ask(self, why: str) -> None:
-        """Asks to stop, or to hurry when that was asked before."""
-        if self.asked.is_set():
-            log.warning("stopping_at_once", why=why)
-            self.at_once.set()
-        else:
-            log.info("stopping", why=why, again="a second signal stops at once")
-            self.asked.set()
-
-    def on_signals(self) -> None:
-        """Lets SIGTERM and SIGINT ask."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.ask, number.name)
 
 
 class Service:
@@ -167,17 +150,6 @@ class Service:
                     self._metrics.certificate_expiry[side] = expiry.timestamp()
 
 
-def explain_os_error(error: OSError) -> str:
-    """The operating system's words, without Python's number and tuple around them."""
-    return (error.strerror or str(error)) + (f": {error.filename}" if error.filename else "")
-
-
-def watched_files(config: Config, file: Path | None) -> list[Path]:
-    """The files a running proxy reads again when they change: the configuration and all certificates and keys."""
-    values = [value_of(config, key) for key, option in options().items() if option.type == "file"]
-    return [path for path in (file, *values) if path is not None]  # type: ignore[misc]
-
-
 async def run_alone(loaded: Loaded, load_again: Callable[[], Loaded], file: Path | None) -> int:
     """Runs the only proxy process; reloads on SIGHUP and when a file changes.
 
@@ -191,35 +163,43 @@ async def run_alone(loaded: Loaded, load_again: Callable[[], Loaded], file: Path
     """
     configure_logging(loaded.config.log)
     log_warnings(loaded)
-    service, stop, tasks = Service(loaded.config), Stop(), Tasks()
+    service, stop = Service(loaded.config), Stop()
     stop.on_signals()
 
-    async def reload() -> None:
-        try:
-            again = load_again()
-        except ConfigError as error:
-            service.refuse_reload([str(problem) for problem in error.problems])
-        else:
-            log_warnings(again)
-            await service.reload(again.config)
+    async def take(again: Loaded) -> None:
+        await service.reload(again.config)
 
-    def hang_up() -> None:
-        tasks.start(reload(), name="reload on SIGHUP")
-
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up)
-    tasks.start(watch_files(lambda: watched_files(service.config, file), reload), name="watch files")
-    try:
+    async with reloading(load_again, lambda: watched_files(service.config, file), take, service.refuse_reload):
         return await service.run(stop)
+
+
+async def run_worker(number: int, admin_socket: Path) -> int:
+    """Runs one of several workers; its configuration comes from its supervisor, on standard input.
+
+    Args:
+        number: From 0.
+        admin_socket: Where to serve the admin pages.
+
+    Returns:
+        An exit code.
+    """
+    configs = asyncio.StreamReader(limit=CONFIG_LINE_BYTES)
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(configs), sys.stdin)
+    config = Config.model_validate(json.loads(await configs.readline()))
+    configure_logging(config.log, worker=number)
+    service, stop, tasks = Service(config, number), Stop(), Tasks()
+    stop.on_signals()
+    loop.add_signal_handler(signal.SIGHUP, lambda: None)  # reloading is the supervisor's work
+
+    async def take_configs() -> None:
+        while line := await configs.readline():
+            await service.reload(Config.model_validate(json.loads(line)))
+        if not stop.asked.is_set():
+            stop.ask("the supervisor is gone")
+
+    tasks.start(take_configs(), name="take configurations")
+    try:
+        return await service.run(stop, admin_socket)
     finally:
         await tasks.stop()
-
-
-def log_warnings(loaded: Loaded) -> None:
-    """Logs what an operator should know about a configuration that is usable."""
-    for warning in loaded.warnings:
-        log.warning("configuration", problem=str(warning))
-
-
-def fail_plainly(problems: list[str]) -> None:
-    """Writes mistakes to standard error before logging is set up, one line each."""
-    sys.stderr.writelines(f"{problem}\n" for problem in problems)

@@ -7,6 +7,7 @@ is followed all the same.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import structlog
 from kordon.proxy.config import HostPort, Upstream
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.tls import explain
-from kordon.proxy.upstream import UpstreamClient, ssl
+from kordon.proxy.upstream import UpstreamClient
 
 log = structlog.get_logger(__name__)
 
@@ -49,7 +50,6 @@ class Topology:
 
     Args:
         config: Where to ask.
-        context: TLS towards brokers, None for plain TCP.
         on_node: Called with each new node id, before anything names it to a client.
         on_gone: Called with each node id that is forgotten.
     """
@@ -57,12 +57,12 @@ class Topology:
     def __init__(
         self,
         config: Upstream,
-        context: ssl.SSLContext | None,
         on_node: Callable[[int], None],
         on_gone: Callable[[int], None],
     ) -> None:
         self.config = config
-        self.context = context
+        self.context: ssl.SSLContext | None = None
+        """TLS towards brokers; None for plain TCP."""
         self.nodes: dict[int, Node] = {}
         self.cluster_id: str | None = None
         self.refreshed: float | None = None

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -27,33 +26,30 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from kordon.proxy.admin import AdminServer
-from kordon.proxy.config import Config, HostPort
-from kordon.proxy.config_load import ConfigError, Loaded
-from kordon.proxy.logs import configure_logging
-from kordon.proxy.merge import merge_metrics, merge_status
-from kordon.proxy.service import (
+from kordon.proxy.admin import AdminServer, fetch_page
+from kordon.proxy.lifecycle import (
     EXIT_FAILED,
     EXIT_OK,
-    Service,
     Stop,
     explain_os_error,
     log_warnings,
+    reloading,
     watched_files,
 )
+from kordon.proxy.logs import configure_logging
+from kordon.proxy.merge import merge_metrics, merge_status
 from kordon.proxy.tasks import Tasks
-from kordon.proxy.watch import watch_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from kordon.proxy.config import HostPort
+    from kordon.proxy.config_load import Loaded
 
 FIRST_BACKOFF_SECONDS: Final = 0.5
 LONGEST_BACKOFF_SECONDS: Final = 30.0
 LONG_LIFE_SECONDS: Final = 60.0
 """A worker that lived so long did not die of its configuration; it is started again at once."""
-PAGE_SECONDS: Final = 5.0
-PAGE_BYTES: Final = 16 * 2**20
-CONFIG_LINE_BYTES: Final = 16 * 2**20
 KILL_GRACE_SECONDS: Final = 10.0
 """Beyond drain.timeout_ms, before a worker that does not end is killed."""
 
@@ -224,25 +220,6 @@ class Supervisor:
                     worker.process.send_signal(number)
 
 
-async def fetch_page(admin_socket: Path, path: str) -> bytes | None:
-    """Asks a worker for an admin page.
-
-    Returns:
-        Its body, whatever the status (/readyz answers 503 with reasons); None if the worker does not answer.
-    """
-    try:
-        async with asyncio.timeout(PAGE_SECONDS):
-            reader, writer = await asyncio.open_unix_connection(admin_socket)
-            try:
-                writer.write(f"GET {path} HTTP/1.1\r\nHost: worker\r\n\r\n".encode("ascii"))
-                answer = await reader.read(-1)
-            finally:
-                writer.close()
-    except OSError:
-        return None
-    return answer.partition(b"\r\n\r\n")[2]
-
-
 async def _send_config(process: asyncio.subprocess.Process, loaded: Loaded) -> None:
     """Writes the configuration as one line; secrets go no other way than through this pipe."""
     assert process.stdin is not None
@@ -280,55 +257,17 @@ async def run_workers(loaded: Loaded, load_again: Callable[[], Loaded], file: Pa
     """
     configure_logging(loaded.config.log)
     log_warnings(loaded)
-    folder = Path(tempfile.mkdtemp(prefix="kordon-"))
-    supervisor, stop, tasks = Supervisor(loaded, folder), Stop(), Tasks()
+    stop = Stop()
     stop.on_signals()
+    with tempfile.TemporaryDirectory(prefix="kordon-", ignore_cleanup_errors=True) as folder:
+        supervisor = Supervisor(loaded, Path(folder))
 
-    async def reload() -> None:
-        try:
-            again = load_again()
-        except ConfigError as error:
-            for problem in error.problems:
-                log.error("reload_refused", problem=str(problem))
-        else:
-            log_warnings(again)
-            await supervisor.reload(again)
+        def refuse(problems: list[str]) -> None:
+            for problem in problems:
+                log.error("reload_refused", problem=problem)
 
-    def hang_up() -> None:
-        tasks.start(reload(), name="reload on SIGHUP")
+        def files() -> list[Path]:
+            return watched_files(supervisor.loaded.config, file)
 
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up)
-    tasks.start(watch_files(lambda: watched_files(supervisor.loaded.config, file), reload), name="watch files")
-    try:
-        return await supervisor.run(stop)
-    finally:
-        await tasks.stop()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-async def run_worker(number: int, admin_socket: Path) -> int:
-    """Runs one worker: a service whose configuration comes from its supervisor.
-
-    Returns:
-        An exit code.
-    """
-    configs = asyncio.StreamReader(limit=CONFIG_LINE_BYTES)
-    loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(configs), sys.stdin)
-    config = Config.model_validate(json.loads(await configs.readline()))
-    configure_logging(config.log, worker=number)
-    service, stop, tasks = Service(config, number), Stop(), Tasks()
-    stop.on_signals()
-    loop.add_signal_handler(signal.SIGHUP, lambda: None)  # the supervisor reloads
-
-    async def take_configs() -> None:
-        while line := await configs.readline():
-            await service.reload(Config.model_validate(json.loads(line)))
-        if not stop.asked.is_set():
-            stop.ask("the supervisor is gone")
-
-    tasks.start(take_configs(), name="take configurations")
-    try:
-        return await service.run(stop, admin_socket)
-    finally:
-        await tasks.stop()
+        async with reloading(load_again, files, supervisor.reload, refuse):
+            return await supervisor.run(stop)

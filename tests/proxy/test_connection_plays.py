@@ -304,11 +304,11 @@ def test_a_draining_connection_answers_what_it_accepted() -> None:
     request = heartbeat(2)
     perform(
         [
-            Client(heartbeat(1) + request[:9]),
-            BrokerGets(heartbeat(1)),
+            Client(heartbeat(1) + request[:20]),
+            BrokerGets(heartbeat(1) + request[:20]),
             Happens(Drain()),
-            Client(request[9:] + heartbeat(3)),
-            BrokerGets(request),
+            Client(request[20:] + heartbeat(3)),
+            BrokerGets(request[20:]),
             Broker(heartbeat_answer(1)),
             ClientGets(heartbeat_answer(1)),
             Broker(heartbeat_answer(2)),
@@ -316,6 +316,11 @@ def test_a_draining_connection_answers_what_it_accepted() -> None:
             Closes(CloseCause.DRAINED),
         ],
     )
+
+
+def test_a_request_whose_head_is_not_here_is_not_accepted() -> None:
+    """Draining waits for what was let through, not for what could not be judged yet."""
+    perform([Client(heartbeat(1)[:9]), Happens(Drain()), Closes(CloseCause.DRAINED)])
 
 
 def test_an_idle_connection_drains_at_once() -> None:

@@ -1,0 +1,106 @@
+"""What a lone proxy and a supervisor of workers have in common: the wish to stop, reloads, exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from kordon.proxy.config_load import ConfigError
+from kordon.proxy.config_options import options, value_of
+from kordon.proxy.tasks import Tasks
+from kordon.proxy.watch import watch_files
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from kordon.proxy.config import Config
+    from kordon.proxy.config_load import Loaded
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+
+log = structlog.get_logger(__name__)
+
+
+class Stop:
+    """The wish to stop: the first one drains, the second one does not wait for it."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.at_once = asyncio.Event()
+
+    def ask(self, why: str) -> None:
+        """Asks to stop, or to hurry when that was asked before."""
+        if self.asked.is_set():
+            log.warning("stopping_at_once", why=why)
+            self.at_once.set()
+        else:
+            log.info("stopping", why=why, again="a second signal stops at once")
+            self.asked.set()
+
+    def on_signals(self) -> None:
+        """Lets SIGTERM and SIGINT ask."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.ask, number.name)
+
+
+@asynccontextmanager
+async def reloading(
+    load_again: Callable[[], Loaded],
+    files: Callable[[], list[Path]],
+    take: Callable[[Loaded], Awaitable[None]],
+    refuse: Callable[[list[str]], None],
+) -> AsyncIterator[None]:
+    """Reloads on SIGHUP and when a file has changed, one reload after the other, until the block ends.
+
+    Args:
+        load_again: Reads the configuration anew.
+        files: What to watch.
+        take: Called with a configuration that is usable.
+        refuse: Called with the mistakes of one that is not.
+    """
+    tasks, turn = Tasks(), asyncio.Lock()
+
+    async def reload() -> None:
+        async with turn:
+            try:
+                loaded = load_again()
+            except ConfigError as error:
+                refuse([str(problem) for problem in error.problems])
+            else:
+                log_warnings(loaded)
+                await take(loaded)
+
+    def hang_up() -> None:
+        tasks.start(reload(), name="reload on SIGHUP")
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up)
+    tasks.start(watch_files(files, reload), name="watch files")
+    try:
+        yield
+    finally:
+        await tasks.stop()
+
+
+def watched_files(config: Config, file: Path | None) -> list[Path]:
+    """The files that are read again when they change: the configuration and all certificates and keys."""
+    values = [value_of(config, key) for key in options()]
+    return [path for path in (file, *values) if isinstance(path, Path)]
+
+
+def explain_os_error(error: OSError) -> str:
+    """The operating system's words, without Python's number and tuple around them."""
+    return (error.strerror or str(error)) + (f": {error.filename}" if error.filename else "")
+
+
+def log_warnings(loaded: Loaded) -> None:
+    """Logs what an operator should know about a configuration that is usable."""
+    for warning in loaded.warnings:
+        log.warning("configuration", problem=str(warning))
