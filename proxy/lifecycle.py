@@ -16,7 +16,7 @@ from kordon.proxy.tasks import Tasks
 from kordon.proxy.watch import watch_files
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from kordon.proxy.config import Config
     from kordon.proxy.config_load import Loaded
@@ -57,7 +57,7 @@ async def reloading(
     files: Callable[[], list[Path]],
     take: Callable[[Loaded], Awaitable[None]],
     refuse: Callable[[list[str]], None],
-) -> AsyncIterator[None]:
+) -> AsyncGenerator[None, None]:
     """Reloads on SIGHUP and when a file has changed, one reload after the other, until the block ends.
 
     Args:
