@@ -6,7 +6,6 @@ from struct import Struct
 from typing import Final
 
 from kordon.codecs.messages import response
-
 from kordon.proxy import apis
 
 _HEAD: Final = Struct(">ii")

@@ -21,6 +21,7 @@ log = structlog.get_logger(__name__)
 
 BOOTSTRAP: Final = "bootstrap"
 _BACKLOG: Final = 4096
+_RETRY_ACCEPT_SECONDS: Final = 0.5
 _SERVER_NAME: Final = "kordon_server_name"
 
 
@@ -46,7 +47,7 @@ class Listener:
         self.error: str | None = None
         """Why it is not open; None: it is."""
         self.socket: socket.socket | None = None
-        self.server: asyncio.Server | None = None
+        self.accepting: asyncio.Task[None] | None = None
         self._topology = topology
         self._sni = sni
 
@@ -92,7 +93,7 @@ def remember_server_name(context: ssl.SSLContext, sni: Sni) -> None:
         setattr(tls, _SERVER_NAME, name)
         return None
 
-    context.sni_callback = on_name  # type: ignore[assignment] # typeshed knows only sockets here
+    context.sni_callback = on_name
 
 
 class Listeners:
@@ -156,16 +157,13 @@ class Listeners:
 
     def _bind(self, listener: Listener, port: int) -> None:
         host = self.config.address.host
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        family = address[0] or family
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if self._shared:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            sock.bind(address[4])
+            sock.bind(address)
             sock.listen(_BACKLOG)
             sock.setblocking(False)
         except OSError:
@@ -174,16 +172,27 @@ class Listeners:
         listener.socket = sock
         listener.address = str(HostPort(host, port))
         self.by_role[listener.role] = listener
-        self._relays.tasks.start(self._serve(listener, sock), name=f"listen on {listener.address}")
-
-    async def _serve(self, listener: Listener, sock: socket.socket) -> None:
-        loop = self._relays.loop
-        listener.server = await loop.create_server(
-            lambda: Relay(self._relays, listener).downstream, sock=sock, backlog=_BACKLOG
+        listener.accepting = self._relays.tasks.start(
+            self._accept(listener, sock), name=f"listen on {listener.address}"
         )
 
+    async def _accept(self, listener: Listener, sock: socket.socket) -> None:
+        """Takes clients in for ever; without file descriptors it waits for some."""
+        while True:
+            try:
+                accepted, peer = await self._relays.loop.sock_accept(sock)
+            except OSError as error:
+                log.error(
+                    "accept_failed", listener=listener.role, error=error.strerror, cure="raise the limit of files"
+                )
+                await asyncio.sleep(_RETRY_ACCEPT_SECONDS)
+                continue
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            Relay(self._relays, listener, accepted, str(peer[0])).start()
+
     def _close(self, listener: Listener) -> None:
-        if listener.server is not None:
-            listener.server.close()
-        elif listener.socket is not None:
+        if listener.accepting is not None:
+            listener.accepting.cancel()
+        if listener.socket is not None:
             listener.socket.close()
+            listener.socket = None

@@ -4,12 +4,16 @@ All connections of a worker read into one buffer, which is possible because a ch
 is read: transports write at once (`set_write_buffer_limits(high=0)`). What the kernel does not take stays with the
 transport, which keeps a view of the buffer; the worker then takes another buffer, and the other side is not read until
 this one has been written. So a connection holds one chunk at the most, and nothing is copied.
+
+Time is `time.monotonic`: uvloop's own clock stands still between two polls and counts milliseconds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+from time import monotonic
 from typing import TYPE_CHECKING, Final, cast
 
 from kordon.codecs.look import Buffer
@@ -74,6 +78,8 @@ class _End(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(high=0)
+        if self._holds:
+            self.transport.pause_reading()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         view = self._buffer.view
@@ -149,17 +155,12 @@ class _End(asyncio.BufferedProtocol):
 class _Downstream(_End):
     """The client's end."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self.relay.accepted()
-
     def buffer_updated(self, nbytes: int) -> None:
         relay = self.relay
         chunk = self.take(nbytes)
         relay.relays.tally.received_downstream_bytes += nbytes
-        loop = relay.relays.loop
-        relay.perform(relay.core.handle(RequestBytes(chunk, loop.time())))
-        relay.core.handle(Performed(loop.time()))
+        relay.perform(relay.core.handle(RequestBytes(chunk, monotonic())))
+        relay.core.handle(Performed(monotonic()))
         self.keep_unread(chunk, relay.core.unread_request_bytes)
 
     def eof_received(self) -> bool:
@@ -190,9 +191,8 @@ class _Upstream(_End):
         relay = self.relay
         chunk = self.take(nbytes)
         relay.relays.tally.received_upstream_bytes += nbytes
-        loop = relay.relays.loop
-        relay.perform(relay.core.handle(ResponseBytes(chunk, loop.time())))
-        relay.core.handle(Performed(loop.time()))
+        relay.perform(relay.core.handle(ResponseBytes(chunk, monotonic())))
+        relay.core.handle(Performed(monotonic()))
         self.keep_unread(chunk, relay.core.unread_response_bytes)
 
     def eof_received(self) -> bool:
@@ -216,22 +216,24 @@ class Relay:
     """A client connection from accept to close.
 
     Args:
-        relays: The worker's connections, which this one joins when it is accepted.
+        relays: The worker's connections, which this one joins by `start`.
         listener: Where it came in.
+        sock: The accepted socket; owned from now on.
+        client: The client's address, for logs and limits.
     """
 
-    def __init__(self, relays: Relays, listener: Listener) -> None:
+    def __init__(self, relays: Relays, listener: Listener, sock: socket.socket, client: str) -> None:
         self.relays = relays
         self.listener = listener
+        self.client = client
         self.downstream = _Downstream(self, relays.buffer)
         self.upstream = _Upstream(self, relays.buffer)
-        self.client = "unknown"
-        """The client's address, for logs and limits."""
         self.node_id: int | None = None
         """The broker it leads to; None for the bootstrap listener."""
-        self.opened = relays.loop.time()
+        self.opened = monotonic()
         self.lingering = False
-        self.core = Connection(relays.config.limits, relays.tally, relays.advertised, self.opened)
+        self.core = Connection(relays.config.limits, relays.tally, relays.advertised_at(sock), self.opened)
+        self._socket = sock
         self._opening: asyncio.Task[None] | None = None
         self._closing_since: float | None = None
 
@@ -240,62 +242,46 @@ class Relay:
         """Bytes held in memory for this connection now."""
         return self.core.held_bytes + self.downstream.unsent_bytes + self.upstream.unsent_bytes
 
-    def accepted(self) -> None:
-        """The client is connected: it is let in or turned away, and led to its broker."""
-        transport = self.downstream.transport
-        if transport is None:
-            return
-        peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-        self.client = peer[0] if peer else "unknown"
+    def start(self) -> None:
+        """Lets the client in or turns it away, and leads it to its broker."""
         refusal = self.relays.admit(self)
         if refusal is not None:
             self.close(*refusal)
-            self.downstream.abort()
             return
-        if local and self.relays.advertised_by_connection:
-            self.core = Connection(
-                self.relays.config.limits, self.relays.tally, self.relays.advertised.at(local[0]), self.opened
-            )
-        self.downstream.hold("opening")
         self._opening = self.relays.tasks.start(self._open(), name="open connection")
 
     async def _open(self) -> None:
-        """Shakes hands with the client, dials the broker, and lets the bytes flow."""
-        if not await self._meet_client():
+        """Shakes hands with the client, dials the broker, and lets the bytes flow.
+
+        A plain client's socket is not read before its broker is there. uvloop reads from a new transport whatever
+        `connection_made` says, so the transport is made last.
+        """
+        context = self.relays.downstream_tls
+        if context is not None and not await self._meet_client(context):
             return
         target = self.listener.target(self.downstream.transport)
         self.node_id = target.node_id
         if not await self._dial(target.addresses, target.problem):
             return
-        if self.downstream.blocked:
-            self.upstream.hold("downstream blocked")
-        self.downstream.release("opening")
+        if context is None:
+            await self.relays.loop.connect_accepted_socket(lambda: self.downstream, self._socket)
+        else:
+            self.downstream.release("opening")
 
-    async def _meet_client(self) -> bool:
-        context = self.relays.downstream_tls
-        if context is None or self.downstream.transport is None:
-            return True
+    async def _meet_client(self, context: ssl.SSLContext) -> bool:
+        self.downstream.hold("opening")
         timeout = self.relays.config.limits.handshake_ms / 1000
         try:
-            transport = await self.relays.loop.start_tls(
-                self.downstream.transport,
-                self.downstream,
-                context,
-                server_side=True,
-                ssl_handshake_timeout=timeout,
+            await self.relays.loop.connect_accepted_socket(
+                lambda: self.downstream, self._socket, ssl=context, ssl_handshake_timeout=timeout
             )
         except (OSError, TimeoutError) as error:
-            late = isinstance(error, TimeoutError)
+            # uvloop says "SSL handshake is taking longer than …" as a ConnectionAbortedError
+            late = isinstance(error, TimeoutError | ConnectionAbortedError)
             cause = CloseCause.HANDSHAKE_TIMEOUT if late else CloseCause.DOWNSTREAM_TLS_FAILED
             self.close(cause, explain(error))
-            self.lost()
             return False
-        if transport is None:
-            return False
-        self.downstream.transport = transport
-        transport.set_write_buffer_limits(high=0)
-        transport.pause_reading()
-        return not self.core.closed
+        return self._closing_since is None
 
     async def _dial(self, addresses: list[HostPort], problem: str) -> bool:
         cause = CloseCause.UPSTREAM_UNREACHABLE
@@ -337,7 +323,8 @@ class Relay:
     def tick(self, now: float) -> None:
         """Ends what took too long."""
         if self._closing_since is None:
-            self.perform(self.core.handle(Tick(now, self.downstream.is_read)))
+            client_read = self.downstream.transport is not None and self.downstream.is_read
+            self.perform(self.core.handle(Tick(now, client_read)))
         elif now - self._closing_since > LINGER_SECONDS:
             self.abort()
 
@@ -352,18 +339,21 @@ class Relay:
         """Ends the connection; the first cause counts, what was written still leaves."""
         if self._closing_since is not None:
             return
-        self._closing_since = self.relays.loop.time()
+        self._closing_since = monotonic()
         if self.core.closed is None:
             self.core.abandon(cause, detail)
         self.relays.note_closed(self, cause, detail)
         if self._opening is not None and self._opening is not asyncio.current_task():
             self._opening.cancel()
-        if cause is CloseCause.DRAINED and not self.downstream.ended:
+        self.upstream.close()
+        if self.downstream.transport is None:
+            self._socket.close()
+            self.lost()
+        elif cause is CloseCause.DRAINED and not self.downstream.ended:
             self.lingering = True
             self.downstream.end_writing()
         else:
             self.downstream.close()
-        self.upstream.close()
 
     def abort(self) -> None:
         """Cuts both sides at once."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable
+from time import monotonic
 from typing import Final
 
 import structlog
@@ -84,6 +86,10 @@ class Relays:
         if not self._live:
             self._empty.set()
 
+    def advertised_at(self, sock: socket.socket) -> Advertised:
+        """Returns what the client behind a socket is told in place of the brokers' addresses."""
+        return self.advertised.at(sock.getsockname()[0]) if self.advertised_by_connection else self.advertised
+
     def learn(self, nodes: dict[int, tuple[str, int]]) -> None:
         """Passes on what a response said about brokers."""
         self.topology.learn(nodes)
@@ -119,7 +125,7 @@ class Relays:
             self.tally.errors[cause.value] += 1
             self._said[cause] += 1
             say = log.warning if self._said[cause] <= _LINES_PER_SWEEP else log.debug
-        seconds = round(self.loop.time() - relay.opened, 3)
+        seconds = round(monotonic() - relay.opened, 3)
         say(
             "connection_closed",
             cause=cause.value,
@@ -133,7 +139,7 @@ class Relays:
         """Looks after timeouts, memory and suppressed log lines for ever."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            now = self.loop.time()
+            now = monotonic()
             for relay in list(self._live):
                 relay.tick(now)
             self._bound_memory()
@@ -171,16 +177,16 @@ class Relays:
             The number of connections that had to be cut.
         """
         live = list(self._live)
-        deadline = self.loop.time() + timeout_seconds
+        deadline = monotonic() + timeout_seconds
         step = min(spread_seconds, timeout_seconds) / max(len(live), 1)
-        due = self.loop.time()
+        due = monotonic()
         for relay in live:
             relay.drain()
             due += step
-            if due - self.loop.time() > 0.01:
-                await asyncio.sleep(due - self.loop.time())
+            if due - monotonic() > 0.01:
+                await asyncio.sleep(due - monotonic())
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(deadline):
+            async with asyncio.timeout(deadline - monotonic()):
                 await self._empty.wait()
         cut = list(self._live)
         for relay in cut:

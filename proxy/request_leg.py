@@ -10,7 +10,6 @@ from collections import deque
 from typing import Final, Protocol
 
 from kordon.codecs.errors import WireError
-
 from kordon.codecs.look import (
     REQUEST_LOOK_BYTES,
     SIZE_BYTES,

@@ -13,9 +13,8 @@ from typing import Final
 
 from kordon.codecs.errors import WireError
 from kordon.codecs.headers import parse_response_header, response_header_version
-from kordon.codecs.skim import Skim
-
 from kordon.codecs.look import RESPONSE_LOOK_BYTES, SIZE_BYTES, SMALLEST_RESPONSE, Buffer, look_response
+from kordon.codecs.skim import Skim
 from kordon.proxy.addresses import Advertised
 from kordon.proxy.causes import CloseCause
 from kordon.proxy.errors import BrokerProtocolError

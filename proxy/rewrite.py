@@ -18,7 +18,6 @@ from typing import Any, Final
 from kordon.codecs.messages import response
 from kordon.codecs.schema import Message
 from kordon.codecs.skim import Skim
-
 from kordon.proxy import apis
 from kordon.proxy.addresses import Advertised
 from kordon.proxy.apis import Route

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
+from scramp import ScramClient, ScramException
+
 from kordon.codecs.errors import WireError
 from kordon.codecs.headers import build_request_header, parse_response_header
 from kordon.codecs.messages import request, response
-from scramp import ScramClient, ScramException
-
 from kordon.proxy import apis
 from kordon.proxy.config import HostPort, Upstream, UpstreamSasl
 from kordon.proxy.errors import UpstreamUnavailable
