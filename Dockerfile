@@ -42,15 +42,16 @@ COPY --from=build /opt/kordon /opt/kordon
 COPY deploy/kordon.yaml /etc/kordon/kordon.yaml
 COPY --chmod=0755 deploy/image/entrypoint.sh /usr/local/bin/kordon-entrypoint
 COPY --chmod=0755 deploy/image/healthcheck.py /usr/local/bin/kordon-healthcheck
-# Nothing is written to the file system, neither byte code nor anything else: the root may be read-only.
+# Nothing is written to the file system, so the root may be read-only; several workers need a /tmp for a socket each.
 ENV PATH=/opt/kordon/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
-    KORDON_CONFIG=/etc/kordon/kordon.yaml
+    KORDON_CONFIG=/etc/kordon/kordon.yaml \
+    KORDON_ADMIN__ADDRESS=0.0.0.0:8080
 USER 65532:65532
 WORKDIR /
-# Bootstrap, then a port per node id from 9093 up (9093 is node id 0). Publish as many as there are node ids.
-EXPOSE 9092 9093-9102 8080
+# Bootstrap, then a port per node id from 9093 up (9093 is node id 0); publish those of the node ids there are.
+EXPOSE 9092 9093 9094 9095 9096 8080
 HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=3 \
     CMD ["python3", "/usr/local/bin/kordon-healthcheck", "/livez"]
 STOPSIGNAL SIGTERM

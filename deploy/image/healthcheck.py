@@ -2,9 +2,9 @@
 
 Usage: kordon-healthcheck [/livez | /readyz]
 
-It goes where KORDON_ADMIN__ADDRESS says, else to port 8080, as in the image's own configuration; whoever moves the
-admin address does it with that variable, or sets the variable too. The image asks /livez, because orchestrators restart what is unhealthy, and no restart of Kordon
-brings back brokers that are away; /readyz is for those that only wait, or route, by the answer.
+It goes where KORDON_ADMIN__ADDRESS says, which the image sets; whoever moves the admin address does it with that
+variable, or sets the variable too. The image asks /livez, because orchestrators restart what is unhealthy, and no
+restart of Kordon brings back brokers that are away; /readyz is for those that only wait, or route, by the answer.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import http.client
 import os
 import sys
 
-DEFAULT_ADDRESS = "127.0.0.1:8080"
-"""The admin address of deploy/kordon.yaml, seen from inside."""
 TIMEOUT_SECONDS = 3
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  (only recognised, nothing is bound here)
 
@@ -39,11 +37,11 @@ def ask(address: str, path: str) -> tuple[int, str]:
 
 def main(path: str) -> int:
     """Prints what Kordon says of itself; 0 when it is well."""
-    address = os.environ.get("KORDON_ADMIN__ADDRESS") or DEFAULT_ADDRESS
+    address = os.environ.get("KORDON_ADMIN__ADDRESS", "")
     try:
         status, text = ask(address, path)
     except (OSError, ValueError, http.client.HTTPException) as error:
-        print(f"{address}: {error}")  # noqa: T201
+        print(f"{address or 'KORDON_ADMIN__ADDRESS is not set'}: {error}")  # noqa: T201
         return 1
     print(text)  # noqa: T201
     return 0 if status == http.HTTPStatus.OK else 1

@@ -1,0 +1,71 @@
+"""The scrape configuration and the alert rules, judged by Prometheus' own tool, promtool."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kordon.proxy.metrics import FAMILIES
+
+FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"
+NOT_OURS = {"up", "process_open_fds", "process_max_fds"}
+
+
+def promtool(*arguments: str) -> str:
+    """What promtool says, run in the folder of the rules; fails when promtool finds a mistake."""
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("promtool is not here (Debian: apt install prometheus)")
+    done = subprocess.run([program, *arguments], cwd=FOLDER, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def rules() -> list[dict[str, Any]]:
+    """Every alert of alerts.yml."""
+    document = yaml.safe_load((FOLDER / "alerts.yml").read_text())
+    return [rule for group in document["groups"] for rule in group["rules"]]
+
+
+def test_prometheus_accepts_the_scrape_configuration() -> None:
+    """Prometheus' own check accepts prometheus.yml and the rule files it names."""
+    assert "1 rule files found" in promtool("check", "config", "prometheus.yml")
+
+
+def test_alerts_fire_when_they_should_and_only_then() -> None:
+    """Every case of alerts_test.yml holds: what fires, with which labels and words, and what stays quiet."""
+    assert "SUCCESS" in promtool("test", "rules", "alerts_test.yml")
+
+
+def test_every_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
+    """No alert is there that nobody has seen fire, or has seen stay quiet."""
+    cases = [
+        case
+        for test in yaml.safe_load((FOLDER / "alerts_test.yml").read_text())["tests"]
+        for case in test["alert_rule_test"]
+    ]
+    names = {rule["alert"] for rule in rules()}
+    assert {case["alertname"] for case in cases if case.get("exp_alerts")} == names
+    assert {case["alertname"] for case in cases if not case.get("exp_alerts")} == names
+
+
+def test_alerts_ask_only_for_metrics_that_kordon_exports() -> None:
+    """A renamed metric breaks this test instead of silencing an alert."""
+    for rule in rules():
+        asked = set(re.findall(r"\b(?:kordon|process)_\w+(?=[{\[ )])|\bup(?=\{)", rule["expr"]))
+        asked = {re.sub(r"_bucket$", "", name) for name in asked}
+        assert asked, rule["alert"]
+        assert asked <= FAMILIES.keys() | NOT_OURS, rule["alert"]
+
+
+def test_every_alert_tells_its_urgency_and_what_to_do() -> None:
+    """Who is woken up reads what is wrong in one line, and what it means in two."""
+    for rule in rules():
+        assert rule["labels"]["severity"] in {"warning", "critical"}, rule["alert"]
+        assert rule["annotations"].keys() == {"summary", "description"}, rule["alert"]

@@ -1,0 +1,252 @@
+"""The dashboards: well-formed by Grafana's rules, and every panel shows data of a real Kordon with traffic.
+
+Grafana itself is not needed: a panel is its queries, and a real Prometheus that scrapes a real run answers them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import uuid
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pytest
+import yaml
+from confluent_kafka import Consumer, Producer
+
+from kordon.proxy.metrics import FAMILIES
+from kordon.testing.ports import free_ports
+from kordon.testing.proxy_process import ProxyProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kordon.testing.cluster import Cluster
+
+FOLDER = Path(__file__).parents[2] / "deploy" / "grafana" / "dashboards"
+SCHEMA_VERSION: Final = 42
+"""Of dashboards in Grafana 12.2, the version in the compose file (`schemaVersion` of @grafana/schema 12.2.0)."""
+GRID_COLUMNS: Final = 24
+PROCESS_METRICS: Final = {
+    "process_resident_memory_bytes",
+    "process_cpu_seconds_total",
+    "process_open_fds",
+    "process_max_fds",
+}
+NEEDS_TLS: Final = "Certificates expire in"
+"""The one panel that is empty when Kordon speaks plain TCP; the live test here does."""
+
+
+class Query(NamedTuple):
+    """One query of a panel."""
+
+    dashboard: str
+    panel: str
+    ref_id: str
+    expression: str
+
+    def __str__(self) -> str:
+        return f"{self.dashboard}: {self.panel}: {self.ref_id}"
+
+
+def dashboards() -> dict[str, dict[str, Any]]:
+    """All dashboards by file name."""
+    return {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
+
+
+def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
+    """All panels that show something; rows only head them."""
+    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+
+
+def queries() -> list[Query]:
+    """Every query of every panel of every dashboard."""
+    return [
+        Query(name, panel["title"], target["refId"], target["expr"])
+        for name, dashboard in dashboards().items()
+        for panel in panels(dashboard)
+        for target in panel["targets"]
+    ]
+
+
+@pytest.fixture(params=list(dashboards()))
+def dashboard(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Each dashboard in turn."""
+    return dashboards()[request.param]
+
+
+def test_dashboard_has_the_current_schema_and_a_fixed_identity(dashboard: dict[str, Any]) -> None:
+    """Grafana need not migrate it, links to it stay good, and a restart does not double it."""
+    assert dashboard["schemaVersion"] == SCHEMA_VERSION
+    assert dashboard["uid"].startswith("kordon-")
+    assert "id" not in dashboard, "the id is the database's, not the file's"
+
+
+def test_panels_have_their_own_ids_and_places(dashboard: dict[str, Any]) -> None:
+    """No two panels share an id or a cell of the grid, and none reaches over its edge."""
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(ids) == len(set(ids))
+    taken: dict[tuple[int, int], str] = {}
+    for panel in dashboard["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= GRID_COLUMNS, panel["title"]
+        for column in range(place["x"], place["x"] + place["w"]):
+            for line in range(place["y"], place["y"] + place["h"]):
+                assert taken.setdefault((column, line), panel["title"]) == panel["title"]
+
+
+def test_panels_say_what_they_show_and_in_which_unit(dashboard: dict[str, Any]) -> None:
+    """Whoever looks at a graph at night finds its meaning behind the i, and no bare numbers."""
+    for panel in panels(dashboard):
+        assert len(panel["description"]) > 20, panel["title"]
+        if panel["type"] != "table":
+            assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+
+
+def test_panels_ask_the_chosen_datasource_about_the_chosen_instances(dashboard: dict[str, Any]) -> None:
+    """The variables at the top of the dashboard hold for all of it."""
+    for panel in panels(dashboard):
+        for asked in (panel, *panel["targets"]):
+            assert asked["datasource"] == {"type": "prometheus", "uid": "${datasource}"}, panel["title"]
+        for target in panel["targets"]:
+            selectors = re.findall(r"\{(.*?)\}", target["expr"])
+            assert selectors
+            assert all('instance=~"$instance"' in selector for selector in selectors), panel["title"]
+
+
+def test_queries_name_only_metrics_and_labels_that_kordon_exports() -> None:
+    """A renamed metric or label breaks this test instead of emptying a panel."""
+    for query in queries():
+        names = set(re.findall(r"\b(?:kordon|process)_\w+(?=\{)", query.expression))
+        assert names, query
+        families = {re.sub(r"_bucket$", "", name) for name in names}
+        assert families <= FAMILIES.keys() | PROCESS_METRICS, query
+        known = {label for name in families & FAMILIES.keys() for label in FAMILIES[name].labels}
+        grouped = {
+            label.strip() for group in re.findall(r"by \((.*?)\)", query.expression) for label in group.split(",")
+        }
+        assert grouped <= known | {"instance", "worker", "le"}, query
+
+
+def test_every_metric_of_kordon_is_on_a_dashboard_or_knowingly_left_out() -> None:
+    """A new metric gets a panel, or its place in this list."""
+    left_out = {"kordon_responses_total"}  # its difference to requests is what is in flight
+    shown = {name for query in queries() for name in FAMILIES if re.search(rf"\b{name}(_bucket)?\b", query.expression)}
+    assert FAMILIES.keys() - shown == left_out
+
+
+class Prometheus(NamedTuple):
+    """A real Prometheus server that scrapes a Kordon every second."""
+
+    url: str
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """The samples that an instant query gives now."""
+        form = urllib.parse.urlencode({"query": expression})
+        with urllib.request.urlopen(f"{self.url}/api/v1/query?{form}", timeout=10) as answer:
+            found = json.load(answer)
+        assert found["status"] == "success"
+        result = found["data"]["result"]
+        assert isinstance(result, list)
+        return result
+
+
+@contextmanager
+def prometheus(target: str, folder: Path) -> Iterator[Prometheus]:
+    """Runs Prometheus until the block ends, with its data in `folder`."""
+    program = shutil.which("prometheus")
+    if program is None:
+        pytest.skip("prometheus is not here (Debian: apt install prometheus)")
+    config = {
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+        "scrape_configs": [{"job_name": "kordon", "static_configs": [{"targets": [target]}]}],
+    }
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    arguments = [
+        f"--config.file={folder}/prometheus.yml",
+        f"--storage.tsdb.path={folder}/data",
+        f"--web.listen-address={address}",
+    ]
+    with (folder / "log").open("w") as log, subprocess.Popen([program, *arguments], stdout=log, stderr=log) as server:
+        try:
+            wait_until_ready(f"http://{address}", server, folder / "log")
+            yield Prometheus(f"http://{address}")
+        finally:
+            server.kill()
+
+
+def wait_until_ready(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    """Waits until Prometheus answers; shows its log when it does not."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{url}/-/ready", timeout=2):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.1)
+    pytest.fail(f"Prometheus did not start:\n{log.read_text()}")
+
+
+def make_traffic(bootstrap: str) -> None:
+    """A producer and a consumer group, so that every leg and the usual APIs have been used."""
+    topic = f"dashboard-{uuid.uuid4().hex[:8]}"
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
+    for number in range(500):
+        producer.produce(topic, value=str(number))
+    assert producer.flush(30) == 0
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    read, deadline = 0, time.monotonic() + 30
+    while read < 500 and time.monotonic() < deadline:
+        message = consumer.poll(0.5)
+        read += message is not None and message.error() is None
+    consumer.close()
+    assert read == 500
+
+
+def filled_in(expression: str) -> str:
+    """The query as Grafana sends it, with all instances chosen and an interval that fits the scrapes."""
+    return expression.replace("$__rate_interval", "15s").replace("$instance", ".*")
+
+
+def numbers(samples: list[dict[str, Any]]) -> list[float]:
+    """The values of samples that a panel can draw; NaN is what a quantile of nothing gives."""
+    return [value for sample in samples if not math.isnan(value := float(sample["value"][1]))]
+
+
+@pytest.mark.broker
+def test_every_panel_shows_data_of_a_kordon_with_traffic(cluster: Cluster, tmp_path: Path) -> None:
+    """Each query gives numbers when a real Prometheus scrapes a Kordon that real clients use."""
+    with (
+        ProxyProcess.start(bootstrap=cluster.bootstrap("PLAINTEXT")) as kordon,
+        prometheus(kordon.admin, tmp_path) as server,
+    ):
+        waiting = [query for query in queries() if query.panel != NEEDS_TLS]
+        assert len(waiting) > 20
+        deadline = time.monotonic() + 90
+        while waiting and time.monotonic() < deadline:
+            make_traffic(kordon.bootstrap)
+            waiting = [query for query in waiting if not numbers(server.query(filled_in(query.expression)))]
+        assert [str(query) for query in waiting] == []
+        check_plausible(server)
+
+
+def check_plausible(server: Prometheus) -> None:
+    """The numbers are those of the traffic: produce and fetch among the APIs, one broker, nothing wrong."""
+    by_title = {query.panel: filled_in(query.expression) for query in queries() if query.ref_id == "A"}
+    apis = {sample["metric"]["api"].lower() for sample in server.query(by_title["Requests by API"])}
+    assert {"produce", "fetch", "metadata"} <= apis
+    assert numbers(server.query(by_title["Brokers reached"])) == [1.0]
+    assert numbers(server.query(by_title["Errors, last 5 minutes"])) == [0.0]
+    legs = {sample["metric"]["leg"] for sample in server.query(by_title["Legs, p99"])}
+    assert legs == {"request", "broker", "response"}
