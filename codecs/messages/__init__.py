@@ -1,0 +1,118 @@
+"""One module per api key, each with the tables REQUEST and RESPONSE; `request` and `response` find them.
+
+The tables cover all versions that brokers 2.4 to 4.3 speak, those that Kafka 4.0 dropped included. To add a field
+or a version, edit the table: `tests/codecs` compares each row with Kafka's own schemas.
+
+Source: `common/message/*.json` in kafka-clients 4.3.0, for versions older than it has, 3.9.2.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kordon.codecs.messages import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    alter_configs,
+    api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
+    create_partitions,
+    create_topics,
+    delete_groups,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_groups,
+    describe_producers,
+    describe_quorum,
+    describe_topic_partitions,
+    end_txn,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    incremental_alter_configs,
+    init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
+    list_offsets,
+    metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    offset_for_leader_epoch,
+    produce,
+    sasl_authenticate,
+    sasl_handshake,
+    share_acknowledge,
+    share_fetch,
+    sync_group,
+    txn_offset_commit,
+)
+from kordon.codecs.schema import Message
+
+_MODULES: Final = (
+    produce,
+    fetch,
+    list_offsets,
+    metadata,
+    offset_commit,
+    offset_fetch,
+    find_coordinator,
+    join_group,
+    heartbeat,
+    leave_group,
+    sync_group,
+    describe_groups,
+    list_groups,
+    sasl_handshake,
+    api_versions,
+    create_topics,
+    delete_topics,
+    delete_records,
+    init_producer_id,
+    offset_for_leader_epoch,
+    add_partitions_to_txn,
+    add_offsets_to_txn,
+    end_txn,
+    txn_offset_commit,
+    describe_configs,
+    alter_configs,
+    sasl_authenticate,
+    create_partitions,
+    delete_groups,
+    incremental_alter_configs,
+    offset_delete,
+    describe_quorum,
+    describe_cluster,
+    describe_producers,
+    consumer_group_heartbeat,
+    consumer_group_describe,
+    describe_topic_partitions,
+    share_fetch,
+    share_acknowledge,
+)
+REQUESTS: Final[dict[int, Message]] = {module.REQUEST.api_key: module.REQUEST for module in _MODULES}
+"""All requests by api key."""
+RESPONSES: Final[dict[int, Message]] = {module.RESPONSE.api_key: module.RESPONSE for module in _MODULES}
+"""All responses by api key."""
+
+
+def request(api_key: int) -> Message:
+    """Returns the table of the requests of an api key.
+
+    Raises:
+        KeyError: Kordon never reads them.
+    """
+    return REQUESTS[api_key]
+
+
+def response(api_key: int) -> Message:
+    """Returns the table of the responses to an api key.
+
+    Raises:
+        KeyError: Kordon never reads them.
+    """
+    return RESPONSES[api_key]

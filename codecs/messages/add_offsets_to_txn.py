@@ -1,0 +1,36 @@
+"""AddOffsetsToTxn, api key 25."""
+
+from __future__ import annotations
+
+from kordon.codecs.primitives import INT16, INT32, INT64, STRING
+from kordon.codecs.schema import field, message
+
+# fmt: off  (a table reads line by line like its schema)
+
+# Version 1 is the same as version 0.
+# Version 2 adds the support for new error code PRODUCER_FENCED.
+# Version 3 enables flexible versions.
+# Version 4 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+REQUEST = message(
+    "AddOffsetsToTxnRequest",
+    field("transactional_id", STRING, "0+"),
+    field("producer_id", INT64, "0+"),
+    field("producer_epoch", INT16, "0+"),
+    field("group_id", STRING, "0+"),
+    key=25,
+    versions="0-4",
+    flexible="3+",
+)
+
+# Starting in version 1, on quota violation brokers send out responses before throttling.
+# Version 2 adds the support for new error code PRODUCER_FENCED.
+# Version 3 enables flexible versions.
+# Version 4 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+RESPONSE = message(
+    "AddOffsetsToTxnResponse",
+    field("throttle_time_ms", INT32, "0+"),
+    field("error_code", INT16, "0+"),
+    key=25,
+    versions="0-4",
+    flexible="3+",
+)

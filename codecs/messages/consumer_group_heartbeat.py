@@ -1,0 +1,65 @@
+"""ConsumerGroupHeartbeat, api key 68."""
+
+from __future__ import annotations
+
+from kordon.codecs.primitives import INT16, INT32, STRING, UUID
+from kordon.codecs.schema import array, field, message, struct
+
+# fmt: off  (a table reads line by line like its schema)
+
+TOPIC_PARTITIONS = struct(
+    field("topic_id", UUID, "0+"),
+    field("partitions", array(INT32), "0+"),
+)
+
+# Version 1 adds SubscribedTopicRegex (KIP-848), and requires the consumer to generate their own Member ID
+# (KIP-1082)
+REQUEST = message(
+    "ConsumerGroupHeartbeatRequest",
+    field("group_id", STRING, "0+"),
+    field("member_id", STRING, "0+"),
+    field("member_epoch", INT32, "0+"),
+    field("instance_id", STRING, "0+", nullable="0+", default=None),
+    field("rack_id", STRING, "0+", nullable="0+", default=None),
+    field("rebalance_timeout_ms", INT32, "0+", default=-1),
+    field("subscribed_topic_names", array(STRING), "0+", nullable="0+", default=None),
+    field("subscribed_topic_regex", STRING, "1+", nullable="1+", default=None),
+    field("server_assignor", STRING, "0+", nullable="0+", default=None),
+    field(
+        "topic_partitions",
+        array(
+            struct(
+                field("topic_id", UUID, "0+"),
+                field("partitions", array(INT32), "0+"),
+            )
+        ),
+        "0+",
+        nullable="0+",
+        default=None,
+    ),
+    key=68,
+    versions="0-1",
+    flexible="0+",
+)
+
+RESPONSE = message(
+    "ConsumerGroupHeartbeatResponse",
+    field("throttle_time_ms", INT32, "0+"),
+    field("error_code", INT16, "0+"),
+    field("error_message", STRING, "0+", nullable="0+", default=None),
+    field("member_id", STRING, "0+", nullable="0+", default=None),
+    field("member_epoch", INT32, "0+"),
+    field("heartbeat_interval_ms", INT32, "0+"),
+    field(
+        "assignment",
+        struct(
+            field("topic_partitions", array(TOPIC_PARTITIONS), "0+"),
+        ),
+        "0+",
+        nullable="0+",
+        default=None,
+    ),
+    key=68,
+    versions="0-1",
+    flexible="0+",
+)

@@ -1,0 +1,41 @@
+"""EndTxn, api key 26."""
+
+from __future__ import annotations
+
+from kordon.codecs.primitives import BOOL, INT16, INT32, INT64, STRING
+from kordon.codecs.schema import field, message
+
+# fmt: off  (a table reads line by line like its schema)
+
+# Version 1 is the same as version 0.
+# Version 2 adds the support for new error code PRODUCER_FENCED.
+# Version 3 enables flexible versions.
+# Version 4 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+# Version 5 enables bumping epoch on every transaction (KIP-890 Part 2)
+REQUEST = message(
+    "EndTxnRequest",
+    field("transactional_id", STRING, "0+"),
+    field("producer_id", INT64, "0+"),
+    field("producer_epoch", INT16, "0+"),
+    field("committed", BOOL, "0+"),
+    key=26,
+    versions="0-5",
+    flexible="3+",
+)
+
+# Starting in version 1, on quota violation, brokers send out responses before throttling.
+# Version 2 adds the support for new error code PRODUCER_FENCED.
+# Version 3 enables flexible versions.
+# Version 4 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+# Version 5 enables bumping epoch on every transaction (KIP-890 Part 2), so producer ID and epoch are included in
+# the response.
+RESPONSE = message(
+    "EndTxnResponse",
+    field("throttle_time_ms", INT32, "0+"),
+    field("error_code", INT16, "0+"),
+    field("producer_id", INT64, "5+", default=-1),
+    field("producer_epoch", INT16, "5+", default=-1),
+    key=26,
+    versions="0-5",
+    flexible="3+",
+)

@@ -1,0 +1,201 @@
+"""Fetch, api key 1."""
+
+from __future__ import annotations
+
+from kordon.codecs.primitives import INT8, INT16, INT32, INT64, RECORDS, STRING, UUID
+from kordon.codecs.schema import array, field, message, struct
+
+# fmt: off  (a table reads line by line like its schema)
+
+# Versions 0-3 were removed in Apache Kafka 4.0.
+# Version 1 is the same as version 0.
+# Starting in Version 2, the requester must be able to handle Kafka Log Message format version 1.
+# Version 3 adds MaxBytes. Starting in version 3, the partition ordering in the request is now relevant.
+# Partitions will be processed in the order they appear in the request.
+# Version 4 adds IsolationLevel. Starting in version 4, the requestor must be able to handle Kafka log message
+# format version 2.
+# Version 5 adds LogStartOffset to indicate the earliest available offset of partition data that can be consumed.
+# Version 6 is the same as version 5.
+# Version 7 adds incremental fetch request support.
+# Version 8 is the same as version 7.
+# Version 9 adds CurrentLeaderEpoch, as described in KIP-320.
+# Version 10 indicates that we can use the ZStd compression algorithm, as described in KIP-110.
+# Version 12 adds flexible versions support as well as epoch validation through the `LastFetchedEpoch` field
+# Version 13 replaces topic names with topic IDs (KIP-516). May return UNKNOWN_TOPIC_ID error code.
+# Version 14 is the same as version 13 but it also receives a new error called
+# OffsetMovedToTieredStorageException(KIP-405)
+# Version 15 adds the ReplicaState which includes new field ReplicaEpoch and the ReplicaId. Also, deprecate the
+# old ReplicaId field and set its default value to -1. (KIP-903)
+# Version 16 is the same as version 15 (KIP-951).
+# Version 17 adds directory id support from KIP-853
+# Version 18 adds high-watermark from KIP-1166
+REQUEST = message(
+    "FetchRequest",
+    field("cluster_id", STRING, "12+", nullable="12+", tag=0, tagged="12+", default=None),
+    field("replica_id", INT32, "0-14", default=-1),
+    field(
+        "replica_state",
+        struct(
+            field("replica_id", INT32, "15+", default=-1),
+            field("replica_epoch", INT64, "15+", default=-1),
+        ),
+        "15+",
+        tag=1,
+        tagged="15+",
+    ),
+    field("max_wait_ms", INT32, "0+"),
+    field("min_bytes", INT32, "0+"),
+    field("max_bytes", INT32, "3+", default=2**31 - 1),
+    field("isolation_level", INT8, "4+"),
+    field("session_id", INT32, "7+"),
+    field("session_epoch", INT32, "7+", default=-1),
+    field(
+        "topics",
+        array(
+            struct(
+                field("topic", STRING, "0-12"),
+                field("topic_id", UUID, "13+"),
+                field(
+                    "partitions",
+                    array(
+                        struct(
+                            field("partition", INT32, "0+"),
+                            field("current_leader_epoch", INT32, "9+", default=-1),
+                            field("fetch_offset", INT64, "0+"),
+                            field("last_fetched_epoch", INT32, "12+", default=-1),
+                            field("log_start_offset", INT64, "5+", default=-1),
+                            field("partition_max_bytes", INT32, "0+"),
+                            field("replica_directory_id", UUID, "17+", tag=0, tagged="17+"),
+                            field("high_watermark", INT64, "18+", tag=1, tagged="18+", default=2**63 - 1),
+                        )
+                    ),
+                    "0+",
+                ),
+            )
+        ),
+        "0+",
+    ),
+    field(
+        "forgotten_topics_data",
+        array(
+            struct(
+                field("topic", STRING, "7-12"),
+                field("topic_id", UUID, "13+"),
+                field("partitions", array(INT32), "7+"),
+            )
+        ),
+        "7+",
+    ),
+    field("rack_id", STRING, "11+"),
+    key=1,
+    versions="0-18",
+    flexible="12+",
+)
+
+# Versions 0-3 were removed in Apache Kafka 4.0.
+# Version 1 adds throttle time. Version 2 and 3 are the same as version 1.
+# Version 4 adds features for transactional consumption.
+# Version 5 adds LogStartOffset to indicate the earliest available offset of partition data that can be consumed.
+# Starting in version 6, we may return KAFKA_STORAGE_ERROR as an error code.
+# Version 7 adds incremental fetch request support.
+# Starting in version 8, on quota violation, brokers send out responses before throttling.
+# Version 9 is the same as version 8.
+# Version 10 indicates that the response data can use the ZStd compression algorithm, as described in KIP-110.
+# Version 12 adds support for flexible versions, epoch detection through the `TruncationOffset` field, and leader
+# discovery through the `CurrentLeader` field
+# Version 13 replaces the topic name field with topic ID (KIP-516).
+# Version 14 is the same as version 13 but it also receives a new error called OffsetMovedToTieredStorageException
+# (KIP-405)
+# Version 15 is the same as version 14 (KIP-903).
+# Version 16 adds the 'NodeEndpoints' field (KIP-951).
+# Version 17 no changes to the response (KIP-853).
+# Version 18 no changes to the response (KIP-1166)
+RESPONSE = message(
+    "FetchResponse",
+    field("throttle_time_ms", INT32, "1+"),
+    field("error_code", INT16, "7+"),
+    field("session_id", INT32, "7+"),
+    field(
+        "responses",
+        array(
+            struct(
+                field("topic", STRING, "0-12"),
+                field("topic_id", UUID, "13+"),
+                field(
+                    "partitions",
+                    array(
+                        struct(
+                            field("partition_index", INT32, "0+"),
+                            field("error_code", INT16, "0+"),
+                            field("high_watermark", INT64, "0+"),
+                            field("last_stable_offset", INT64, "4+", default=-1),
+                            field("log_start_offset", INT64, "5+", default=-1),
+                            field(
+                                "diverging_epoch",
+                                struct(
+                                    field("epoch", INT32, "12+", default=-1),
+                                    field("end_offset", INT64, "12+", default=-1),
+                                ),
+                                "12+",
+                                tag=0,
+                                tagged="12+",
+                            ),
+                            field(
+                                "current_leader",
+                                struct(
+                                    field("leader_id", INT32, "12+", default=-1),
+                                    field("leader_epoch", INT32, "12+", default=-1),
+                                ),
+                                "12+",
+                                tag=1,
+                                tagged="12+",
+                            ),
+                            field(
+                                "snapshot_id",
+                                struct(
+                                    field("end_offset", INT64, "0+", default=-1),
+                                    field("epoch", INT32, "0+", default=-1),
+                                ),
+                                "12+",
+                                tag=2,
+                                tagged="12+",
+                            ),
+                            field(
+                                "aborted_transactions",
+                                array(
+                                    struct(
+                                        field("producer_id", INT64, "4+"),
+                                        field("first_offset", INT64, "4+"),
+                                    )
+                                ),
+                                "4+",
+                                nullable="4+",
+                            ),
+                            field("preferred_read_replica", INT32, "11+", default=-1),
+                            field("records", RECORDS, "0+", nullable="0+"),
+                        )
+                    ),
+                    "0+",
+                ),
+            )
+        ),
+        "0+",
+    ),
+    field(
+        "node_endpoints",
+        array(
+            struct(
+                field("node_id", INT32, "16+"),
+                field("host", STRING, "16+"),
+                field("port", INT32, "16+"),
+                field("rack", STRING, "16+", nullable="16+", default=None),
+            )
+        ),
+        "16+",
+        tag=0,
+        tagged="16+",
+    ),
+    key=1,
+    versions="0-18",
+    flexible="12+",
+)

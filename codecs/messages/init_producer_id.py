@@ -1,0 +1,47 @@
+"""InitProducerId, api key 22."""
+
+from __future__ import annotations
+
+from kordon.codecs.primitives import BOOL, INT16, INT32, INT64, STRING
+from kordon.codecs.schema import field, message
+
+# fmt: off  (a table reads line by line like its schema)
+
+# Version 1 is the same as version 0.
+# Version 2 is the first flexible version.
+# Version 3 adds ProducerId and ProducerEpoch, allowing producers to try to resume after an INVALID_PRODUCER_EPOCH
+# error
+# Version 4 adds the support for new error code PRODUCER_FENCED.
+# Version 5 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+# Version 6 adds support for 2PC (KIP-939).
+REQUEST = message(
+    "InitProducerIdRequest",
+    field("transactional_id", STRING, "0+", nullable="0+"),
+    field("transaction_timeout_ms", INT32, "0+"),
+    field("producer_id", INT64, "3+", default=-1),
+    field("producer_epoch", INT16, "3+", default=-1),
+    field("enable2_pc", BOOL, "6+"),
+    field("keep_prepared_txn", BOOL, "6+"),
+    key=22,
+    versions="0-6",
+    flexible="2+",
+)
+
+# Starting in version 1, on quota violation, brokers send out responses before throttling.
+# Version 2 is the first flexible version.
+# Version 3 is the same as version 2.
+# Version 4 adds the support for new error code PRODUCER_FENCED.
+# Version 5 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+# Version 6 adds support for 2PC (KIP-939).
+RESPONSE = message(
+    "InitProducerIdResponse",
+    field("throttle_time_ms", INT32, "0+"),
+    field("error_code", INT16, "0+"),
+    field("producer_id", INT64, "0+", default=-1),
+    field("producer_epoch", INT16, "0+"),
+    field("ongoing_txn_producer_id", INT64, "6+", default=-1),
+    field("ongoing_txn_producer_epoch", INT16, "6+", default=-1),
+    key=22,
+    versions="0-6",
+    flexible="2+",
+)

@@ -1,0 +1,75 @@
+"""JoinGroup, api key 11."""
+
+from __future__ import annotations
+
+from kordon.codecs.primitives import BOOL, BYTES, INT16, INT32, STRING
+from kordon.codecs.schema import array, field, message, struct
+
+# fmt: off  (a table reads line by line like its schema)
+
+# Version 1 adds RebalanceTimeoutMs. Version 2 and 3 are the same as version 1.
+# Starting from version 4, the client needs to issue a second request to join group
+# Starting from version 5, we add a new field called groupInstanceId to indicate member identity across restarts.
+# with assigned id.
+# Version 6 is the first flexible version.
+# Version 7 is the same as version 6.
+# Version 8 adds the Reason field (KIP-800).
+# Version 9 is the same as version 8.
+REQUEST = message(
+    "JoinGroupRequest",
+    field("group_id", STRING, "0+"),
+    field("session_timeout_ms", INT32, "0+"),
+    field("rebalance_timeout_ms", INT32, "1+", default=-1),
+    field("member_id", STRING, "0+"),
+    field("group_instance_id", STRING, "5+", nullable="5+", default=None),
+    field("protocol_type", STRING, "0+"),
+    field(
+        "protocols",
+        array(
+            struct(
+                field("name", STRING, "0+"),
+                field("metadata", BYTES, "0+"),
+            )
+        ),
+        "0+",
+    ),
+    field("reason", STRING, "8+", nullable="8+", default=None),
+    key=11,
+    versions="0-9",
+    flexible="6+",
+)
+
+# Version 1 is the same as version 0.
+# Version 2 adds throttle time.
+# Starting in version 3, on quota violation, brokers send out responses before throttling.
+# Starting in version 4, the client needs to issue a second request to join group with assigned id.
+# Version 5 is bumped to apply group.instance.id to identify member across restarts.
+# Version 6 is the first flexible version.
+# Starting from version 7, the broker sends back the Protocol Type to the client (KIP-559).
+# Version 8 is the same as version 7.
+# Version 9 adds the SkipAssignment field.
+RESPONSE = message(
+    "JoinGroupResponse",
+    field("throttle_time_ms", INT32, "2+"),
+    field("error_code", INT16, "0+"),
+    field("generation_id", INT32, "0+", default=-1),
+    field("protocol_type", STRING, "7+", nullable="7+", default=None),
+    field("protocol_name", STRING, "0+", nullable="7+"),
+    field("leader", STRING, "0+"),
+    field("skip_assignment", BOOL, "9+"),
+    field("member_id", STRING, "0+"),
+    field(
+        "members",
+        array(
+            struct(
+                field("member_id", STRING, "0+"),
+                field("group_instance_id", STRING, "5+", nullable="5+", default=None),
+                field("metadata", BYTES, "0+"),
+            )
+        ),
+        "0+",
+    ),
+    key=11,
+    versions="0-9",
+    flexible="6+",
+)

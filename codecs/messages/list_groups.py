@@ -1,0 +1,47 @@
+"""ListGroups, api key 16."""
+
+from __future__ import annotations
+
+from kordon.codecs.primitives import INT16, INT32, STRING
+from kordon.codecs.schema import array, field, message, struct
+
+# fmt: off  (a table reads line by line like its schema)
+
+# Version 1 and 2 are the same as version 0.
+# Version 3 is the first flexible version.
+# Version 4 adds the StatesFilter field (KIP-518).
+# Version 5 adds the TypesFilter field (KIP-848).
+REQUEST = message(
+    "ListGroupsRequest",
+    field("states_filter", array(STRING), "4+"),
+    field("types_filter", array(STRING), "5+"),
+    key=16,
+    versions="0-5",
+    flexible="3+",
+)
+
+# Version 1 adds the throttle time.
+# Starting in version 2, on quota violation, brokers send out responses before throttling.
+# Version 3 is the first flexible version.
+# Version 4 adds the GroupState field (KIP-518).
+# Version 5 adds the GroupType field (KIP-848).
+RESPONSE = message(
+    "ListGroupsResponse",
+    field("throttle_time_ms", INT32, "1+"),
+    field("error_code", INT16, "0+"),
+    field(
+        "groups",
+        array(
+            struct(
+                field("group_id", STRING, "0+"),
+                field("protocol_type", STRING, "0+"),
+                field("group_state", STRING, "4+"),
+                field("group_type", STRING, "5+"),
+            )
+        ),
+        "0+",
+    ),
+    key=16,
+    versions="0-5",
+    flexible="3+",
+)

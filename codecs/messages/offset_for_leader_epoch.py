@@ -1,0 +1,77 @@
+"""OffsetForLeaderEpoch, api key 23."""
+
+from __future__ import annotations
+
+from kordon.codecs.primitives import INT16, INT32, INT64, STRING
+from kordon.codecs.schema import array, field, message, struct
+
+# fmt: off  (a table reads line by line like its schema)
+
+# Versions 0-1 were removed in Apache Kafka 4.0.
+# Version 1 is the same as version 0.
+# Version 2 adds the current leader epoch to support fencing.
+# Version 3 adds ReplicaId (the default is -2 which conventionally represents a "debug" consumer which is allowed
+# to see offsets beyond the high watermark). Followers will use this replicaId when using an older version of the
+# protocol.
+# Version 4 enables flexible versions.
+REQUEST = message(
+    "OffsetForLeaderEpochRequest",
+    field("replica_id", INT32, "3+", default=-2),
+    field(
+        "topics",
+        array(
+            struct(
+                field("topic", STRING, "0+"),
+                field(
+                    "partitions",
+                    array(
+                        struct(
+                            field("partition", INT32, "0+"),
+                            field("current_leader_epoch", INT32, "2+", default=-1),
+                            field("leader_epoch", INT32, "0+"),
+                        )
+                    ),
+                    "0+",
+                ),
+            )
+        ),
+        "0+",
+    ),
+    key=23,
+    versions="0-4",
+    flexible="4+",
+)
+
+# Versions 0-1 were removed in Apache Kafka 4.0.
+# Version 1 added the leader epoch to the response.
+# Version 2 added the throttle time.
+# Version 3 is the same as version 2.
+# Version 4 enables flexible versions.
+RESPONSE = message(
+    "OffsetForLeaderEpochResponse",
+    field("throttle_time_ms", INT32, "2+"),
+    field(
+        "topics",
+        array(
+            struct(
+                field("topic", STRING, "0+"),
+                field(
+                    "partitions",
+                    array(
+                        struct(
+                            field("error_code", INT16, "0+"),
+                            field("partition", INT32, "0+"),
+                            field("leader_epoch", INT32, "1+", default=-1),
+                            field("end_offset", INT64, "0+", default=-1),
+                        )
+                    ),
+                    "0+",
+                ),
+            )
+        ),
+        "0+",
+    ),
+    key=23,
+    versions="0-4",
+    flexible="4+",
+)

@@ -1,0 +1,31 @@
+"""SaslAuthenticate, api key 36."""
+
+from __future__ import annotations
+
+from kordon.codecs.primitives import BYTES, INT16, INT64, STRING
+from kordon.codecs.schema import field, message
+
+# fmt: off  (a table reads line by line like its schema)
+
+# Version 1 is the same as version 0.
+# Version 2 adds flexible version support
+REQUEST = message(
+    "SaslAuthenticateRequest",
+    field("auth_bytes", BYTES, "0+"),
+    key=36,
+    versions="0-2",
+    flexible="2+",
+)
+
+# Version 1 adds the session lifetime.
+# Version 2 adds flexible version support
+RESPONSE = message(
+    "SaslAuthenticateResponse",
+    field("error_code", INT16, "0+"),
+    field("error_message", STRING, "0+", nullable="0+"),
+    field("auth_bytes", BYTES, "0+"),
+    field("session_lifetime_ms", INT64, "1+"),
+    key=36,
+    versions="0-2",
+    flexible="2+",
+)

@@ -1,0 +1,83 @@
+"""TxnOffsetCommit, api key 28."""
+
+from __future__ import annotations
+
+from kordon.codecs.primitives import INT16, INT32, INT64, STRING
+from kordon.codecs.schema import array, field, message, struct
+
+# fmt: off  (a table reads line by line like its schema)
+
+# Version 1 is the same as version 0.
+# Version 2 adds the committed leader epoch.
+# Version 3 adds the member.id, group.instance.id and generation.id.
+# Version 4 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+# Version 5 is the same as version 4 (KIP-890). Note when TxnOffsetCommit requests are used in transaction, if
+# transaction V2 (KIP_890 part 2) is enabled, the TxnOffsetCommit request will also include the function for a
+# AddOffsetsToTxn call. If V2 is disabled, the client can't use TxnOffsetCommit request version higher than 4
+# within a transaction.
+REQUEST = message(
+    "TxnOffsetCommitRequest",
+    field("transactional_id", STRING, "0+"),
+    field("group_id", STRING, "0+"),
+    field("producer_id", INT64, "0+"),
+    field("producer_epoch", INT16, "0+"),
+    field("generation_id", INT32, "3+", default=-1),
+    field("member_id", STRING, "3+"),
+    field("group_instance_id", STRING, "3+", nullable="3+", default=None),
+    field(
+        "topics",
+        array(
+            struct(
+                field("name", STRING, "0+"),
+                field(
+                    "partitions",
+                    array(
+                        struct(
+                            field("partition_index", INT32, "0+"),
+                            field("committed_offset", INT64, "0+"),
+                            field("committed_leader_epoch", INT32, "2+", default=-1),
+                            field("committed_metadata", STRING, "0+", nullable="0+"),
+                        )
+                    ),
+                    "0+",
+                ),
+            )
+        ),
+        "0+",
+    ),
+    key=28,
+    versions="0-5",
+    flexible="3+",
+)
+
+# Starting in version 1, on quota violation, brokers send out responses before throttling.
+# Version 2 is the same as version 1.
+# Version 3 adds illegal generation, fenced instance id, and unknown member id errors.
+# Version 4 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
+# Version 5 is the same with version 3 (KIP-890).
+RESPONSE = message(
+    "TxnOffsetCommitResponse",
+    field("throttle_time_ms", INT32, "0+"),
+    field(
+        "topics",
+        array(
+            struct(
+                field("name", STRING, "0+"),
+                field(
+                    "partitions",
+                    array(
+                        struct(
+                            field("partition_index", INT32, "0+"),
+                            field("error_code", INT16, "0+"),
+                        )
+                    ),
+                    "0+",
+                ),
+            )
+        ),
+        "0+",
+    ),
+    key=28,
+    versions="0-5",
+    flexible="3+",
+)

@@ -1,0 +1,376 @@
+"""The primitive types of the Kafka protocol, as `construct` classes that trust no length.
+
+construct's own `VarInt` has no bound, and its strings and arrays believe the count they are told. Here every length is
+held against the bytes that are really there before anything is read or allocated.
+
+Source: Kafka protocol guide, "Protocol Primitive Types"; KIP-482 (compact types, tagged fields); KIP-893 (nullable
+structs).
+"""
+
+from __future__ import annotations
+
+import io
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import construct
+
+from kordon.codecs.errors import WireError
+
+if TYPE_CHECKING:
+    Codec: TypeAlias = construct.Construct[Any, Any]
+    _Adapter: TypeAlias = construct.Adapter[Any, Any, Any, Any]
+else:
+    Codec = construct.Construct
+    _Adapter = construct.Adapter
+
+LARGEST_UVARINT: Final = 2**31 - 1
+"""Lengths, counts and tags are Java ints; nothing above is ever written."""
+
+
+class Frame(io.BytesIO):
+    """The stream that codecs read: bytes whose number is known.
+
+    Args:
+        buffer: All bytes there are.
+        base: Offset of the first one in what the caller of `parse` handed over.
+    """
+
+    def __init__(self, buffer: bytes | bytearray | memoryview, base: int = 0) -> None:
+        super().__init__(buffer)
+        self.base = base
+        self.end = buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
+
+    @property
+    def remaining(self) -> int:
+        """Bytes that have not been read."""
+        return self.end - self.tell()
+
+    def fail(self, reason: str) -> WireError:
+        """Returns the error that says so, here."""
+        return WireError(reason, offset=self.base + self.tell())
+
+    def take(self, count: int, what: str) -> bytes:
+        """Reads exactly `count` bytes.
+
+        Raises:
+            WireError: There are fewer.
+        """
+        if count > self.end - self.tell():
+            raise self.fail(f"{what} of {count} bytes, but only {self.remaining} remain")
+        return self.read(count)
+
+
+class UVarint(Codec):
+    """An unsigned varint of at most 5 bytes and 31 bits: the lengths, counts and tags of flexible versions."""
+
+    def _parse(self, stream: Frame, context: Any, path: str) -> int:
+        value = shift = 0
+        while True:
+            byte = stream.read(1)
+            if not byte:
+                raise stream.fail("ends inside an unsigned varint")
+            value |= (byte[0] & 0x7F) << shift
+            if byte[0] < 0x80:
+                break
+            shift += 7
+            if shift > 28:
+                raise stream.fail("unsigned varint is longer than 5 bytes")
+        if value > LARGEST_UVARINT:
+            raise stream.fail(f"unsigned varint {value} is above 2^31 - 1")
+        return value
+
+    def _build(self, obj: int, stream: io.BytesIO, context: Any, path: str) -> int:
+        if not 0 <= obj <= LARGEST_UVARINT:
+            raise ValueError(f"{obj} is no unsigned varint of 31 bits")
+        stream.write(uvarint(obj))
+        return obj
+
+
+def uvarint(value: int) -> bytes:
+    """Returns the bytes of a small non-negative number as an unsigned varint."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+class CompactLength(_Adapter):
+    """Length plus one, so that 0 can say null (KIP-482)."""
+
+    def _decode(self, obj: int, context: Any, path: Any) -> int:
+        return obj - 1
+
+    def _encode(self, obj: int, context: Any, path: Any) -> int:
+        return obj + 1
+
+
+UVARINT: Final = UVarint()
+COMPACT_LENGTH: Final = CompactLength(UVARINT)
+
+
+class Sized(Codec):
+    """Bytes behind their length; a length of -1 is null, where null is allowed."""
+
+    def __init__(self, length: Codec, what: str, *, nullable: bool) -> None:
+        super().__init__()
+        self._length = length
+        self._what = what
+        self._nullable = nullable
+
+    def _parse(self, stream: Frame, context: Any, path: str) -> bytes | None:
+        length: int = self._length._parse(stream, context, path)
+        if length < 0:
+            if length == -1 and self._nullable:
+                return None
+            raise stream.fail(f"{self._what} has the length {length}" + (", but is never null" * (length == -1)))
+        return stream.take(length, self._what)
+
+    def _build(self, obj: bytes | None, stream: io.BytesIO, context: Any, path: str) -> bytes | None:
+        if obj is None:
+            if not self._nullable:
+                raise TypeError("null is not allowed")
+            self._length._build(-1, stream, context, path)
+            return None
+        size = obj.nbytes if isinstance(obj, memoryview) else len(obj)
+        self._length._build(size, stream, context, path)
+        stream.write(obj)
+        return obj
+
+
+class Text(_Adapter):
+    """UTF-8, strictly: a name that is none is refused, not mended into another name."""
+
+    def _decode(self, obj: bytes | None, context: Any, path: Any) -> str | None:
+        if obj is None:
+            return None
+        try:
+            return obj.decode()
+        except UnicodeDecodeError as error:
+            raise WireError(f"string is not UTF-8: {error.reason}") from None
+
+    def _encode(self, obj: str | None, context: Any, path: Any) -> bytes | None:
+        return None if obj is None else obj.encode()
+
+
+class UuidText(_Adapter):
+    """16 bytes as a `uuid.UUID`; all zero stands for "no id"."""
+
+    def _decode(self, obj: bytes, context: Any, path: Any) -> uuid.UUID:
+        return uuid.UUID(bytes=obj)
+
+    def _encode(self, obj: uuid.UUID, context: Any, path: Any) -> bytes:
+        return obj.bytes
+
+
+class Boolean(_Adapter):
+    """One byte; anything but 0 is true, as in Java."""
+
+    def _decode(self, obj: int, context: Any, path: Any) -> bool:
+        return obj != 0
+
+    def _encode(self, obj: bool, context: Any, path: Any) -> int:
+        return 1 if obj else 0
+
+
+class Repeated(Codec):
+    """An array: a count, then as many elements.
+
+    Args:
+        count: Codec of the count; -1 is null.
+        element: Codec of one element.
+        least_bytes: Fewest bytes an element takes, at least 1; bounds what a count can make us allocate.
+        nullable: Whether null is allowed.
+    """
+
+    def __init__(self, count: Codec, element: Codec, least_bytes: int, *, nullable: bool) -> None:
+        super().__init__()
+        self._count = count
+        self._element = element
+        self._least_bytes = least_bytes
+        self._nullable = nullable
+
+    def _parse(self, stream: Frame, context: Any, path: str) -> list[Any] | None:
+        count: int = self._count._parse(stream, context, path)
+        if count < 0:
+            if count == -1 and self._nullable:
+                return None
+            raise stream.fail(f"array has the count {count}" + (", but is never null" * (count == -1)))
+        if count * self._least_bytes > stream.remaining:
+            raise stream.fail(f"array of {count} elements, but only {stream.remaining} bytes remain")
+        parse = self._element._parse
+        elements: list[Any] = []
+        try:
+            for _ in range(count):
+                elements.append(parse(stream, context, path))  # noqa: PERF401  the index is for the error
+        except WireError as error:
+            raise error.under(f"[{len(elements)}]") from None
+        return elements
+
+    def _build(self, obj: Any, stream: io.BytesIO, context: Any, path: str) -> Any:
+        if obj is None:
+            if not self._nullable:
+                raise TypeError("null is not allowed")
+            self._count._build(-1, stream, context, path)
+            return None
+        self._count._build(len(obj), stream, context, path)
+        for element in obj:
+            self._element._build(element, stream, context, path)
+        return obj
+
+
+class Nullable(Codec):
+    """A struct that may be null: one byte in front, -1 for null and 1 for "here it is" (KIP-893)."""
+
+    def __init__(self, inner: Codec) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def _parse(self, stream: Frame, context: Any, path: str) -> Any:
+        marker = stream.take(1, "marker of a nullable struct")
+        if marker[0] >= 0x80:  # Java takes every negative byte for null
+            return None
+        return self._inner._parse(stream, context, path)
+
+    def _build(self, obj: Any, stream: io.BytesIO, context: Any, path: str) -> Any:
+        stream.write(b"\xff" if obj is None else b"\x01")
+        if obj is not None:
+            self._inner._build(obj, stream, context, path)
+        return obj
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """A primitive type of the schema language, as tables name it."""
+
+    name: str
+    """The type's name in Kafka's schemas."""
+    codec: Callable[[bool, bool], Codec]
+    """From (flexible, nullable) to what reads and writes it."""
+    default: Any
+    """The value of a field that the table gives no other default."""
+    fixed_bytes: int = 0
+    """Its size, 0 if a length stands in front."""
+    length_bytes: int = 0
+    """Size of that length in versions that are not flexible (int16 or int32)."""
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _number(name: str, codec: Codec, size: int, default: float | bool = 0) -> Primitive:
+    return Primitive(name, lambda _flexible, _nullable: codec, default, fixed_bytes=size)
+
+
+def _sized(name: str, length: Codec, length_bytes: int, default: str | bytes) -> Primitive:
+    def codec(flexible: bool, nullable: bool) -> Codec:
+        sized = Sized(COMPACT_LENGTH if flexible else length, name, nullable=nullable)
+        return Text(sized) if isinstance(default, str) else sized
+
+    return Primitive(name, codec, default, length_bytes=length_bytes)
+
+
+class _Raw(Codec):
+    """A fixed number of bytes."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._size = size
+
+    def _parse(self, stream: Frame, context: Any, path: str) -> bytes:
+        return stream.take(self._size, "value")
+
+    def _build(self, obj: bytes, stream: io.BytesIO, context: Any, path: str) -> bytes:
+        stream.write(obj)
+        return obj
+
+
+BOOL: Final = _number("bool", Boolean(construct.Int8sb), 1, default=False)
+INT8: Final = _number("int8", construct.Int8sb, 1)
+INT16: Final = _number("int16", construct.Int16sb, 2)
+UINT16: Final = _number("uint16", construct.Int16ub, 2)
+INT32: Final = _number("int32", construct.Int32sb, 4)
+UINT32: Final = _number("uint32", construct.Int32ub, 4)
+INT64: Final = _number("int64", construct.Int64sb, 8)
+FLOAT64: Final = _number("float64", construct.Float64b, 8, default=0.0)
+UUID: Final = Primitive("uuid", lambda _flexible, _nullable: UuidText(_Raw(16)), uuid.UUID(int=0), fixed_bytes=16)
+STRING: Final = _sized("string", construct.Int16sb, 2, "")
+BYTES: Final = _sized("bytes", construct.Int32sb, 4, b"")
+RECORDS: Final = _sized("records", construct.Int32sb, 4, b"")
+"""Record batches as they are: bytes that nobody opens here (`kordon.codecs.records` reads their headers)."""
+
+
+class Tags(Codec):
+    """The tagged fields that end every flexible struct: known ones by name, unknown ones as bytes by tag.
+
+    Works on the struct's own container: what is known is added by name (its default if it is absent), `_tagged` holds
+    the rest. A known field is written when its bytes differ from its default's, as Kafka's own code does; tags ascend.
+
+    Args:
+        known: By tag, the field's name, what reads and writes it, and a function that makes its default.
+    """
+
+    def __init__(self, known: Mapping[int, tuple[str, Codec, Callable[[], Any]]]) -> None:
+        super().__init__()
+        self._known = dict(sorted(known.items()))
+        self._default_bytes = {tag: _bytes_of(codec, make()) for tag, (_, codec, make) in known.items()}
+
+    def parse_into(self, value: dict[str, Any], stream: Frame, context: Any) -> None:
+        """Reads the section and adds what it holds to `value`."""
+        for tag, (name, codec, make) in self._known.items():
+            default = make()
+            absent_struct = isinstance(default, dict)
+            value[name] = (
+                _parse_tagged(name, codec, Frame(self._default_bytes[tag]), context) if absent_struct else default
+            )
+        unknown: dict[int, bytes] = {}
+        seen: set[int] = set()
+        for _ in range(UVARINT._parse(stream, context, "")):
+            tag = UVARINT._parse(stream, context, "")
+            size = UVARINT._parse(stream, context, "")
+            if tag in seen:
+                raise stream.fail(f"tag {tag} comes twice")
+            seen.add(tag)
+            start = stream.base + stream.tell()
+            data = stream.take(size, f"tagged field {tag}")
+            if tag in self._known:
+                name, codec, _ = self._known[tag]
+                value[name] = _parse_tagged(name, codec, Frame(data, start), context)
+            else:
+                unknown[tag] = data
+        value["_tagged"] = unknown
+
+    def build_from(self, value: Mapping[str, Any], stream: io.BytesIO) -> None:
+        """Writes the section of `value`."""
+        fields: dict[int, bytes] = dict(value.get("_tagged") or {})
+        for tag, (name, codec, _) in self._known.items():
+            if name not in value:
+                continue
+            data = _bytes_of(codec, value[name])
+            if data != self._default_bytes[tag]:
+                fields[tag] = data
+        stream.write(uvarint(len(fields)))
+        for tag, data in sorted(fields.items()):
+            stream.write(uvarint(tag) + uvarint(len(data)) + data)
+
+
+def _parse_tagged(name: str, codec: Codec, stream: Frame, context: Any) -> Any:
+    try:
+        value = codec._parse(stream, context, name)
+        if stream.remaining:
+            raise stream.fail(f"{stream.remaining} bytes too many in a tagged field")
+    except construct.ConstructError:
+        raise stream.fail("tagged field ends too early").under(name) from None
+    except WireError as error:
+        raise error.under(name) from None
+    return value
+
+
+def _bytes_of(codec: Codec, value: Any) -> bytes:
+    stream = io.BytesIO()
+    codec._build(value, stream, construct.Container(), "")
+    return stream.getvalue()

@@ -1,0 +1,398 @@
+"""The language of the message tables: `field`, `array`, `struct`, `message`, in Kafka's own notation for versions.
+
+A table reads line by line against the upstream schema of its name. A wire type is a function of (version, flexible,
+nullable) to a construct; `Message.at(version)` makes the construct of a version once and keeps it. Structs of flexible
+versions end with tagged fields: known ones by name, unknown ones kept as bytes in `_tagged`.
+
+Example:
+    >>> from kordon.codecs.primitives import INT32, STRING
+    >>> REQUEST = message(
+    ...     "ExampleRequest",
+    ...     field("names", array(STRING), "0+", nullable="1+"),
+    ...     field("timeout_ms", INT32, "1+", default=1000),
+    ...     key=99, versions="0-2", flexible="2+",
+    ... )
+    >>> REQUEST.build(2, {"names": ["a"]}).hex()
+    '020261000003e800'
+    >>> REQUEST.parse(2, bytes.fromhex("020261000003e800")).timeout_ms
+    1000
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from dataclasses import field as attribute
+from typing import Any, Final, TypeAlias
+
+import construct
+
+from kordon.codecs.errors import BuildError, WireError
+from kordon.codecs.primitives import COMPACT_LENGTH, Codec, Frame, Nullable, Primitive, Repeated, Tags
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+_OPEN_END: Final = 2**15
+_TYPE_DEFAULT: Final = object()
+
+
+def versions_of(notation: str | None) -> range:
+    """Reads Kafka's notation for versions.
+
+    Example:
+        >>> versions_of("3+"), versions_of("0-12"), versions_of("4"), versions_of(None)
+        (range(3, 32768), range(0, 13), range(4, 5), range(0, 0))
+    """
+    if notation is None or notation == "none":
+        return range(0)
+    if notation.endswith("+"):
+        return range(int(notation[:-1]), _OPEN_END)
+    first, _, last = notation.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """Elements of one type behind their count."""
+
+    of: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """Fields in the order in which they are written."""
+
+    fields: tuple[Field, ...]
+
+
+Type: TypeAlias = Primitive | Array | Struct
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One row of a table."""
+
+    name: str
+    type: Type
+    versions: range
+    """Versions that have the field."""
+    nullable: range
+    """Versions in which it may be null."""
+    tag: int | None
+    tagged: range
+    """Versions in which it is a tagged field."""
+    flexible: range | None
+    """Versions in which it is encoded compactly, if they are not the message's."""
+    default: Any
+
+    def new_default(self) -> Any:
+        """Returns what the field holds when nobody has set it: a list or mapping is a new one each time."""
+        if self.default is not _TYPE_DEFAULT:
+            return self.default
+        match self.type:
+            case Primitive():
+                return self.type.default
+            case Array():
+                return []
+            case Struct():
+                return {}
+
+
+def field(
+    name: str,
+    type: Type,  # noqa: A002  the word of Kafka's schemas
+    versions: str,
+    *,
+    nullable: str | None = None,
+    tag: int | None = None,
+    tagged: str | None = None,
+    flexible: str | None = None,
+    default: Any = _TYPE_DEFAULT,
+) -> Field:
+    """Makes one row of a table.
+
+    Args:
+        name: The field's name as the schema has it, in snake case.
+        type: Its type; the same word as in the schema.
+        versions: Versions that have it: `"0+"`, `"3-12"`, `"5"`.
+        nullable: Versions in which it may be null.
+        tag: Its number, if it is a tagged field.
+        tagged: Versions in which it is one.
+        flexible: Versions in which it is encoded compactly, where they are not the message's.
+        default: Its value when it is not set, if not the type's own (0, empty, false).
+    """
+    own_flexible = None if flexible is None else versions_of(flexible)
+    return Field(
+        name, type, versions_of(versions), versions_of(nullable), tag, versions_of(tagged), own_flexible, default
+    )
+
+
+def array(of: Type) -> Array:
+    """Makes the type of an array; written `[]type` in Kafka's schemas."""
+    return Array(of)
+
+
+def struct(*fields: Field) -> Struct:
+    """Makes the type of a struct."""
+    return Struct(fields)
+
+
+def fixed_size(type_: Type, version: int, *, flexible: bool, nullable: bool = False) -> int | None:
+    """Returns the bytes that every value of a type takes, or None if they differ."""
+    match type_:
+        case Primitive():
+            return type_.fixed_bytes or None
+        case Array():
+            return None
+        case Struct():
+            if flexible or nullable:
+                return None
+            sizes = [fixed_size(row.type, version, flexible=False) for row in plain_fields(type_.fields, version)]
+            return None if None in sizes else sum(size or 0 for size in sizes)
+
+
+def least_size(type_: Type, version: int, *, flexible: bool, nullable: bool = False) -> int:
+    """Returns the fewest bytes that a value of a type takes."""
+    match type_:
+        case Primitive():
+            return type_.fixed_bytes or (1 if flexible else type_.length_bytes)
+        case Array():
+            return 1 if flexible else 4
+        case Struct() if nullable:
+            return 1
+        case Struct():
+            rows = plain_fields(type_.fields, version)
+            sizes = (least_size(row.type, version, flexible=flexible, nullable=version in row.nullable) for row in rows)
+            return sum(sizes) + (1 if flexible else 0)
+
+
+def plain_fields(fields: tuple[Field, ...], version: int) -> list[Field]:
+    """Returns the fields that a version writes one after the other, without the tagged ones."""
+    return [row for row in fields if version in row.versions and version not in row.tagged]
+
+
+def tagged_fields(fields: tuple[Field, ...], version: int) -> list[Field]:
+    """Returns the fields that a version knows by their tag."""
+    return [row for row in fields if version in row.tagged and version in row.versions]
+
+
+class Fields(construct.Struct):
+    """construct's Struct for a table's rows: missing values are the defaults, errors name the field.
+
+    It differs in three ways from its parent: what it returns does not hold on to the stream, it passes no context
+    down (no Kafka field depends on another one's value), and it ends with the tagged fields, if there are any.
+    """
+
+    def __init__(self, rows: list[tuple[Field, Codec]], tags: Tags | None) -> None:
+        super().__init__(*(row.name / codec for row, codec in rows))
+        self._rows = [(row.name, codec, row.new_default) for row, codec in rows]
+        self._tags = tags
+
+    def _parse(self, stream: Frame, context: Any, path: Any) -> construct.Container[Any]:
+        value: construct.Container[Any] = construct.Container()
+        name = ""
+        try:
+            for name, codec, _ in self._rows:
+                value[name] = codec._parse(stream, context, path)
+        except construct.ConstructError:
+            raise stream.fail("ends too early").under(name) from None
+        except WireError as error:
+            raise error.under(name) from None
+        if self._tags is not None:
+            self._tags.parse_into(value, stream, context)
+        return value
+
+    def _build(self, obj: Any, stream: io.BytesIO, context: Any, path: Any) -> Any:
+        name = ""
+        value: Any = None
+        try:
+            for name, codec, default in self._rows:
+                value = obj[name] if name in obj else default()
+                codec._build(value, stream, context, path)
+        except BuildError as error:
+            raise error.under(name) from None
+        except (construct.ConstructError, TypeError, ValueError, AttributeError):
+            shown = value if isinstance(value, int) or value is None else f"a value of type {type(value).__name__}"
+            raise BuildError(f"{shown} does not fit", path=name) from None
+        if self._tags is not None:
+            self._tags.build_from(obj, stream)
+        return obj
+
+
+def codec_of(type_: Type, version: int, *, flexible: bool, nullable: bool = False) -> Codec:
+    """Makes the construct of a type in a version."""
+    match type_:
+        case Primitive():
+            return type_.codec(flexible, nullable)
+        case Array():
+            count: Codec = COMPACT_LENGTH if flexible else construct.Int32sb
+            least = least_size(type_.of, version, flexible=flexible)
+            element = codec_of(type_.of, version, flexible=flexible)
+            return Repeated(count, element, max(least, 1), nullable=nullable)
+        case Struct():
+            fields = fields_of(type_.fields, version, flexible=flexible)
+            return Nullable(fields) if nullable else fields
+
+
+def fields_of(fields: tuple[Field, ...], version: int, *, flexible: bool, tags: bool = True) -> Fields:
+    """Makes the construct of a struct's fields in a version.
+
+    Args:
+        fields: The rows of the table.
+        version: Of the message.
+        flexible: Whether that version is flexible.
+        tags: Whether the tagged fields belong to what is read; not so for the first part of a message.
+    """
+    rows = [(row, _codec_of_field(row, version, flexible=flexible)) for row in plain_fields(fields, version)]
+    if not (flexible and tags):
+        return Fields(rows, None)
+    known: dict[int, tuple[str, Codec, Callable[[], Any]]] = {
+        row.tag: (row.name, _codec_of_field(row, version, flexible=True), row.new_default)
+        for row in tagged_fields(fields, version)
+        if row.tag is not None
+    }
+    return Fields(rows, Tags(known))
+
+
+def _codec_of_field(row: Field, version: int, *, flexible: bool) -> Codec:
+    compact = flexible if row.flexible is None else version in row.flexible
+    return codec_of(row.type, version, flexible=compact, nullable=version in row.nullable)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some of a message's top-level fields in one version: all of them, the first ones, or the last ones."""
+
+    message: str
+    version: int
+    fields: Fields
+
+    def parse(self, buffer: Buffer) -> tuple[construct.Container[Any], int]:
+        """Reads the part from the start of `buffer`.
+
+        Returns:
+            The fields' values, and the number of bytes they took.
+
+        Raises:
+            WireError: The bytes cannot be read.
+        """
+        stream = Frame(buffer)
+        try:
+            value = self.fields._parse(stream, _CONTEXT, "")
+        except WireError as error:
+            raise error.within(self.message, self.version) from None
+        return value, stream.tell()
+
+    def build(self, value: Mapping[str, Any]) -> bytes:
+        """Writes the part; fields that are not in `value` have their defaults, what is not of the part is ignored.
+
+        Raises:
+            BuildError: A value does not fit its field.
+        """
+        stream = io.BytesIO()
+        try:
+            self.fields._build(value, stream, _CONTEXT, "")
+        except BuildError as error:
+            raise error.within(self.message, self.version) from None
+        return stream.getvalue()
+
+
+_CONTEXT: Final[construct.Container[Any]] = construct.Container()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Message:
+    """A message of the Kafka protocol: its table, and what reads and writes it in every version."""
+
+    name: str
+    """As Kafka's schema has it: `MetadataRequest`."""
+    fields: tuple[Field, ...]
+    api_key: int
+    """The api key; -1 for what is no request or response (headers, what is inside of bytes)."""
+    versions: range
+    flexible_versions: range
+    _cache: dict[Any, Part] = attribute(default_factory=dict[Any, Part], repr=False)
+
+    @property
+    def flexible(self) -> int | None:
+        """The first flexible version, None if there is none."""
+        return self.flexible_versions[0] if self.flexible_versions else None
+
+    def at(self, version: int) -> Part:
+        """Returns the codec of a version, made at the first call.
+
+        Raises:
+            WireError: The message has no such version.
+        """
+        return self._part(version, "", "")
+
+    def prefix(self, version: int, until: str) -> Part:
+        """Returns the codec of the top-level fields before `until`, for messages whose rest is of no interest."""
+        return self._part(version, "", until)
+
+    def suffix(self, version: int, after: str) -> Part:
+        """Returns the codec of the top-level fields behind `after`, tagged fields included."""
+        return self._part(version, after, "")
+
+    def parse(self, version: int, buffer: Buffer) -> construct.Container[Any]:
+        """Reads a message that fills `buffer`.
+
+        Returns:
+            The values by field name, also as attributes: the fields of that version, and `_tagged`, unknown tagged
+            fields as bytes by tag, in flexible ones.
+
+        Raises:
+            WireError: The bytes cannot be read, are too few or too many, or the message has no such version.
+        """
+        value, consumed = self.at(version).parse(buffer)
+        size = buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
+        if consumed != size:
+            reason = f"{size - consumed} bytes too many"
+            raise WireError(reason, message=self.name, version=version, offset=consumed)
+        return value
+
+    def build(self, version: int, value: Mapping[str, Any]) -> bytes:
+        """Writes a message; fields that are not in `value` have their defaults.
+
+        Raises:
+            BuildError: A value does not fit its field.
+            WireError: The message has no such version.
+        """
+        return self.at(version).build(value)
+
+    def _part(self, version: int, after: str, until: str) -> Part:
+        key = (version, after, until)
+        part = self._cache.get(key)
+        if part is None:
+            part = self._cache[key] = self._make(version, after, until)
+        return part
+
+    def _make(self, version: int, after: str, until: str) -> Part:
+        if version not in self.versions:
+            known = f"{self.versions[0]} to {self.versions[-1]}"
+            raise WireError(f"no such version, known are {known}", message=self.name, version=version)
+        names = [row.name for row in self.fields]
+        rows = self.fields[: names.index(until)] if until else self.fields
+        if after:
+            first = names.index(after) + 1
+            rows = rows[first:] + tuple(row for row in rows[:first] if version in row.tagged)
+        flexible = version in self.flexible_versions
+        return Part(self.name, version, fields_of(rows, version, flexible=flexible, tags=not until))
+
+
+def message(name: str, *fields: Field, versions: str, flexible: str | None = None, key: int = -1) -> Message:
+    """Makes a message's table.
+
+    Args:
+        name: The message's name in Kafka's schemas.
+        fields: Its rows.
+        versions: Versions that exist: `"0-13"`.
+        flexible: Versions that are flexible: `"9+"`.
+        key: Its api key.
+    """
+    valid = versions_of(versions)
+    is_flexible = versions_of(flexible)
+    return Message(
+        name, fields, key, valid, range(max(is_flexible.start, valid.start), valid.stop) if is_flexible else range(0)
+    )
