@@ -71,6 +71,7 @@ FAMILIES: Final = {
             ("limit",),
             "How often a limit took effect.",
         ),
+        Family("kordon_ready", "gauge", (), "1 when clients can be served, else 0: what /readyz says."),
         Family("kordon_upstream_up", "gauge", ("node_id",), "1 when the broker can be reached, else 0."),
         Family("kordon_upstream_connect_failures_total", "counter", (), "Connections to brokers that failed."),
         Family("kordon_held_bytes", "gauge", (), "Bytes held in memory for all connections."),
@@ -128,6 +129,8 @@ class Metrics(Collector):
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
         self.loop_lag = LoopLag()
+        self.ready = False
+        """Whether clients can be served; kept up to date by the proxy."""
         self.upstream_up: dict[int, bool] = {}
         """Whether a broker can be reached, by node id; kept up to date by the proxy."""
         self.certificate_expiry: dict[str, float] = {}
@@ -208,6 +211,7 @@ VALUES: Final[dict[str, Callable[[Metrics], Samples]]] = {
     "kordon_requests_in_flight": lambda m: {(): m.tally.in_flight},
     "kordon_errors_total": lambda m: _by_label(m.tally.errors, always=ERROR_CAUSES),
     "kordon_limit_hits_total": lambda m: _by_label(m.tally.limit_hits, always=LIMITS),
+    "kordon_ready": lambda m: {(): m.ready},
     "kordon_upstream_up": lambda m: {(str(node_id),): float(up) for node_id, up in m.upstream_up.items()},
     "kordon_upstream_connect_failures_total": lambda m: {(): m.tally.upstream_connect_failures},
     "kordon_held_bytes": lambda m: {(): m.tally.held_bytes},

@@ -205,6 +205,7 @@ class Proxy:
             for node_id, node in self._topology.nodes.items():
                 self.metrics.upstream_up[node_id] = node.probed and node.error is None
             self._listeners.retry()
+            self.metrics.ready = not self.unready()
             await asyncio.sleep(_UPKEEP_SECONDS)
 
 

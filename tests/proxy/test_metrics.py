@@ -79,6 +79,7 @@ def some_tally() -> Tally:
         ("kordon_errors_total", {"cause": "not_kafka"}, 25),
         ("kordon_limit_hits_total", {"limit": "idle_ms"}, 26),
         ("kordon_limit_hits_total", {"limit": "connections"}, 0),
+        ("kordon_ready", {}, 1),
         ("kordon_upstream_up", {"node_id": "1"}, 1),
         ("kordon_upstream_up", {"node_id": "2"}, 0),
         ("kordon_upstream_connect_failures_total", {}, 14),
@@ -92,6 +93,7 @@ def some_tally() -> Tally:
 def test_what_was_counted_is_exported(name: str, labels: dict[str, str], value: float) -> None:
     """Each counter of the tally, and what the proxy notes beside it, arrives under its documented name."""
     metrics = Metrics(some_tally())
+    metrics.ready = True
     metrics.upstream_up.update({1: True, 2: False})
     metrics.loop_lag.seconds.observe(0.01)
     metrics.reloads["partly"] = 27
