@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
-from contextlib import asynccontextmanager
+import ssl
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +18,7 @@ from kordon.proxy.tasks import Tasks
 from kordon.proxy.watch import watch_files
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 
     from kordon.proxy.config import Config
     from kordon.proxy.config_load import Loaded
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
+SPARE_FILES: Final = 256
+"""Listeners, logs, the event loop's own."""
 
 log = structlog.get_logger(__name__)
 
@@ -98,6 +102,36 @@ def watched_files(config: Config, file: Path | None) -> list[Path]:
 def explain_os_error(error: OSError) -> str:
     """The operating system's words, without Python's number and tuple around them."""
     return (error.strerror or str(error)) + (f": {error.filename}" if error.filename else "")
+
+
+@contextmanager
+def naming(what: str) -> Generator[None, None, None]:
+    """Puts an option and its address in front of a system's error; one about a file names that already.
+
+    Raises:
+        OSError: the error, named.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or isinstance(error, ssl.SSLError):
+            raise
+        raise OSError(error.errno, f"{what}: {explain_os_error(error)}") from error
+
+
+def raise_file_limit(connections: int) -> None:
+    """Lets the process open as many files as the system allows, and warns when they are too few.
+
+    Args:
+        connections: How many clients one process may have; each has a socket of its own and one to a broker.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * connections + SPARE_FILES
+    if soft < wanted and soft != resource.RLIM_INFINITY:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        if soft < wanted:
+            log.warning("few_files", limit=soft, wanted=wanted, cure="raise ulimit -n, or lower limits.connections")
 
 
 def log_warnings(loaded: Loaded) -> None:

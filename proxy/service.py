@@ -23,6 +23,8 @@ from kordon.proxy.lifecycle import (
     Stop,
     explain_os_error,
     log_warnings,
+    naming,
+    raise_file_limit,
     reloading,
     watched_files,
 )
@@ -81,6 +83,7 @@ class Service:
         Returns:
             An exit code; what went wrong has been logged.
         """
+        raise_file_limit(self.config.limits.connections)
         self._metrics.loop_lag.start(asyncio.get_running_loop())
         try:
             await self._start(admin_socket)
@@ -124,11 +127,10 @@ class Service:
         if admin_socket is not None:
             await self._admin.listen_unix(admin_socket)
         elif address is not None:
-            try:
+            with naming(f"admin.address {address}"):
                 await self._admin.listen(address)
-            except OSError as error:
-                raise OSError(error.errno, f"admin.address {address}: {explain_os_error(error)}") from error
-        await self._proxy.start()
+        with naming(f"listen.address {self.config.listen.address}"):
+            await self._proxy.start()
 
     async def _drain(self, stop: Stop) -> None:
         """Drains until done or until somebody is in a hurry; the proxy keeps `drain.timeout_ms` itself."""

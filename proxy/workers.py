@@ -33,6 +33,7 @@ from kordon.proxy.lifecycle import (
     Stop,
     explain_os_error,
     log_warnings,
+    naming,
     reloading,
     watched_files,
 )
@@ -101,8 +102,9 @@ class Supervisor:
         admin = AdminServer(self)
         try:
             _check_port_is_free(self.loaded.config.listen.address)
-            if self.loaded.config.admin.address is not None:
-                await admin.listen(self.loaded.config.admin.address)
+            if (address := self.loaded.config.admin.address) is not None:
+                with naming(f"admin.address {address}"):
+                    await admin.listen(address)
         except OSError as error:
             log.error("cannot_start", error=explain_os_error(error))
             return EXIT_FAILED
@@ -166,7 +168,11 @@ class Supervisor:
         backoff = FIRST_BACKOFF_SECONDS
         while not self._stopping:
             began = time.monotonic()
-            code = await self._run_once(worker)
+            try:
+                code = await self._run_once(worker)
+            except OSError as error:  # no process to be had: out of memory, of processes, of descriptors
+                log.error("worker_impossible", worker=worker.number, error=explain_os_error(error))
+                code = EXIT_FAILED
             lived = time.monotonic() - began
             if self._stopping:
                 return
@@ -184,14 +190,15 @@ class Supervisor:
     async def _run_once(self, worker: Worker) -> int:
         worker.admin_socket.unlink(missing_ok=True)
         worker.served = False
-        worker.process = await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *self._command(worker.number, worker.admin_socket),
             stdin=asyncio.subprocess.PIPE,
-            process_group=0,  # the terminal's Ctrl-C is for the supervisor, which passes it on once
+            start_new_session=True,  # the terminal's Ctrl-C is for the supervisor, which passes it on once
         )
-        log.info("worker_started", worker=worker.number, pid=worker.process.pid)
-        await _send_config(worker.process, self.loaded)
-        code = await worker.process.wait()
+        worker.process = process
+        log.info("worker_started", worker=worker.number, pid=process.pid)
+        await _send_config(process, self.loaded)
+        code = await process.wait()
         worker.process = None
         return code
 
@@ -238,10 +245,8 @@ def _check_port_is_free(address: HostPort) -> None:
     family, kind, protocol, _, where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
+        with naming(f"listen.address {address}"):
             probe.bind(where)
-        except OSError as error:
-            raise OSError(error.errno, f"listen.address {address}: {explain_os_error(error)}") from error
 
 
 async def run_workers(loaded: Loaded, load_again: Callable[[], Loaded], file: Path | None) -> int:
