@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LOCAL_HOSTS: Final = WILDCARD_HOSTS | {"localhost", "127.0.0.1", "::1"}
 EXPIRY_WARNING: Final = timedelta(days=30)
-LIKELY_BROKERS: Final = 100
+LIKELY_BROKERS: Final = 32
 """Node ids up to here are taken into account when ports are compared with those a broker may get some day."""
 
 

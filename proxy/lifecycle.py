@@ -130,7 +130,7 @@ def raise_file_limit(connections: int) -> None:
     if soft < wanted and soft != resource.RLIM_INFINITY:
         soft = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        if soft < wanted:
+        if soft < 2 * connections:
             log.warning("few_files", limit=soft, wanted=wanted, cure="raise ulimit -n, or lower limits.connections")
 
 

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 SECRET_KEYS: Final = ("password", "secret", "token", "passphrase", "sasl_auth", "credential")
 """A fact whose key contains one of these is masked."""
 
+_JSON: Final[tuple[Processor, ...]] = (
+    structlog.processors.format_exc_info,
+    structlog.processors.JSONRenderer(default=str),
+)
+"""A traceback is one field for a machine; for a person the human renderer puts it below the line."""
+
 LEVELS: Final = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -41,14 +47,14 @@ def configure_logging(log: Log, *, stream: TextIO | None = None, worker: int | N
     level = LEVELS[log.level]
     human = target.isatty() if log.format == "auto" else log.format == "human"
     shared = _shared_processors(worker)
-    renderer = _human_renderer(target) if human else structlog.processors.JSONRenderer(default=str)
+    render: list[Processor] = [_human_renderer(target)] if human else [_facts_last, *_JSON]
     structlog.configure(
-        processors=[structlog.contextvars.merge_contextvars, *shared, *_exceptions(human=human), renderer],
+        processors=[structlog.contextvars.merge_contextvars, *shared, *render],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(target),
         cache_logger_on_first_use=False,  # a reload may change the level
     )
-    _route_standard_library(target, max(level, logging.INFO), shared, [*_exceptions(human=human), renderer])
+    _route_standard_library(target, max(level, logging.INFO), shared, render)
 
 
 def _shared_processors(worker: int | None) -> list[Processor]:
@@ -63,9 +69,10 @@ def _shared_processors(worker: int | None) -> list[Processor]:
     ]
 
 
-def _exceptions(*, human: bool) -> list[Processor]:
-    """A traceback is text below the line for a person, and one field for a machine."""
-    return [] if human else [structlog.processors.format_exc_info]
+def _facts_last(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Time, level and event stand first, because people read JSON, too."""
+    first = {key: event[key] for key in ("timestamp", "level", "event") if key in event}
+    return {**first, **event}
 
 
 def _human_renderer(stream: TextIO) -> Processor:
