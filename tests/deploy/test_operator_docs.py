@@ -1,0 +1,175 @@
+"""The documents for operators: their commands are run, their configurations are checked, their tables are complete.
+
+A code block says in the comment before it what is done with it here: `file: NAME` writes it, `run` runs its commands
+and compares their output where some is shown, `not run: REASON` leaves it to the reader.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+import yaml
+
+from kordon.proxy.causes import LIMIT_OF_CAUSE
+from kordon.proxy.config import Limits
+from kordon.proxy.config_load import load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import trustme
+
+ROOT = Path(__file__).parents[2]
+DOCS = ("deployment.md", "security.md", "limits.md")
+BLOCK = re.compile(r"(?:<!-- (?P<mark>[^>]*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)```", re.DOTALL)
+
+
+class Block(NamedTuple):
+    """A fenced block of a document."""
+
+    mark: str
+    """`run`, `file: NAME`, `not run: REASON`, or empty where the comment is missing."""
+    language: str
+    text: str
+
+
+class Step(NamedTuple):
+    """A command as it stands in a document, and the output shown below it."""
+
+    command: str
+    shown: str
+
+
+def blocks(name: str) -> list[Block]:
+    """The fenced blocks of a document, in order."""
+    text = (ROOT / "docs" / name).read_text()
+    return [Block(found["mark"] or "", found["language"], found["text"]) for found in BLOCK.finditer(text)]
+
+
+def steps(text: str) -> Iterator[Step]:
+    """The commands of a console block."""
+    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        command, _, shown = part.partition("\n")
+        yield Step(command, shown)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where a document is followed: a folder with the project's `deploy` and a wildcard certificate in it."""
+    import trustme  # noqa: PLC0415
+
+    authority = trustme.CA()
+    certificate: trustme.LeafCert = authority.issue_cert("*.kafka.example.com", "kafka.example.com")
+    certificate.cert_chain_pems[0].write_to_path(str(tmp_path / "wildcard.pem"))
+    certificate.private_key_pem.write_to_path(str(tmp_path / "wildcard.key"))
+    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
+    return tmp_path
+
+
+def run(step: Step, folder: Path) -> None:
+    """Runs a command as a reader would; it must succeed and say what is shown."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KORDON_")}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    program = next(word for word in step.command.split() if "=" not in word)
+    if shutil.which(program, path=environment["PATH"]) is None:
+        pytest.skip(f"{program} is not here (Debian: promtool is in prometheus, openssl in openssl)")
+    done = subprocess.run(
+        ["bash", "-c", step.command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, f"$ {step.command}\n{done.stdout}{done.stderr}"
+    if step.shown:
+        assert done.stdout == step.shown, step.command
+
+
+@pytest.mark.parametrize("name", DOCS)
+def test_commands_do_what_the_document_shows(name: str, folder: Path) -> None:
+    """Who follows the document from top to bottom gets the files, exit codes and output that stand there."""
+    for block in blocks(name):
+        if block.mark.startswith("file: "):
+            (folder / block.mark.removeprefix("file: ")).write_text(block.text)
+        elif block.mark == "run":
+            followed = folder
+            for step in steps(block.text):
+                if step.command.startswith("cd "):
+                    followed = folder / step.command.removeprefix("cd ")
+                else:
+                    run(step, followed)
+
+
+@pytest.mark.parametrize("name", DOCS)
+def test_every_block_is_run_or_says_why_not(name: str) -> None:
+    """No command stands in the documents that nobody runs, unless the reason stands beside it."""
+    for block in blocks(name):
+        assert re.fullmatch(r"run|file: [\w.-]+|not run: .{10,}", block.mark), block.text
+
+
+@pytest.mark.parametrize("name", DOCS)
+def test_links_lead_somewhere(name: str) -> None:
+    """Every relative link names a file that is there, and a heading in it."""
+    text = (ROOT / "docs" / name).read_text()
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        file, _, anchor = target.partition("#")
+        path = ROOT / "docs" / (file or name)
+        assert path.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", path.read_text(), flags=re.MULTILINE)
+            assert anchor in {slug(heading) for heading in headings}, target
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_files_that_the_documents_name_are_there() -> None:
+    """A path in backticks that begins with a folder of the project exists."""
+    for name in DOCS:
+        for path in re.findall(r"`((?:deploy|requirements|tests)/[\w./-]+)`", (ROOT / "docs" / name).read_text()):
+            assert (ROOT / path).exists(), f"{name}: {path}"
+
+
+def test_every_limit_is_explained_with_its_default_and_cause() -> None:
+    """docs/limits.md has a row and a section for each limit there is, and for no other."""
+    text = (ROOT / "docs" / "limits.md").read_text()
+    rows = {
+        row[1]: (int(row[2]), row[3])
+        for row in re.finditer(r"^\| \[`(\w+)`\]\(#\w+\) \| (\d+).*?\| (?:`(\w+)`|-) \|$", text, flags=re.MULTILINE)
+    }
+    causes = {limit: cause.value for cause, limit in LIMIT_OF_CAUSE.items()}
+    assert rows == {name: (field.default, causes.get(name)) for name, field in Limits.model_fields.items()}
+    assert set(re.findall(r"^## (\w+)$", text, flags=re.MULTILINE)) == Limits.model_fields.keys()
+
+
+def kubernetes() -> list[dict[str, Any]]:
+    """The objects of the Kubernetes example."""
+    found = [block for block in blocks("deployment.md") if "kind: Deployment" in block.text]
+    return list(yaml.safe_load_all(found[0].text))
+
+
+def test_kubernetes_example_fits_the_image() -> None:
+    """Its variables make a usable configuration, and its ports, probes and grace period are the image's."""
+    deployment, service = kubernetes()
+    pod = deployment["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    environment = {entry["name"]: entry["value"] for entry in container["env"]}
+    from_kubernetes = {"KORDON_PORT": "tcp://10.0.0.1:9092", "KORDON_SERVICE_HOST": "10.0.0.1"}
+    config = load(ROOT / "deploy" / "kordon.yaml", environment | from_kubernetes).config
+    ports = {entry["name"]: entry["containerPort"] for entry in container["ports"]}
+    expected = {f"broker-{node_id}": config.listen.port_of(node_id) for node_id in (1, 2, 3)}
+    assert ports == {"bootstrap": config.listen.address.port, "admin": 8080, **expected}
+    published = {entry["name"]: entry["port"] for entry in service["spec"]["ports"]}
+    assert published == {name: port for name, port in ports.items() if name != "admin"}
+    assert pod["terminationGracePeriodSeconds"] * 1000 > config.drain.timeout_ms + 5000
