@@ -21,7 +21,8 @@ from kordon.codecs.schema import Buffer, field, message
 
 API_VERSIONS: Final = 18
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 # Version 0 carries no client id; only ControlledShutdown v0, which no client sends, ever used it.
 # Version 1 is the first version with ClientId.
 # Version 2 is the first flexible version.
@@ -31,39 +32,21 @@ REQUEST_HEADER = message(
     field("request_api_version", INT16, "0+"),
     field("correlation_id", INT32, "0+"),
     field("client_id", STRING, "1+", nullable="1+", flexible="none"),
-    versions="1-2",
-    flexible="2+",
+    versions="1-2", flexible="2+",
 )
 
 # Version 1 is the first flexible version.
 RESPONSE_HEADER = message(
     "ResponseHeader",
     field("correlation_id", INT32, "0+"),
-    versions="0-1",
-    flexible="1+",
+    versions="0-1", flexible="1+",
 )
 
-FLEXIBLE_SINCE: Final[dict[int, int | None]] = {
-    4: 4,
-    5: 2,
-    6: 6,
-    7: 3,
-    27: 1,
-    29: 2,
-    30: 2,
-    31: 2,
-    34: 2,
-    35: 2,
-    38: 2,
-    39: 2,
-    40: 2,
-    41: 2,
-    43: 2,
-    48: 1,
-    49: 1,
-    53: 1,
-    54: 1,
-} | {api_key: request.flexible for api_key, request in REQUESTS.items()}
+_UNREAD: Final[dict[int, int | None]] = {
+    4: 4, 5: 2, 6: 6, 7: 3, 27: 1, 29: 2, 30: 2, 31: 2, 34: 2, 35: 2, 38: 2, 39: 2, 40: 2, 41: 2, 43: 2, 48: 1, 49: 1,
+    53: 1, 54: 1,
+}
+FLEXIBLE_SINCE: Final = _UNREAD | {api_key: request.flexible for api_key, request in REQUESTS.items()}
 """First flexible version by api key, None if there is none; keys that are not here began flexible, as all new ones."""
 # fmt: on
 

@@ -19,6 +19,9 @@ import construct
 
 from kordon.codecs.errors import WireError
 
+# construct is extended by `_parse` and `_build`, and codecs of this package call them on one another.
+# pyright: reportPrivateUsage=false
+
 if TYPE_CHECKING:
     Codec: TypeAlias = construct.Construct[Any, Any]
     _Adapter: TypeAlias = construct.Adapter[Any, Any, Any, Any]
@@ -26,6 +29,11 @@ else:
     Codec = construct.Construct
     _Adapter = construct.Adapter
 
+Stream: TypeAlias = Any
+"""What codecs read is a `Frame`, what they write to a BytesIO; construct's stubs ask for any IO[bytes]."""
+
+NO_CONTEXT: Final[Any] = construct.Container()
+"""No Kafka field depends on the value of another one."""
 LARGEST_UVARINT: Final = 2**31 - 1
 """Lengths, counts and tags are Java ints; nothing above is ever written."""
 
@@ -66,7 +74,7 @@ class Frame(io.BytesIO):
 class UVarint(Codec):
     """An unsigned varint of at most 5 bytes and 31 bits: the lengths, counts and tags of flexible versions."""
 
-    def _parse(self, stream: Frame, context: Any, path: str) -> int:
+    def _parse(self, stream: Stream, context: Any, path: Any) -> Any:
         value = shift = 0
         while True:
             byte = stream.read(1)
@@ -82,7 +90,7 @@ class UVarint(Codec):
             raise stream.fail(f"unsigned varint {value} is above 2^31 - 1")
         return value
 
-    def _build(self, obj: int, stream: io.BytesIO, context: Any, path: str) -> int:
+    def _build(self, obj: int, stream: Stream, context: Any, path: Any) -> Any:
         if not 0 <= obj <= LARGEST_UVARINT:
             raise ValueError(f"{obj} is no unsigned varint of 31 bits")
         stream.write(uvarint(obj))
@@ -122,7 +130,7 @@ class Sized(Codec):
         self._what = what
         self._nullable = nullable
 
-    def _parse(self, stream: Frame, context: Any, path: str) -> bytes | None:
+    def _parse(self, stream: Stream, context: Any, path: Any) -> Any:
         length: int = self._length._parse(stream, context, path)
         if length < 0:
             if length == -1 and self._nullable:
@@ -130,13 +138,13 @@ class Sized(Codec):
             raise stream.fail(f"{self._what} has the length {length}" + (", but is never null" * (length == -1)))
         return stream.take(length, self._what)
 
-    def _build(self, obj: bytes | None, stream: io.BytesIO, context: Any, path: str) -> bytes | None:
+    def _build(self, obj: bytes | None, stream: Stream, context: Any, path: Any) -> Any:
         if obj is None:
             if not self._nullable:
                 raise TypeError("null is not allowed")
             self._length._build(-1, stream, context, path)
             return None
-        size = obj.nbytes if isinstance(obj, memoryview) else len(obj)
+        size = len(obj)
         self._length._build(size, stream, context, path)
         stream.write(obj)
         return obj
@@ -194,7 +202,7 @@ class Repeated(Codec):
         self._least_bytes = least_bytes
         self._nullable = nullable
 
-    def _parse(self, stream: Frame, context: Any, path: str) -> list[Any] | None:
+    def _parse(self, stream: Stream, context: Any, path: Any) -> list[Any] | None:
         count: int = self._count._parse(stream, context, path)
         if count < 0:
             if count == -1 and self._nullable:
@@ -211,7 +219,7 @@ class Repeated(Codec):
             raise error.under(f"[{len(elements)}]") from None
         return elements
 
-    def _build(self, obj: Any, stream: io.BytesIO, context: Any, path: str) -> Any:
+    def _build(self, obj: Any, stream: Stream, context: Any, path: Any) -> Any:
         if obj is None:
             if not self._nullable:
                 raise TypeError("null is not allowed")
@@ -230,13 +238,13 @@ class Nullable(Codec):
         super().__init__()
         self._inner = inner
 
-    def _parse(self, stream: Frame, context: Any, path: str) -> Any:
+    def _parse(self, stream: Stream, context: Any, path: Any) -> Any:
         marker = stream.take(1, "marker of a nullable struct")
         if marker[0] >= 0x80:  # Java takes every negative byte for null
             return None
         return self._inner._parse(stream, context, path)
 
-    def _build(self, obj: Any, stream: io.BytesIO, context: Any, path: str) -> Any:
+    def _build(self, obj: Any, stream: Stream, context: Any, path: Any) -> Any:
         stream.write(b"\xff" if obj is None else b"\x01")
         if obj is not None:
             self._inner._build(obj, stream, context, path)
@@ -281,10 +289,10 @@ class _Raw(Codec):
         super().__init__()
         self._size = size
 
-    def _parse(self, stream: Frame, context: Any, path: str) -> bytes:
+    def _parse(self, stream: Stream, context: Any, path: Any) -> Any:
         return stream.take(self._size, "value")
 
-    def _build(self, obj: bytes, stream: io.BytesIO, context: Any, path: str) -> bytes:
+    def _build(self, obj: bytes, stream: Stream, context: Any, path: Any) -> Any:
         stream.write(obj)
         return obj
 
@@ -372,5 +380,5 @@ def _parse_tagged(name: str, codec: Codec, stream: Frame, context: Any) -> Any:
 
 def _bytes_of(codec: Codec, value: Any) -> bytes:
     stream = io.BytesIO()
-    codec._build(value, stream, construct.Container(), "")
+    codec._build(value, stream, NO_CONTEXT, "")
     return stream.getvalue()

@@ -29,7 +29,20 @@ from typing import Any, Final, TypeAlias
 import construct
 
 from kordon.codecs.errors import BuildError, WireError
-from kordon.codecs.primitives import COMPACT_LENGTH, Codec, Frame, Nullable, Primitive, Repeated, Tags
+from kordon.codecs.primitives import (
+    COMPACT_LENGTH,
+    NO_CONTEXT,
+    Codec,
+    Frame,
+    Nullable,
+    Primitive,
+    Repeated,
+    Stream,
+    Tags,
+)
+
+# construct is extended by `_parse` and `_build`, and codecs of this package call them on one another.
+# pyright: reportPrivateUsage=false
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -189,7 +202,7 @@ class Fields(construct.Struct):
         self._rows = [(row.name, codec, row.new_default) for row, codec in rows]
         self._tags = tags
 
-    def _parse(self, stream: Frame, context: Any, path: Any) -> construct.Container[Any]:
+    def _parse(self, stream: Stream, context: Any, path: Any) -> construct.Container[Any]:
         value: construct.Container[Any] = construct.Container()
         name = ""
         try:
@@ -203,7 +216,7 @@ class Fields(construct.Struct):
             self._tags.parse_into(value, stream, context)
         return value
 
-    def _build(self, obj: Any, stream: io.BytesIO, context: Any, path: Any) -> Any:
+    def _build(self, obj: Any, stream: Stream, context: Any, path: Any) -> Any:
         name = ""
         value: Any = None
         try:
@@ -279,7 +292,7 @@ class Part:
         """
         stream = Frame(buffer)
         try:
-            value = self.fields._parse(stream, _CONTEXT, "")
+            value = self.fields._parse(stream, NO_CONTEXT, "")
         except WireError as error:
             raise error.within(self.message, self.version) from None
         return value, stream.tell()
@@ -292,13 +305,10 @@ class Part:
         """
         stream = io.BytesIO()
         try:
-            self.fields._build(value, stream, _CONTEXT, "")
+            self.fields._build(value, stream, NO_CONTEXT, "")
         except BuildError as error:
             raise error.within(self.message, self.version) from None
         return stream.getvalue()
-
-
-_CONTEXT: Final[construct.Container[Any]] = construct.Container()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -121,9 +121,10 @@ class Skim:
             else:
                 resumed = False
                 self._step = index
-                at, number = self._number(read, chunk, at, end)
-                if number is None:
+                at, found = self._number(read, chunk, at, end)
+                if found is None:
                     return self._pause(start, at, end)
+                number = found
             number -= bias
             if number < least:
                 self._step = index
@@ -222,7 +223,7 @@ class _Builder:
         self._skip = 0
 
     def step(
-        self, read: _Read, *, least: int = 0, unit: int = 0, target: int = 0, what: str = "", bias: int = 0
+        self, read: _Read, what: str = "", *, least: int = 0, unit: int = 0, target: int = 0, bias: int = 0
     ) -> None:
         """Appends a step."""
         self.steps.append(Step(int(read), self._skip, bias, least, unit, target, what))
@@ -252,7 +253,7 @@ class _Builder:
                     self._repeat(opening)
             case Struct() if nullable:
                 opening = len(self.steps)
-                self.step(_Read.MARKER, unit=-1, what=what)
+                self.step(_Read.MARKER, what, unit=-1)
                 self.type(type_, what, flexible=flexible, nullable=False)
                 self._repeat(opening)
             case Struct():
@@ -262,13 +263,13 @@ class _Builder:
 
     def _length(self, read: _Read, what: str, unit: int, nullable: bool) -> None:
         read = _Read.UVARINT if self._flexible else read
-        self.step(read, least=-1 if nullable else 0, unit=unit, what=what, bias=int(self._flexible))
+        self.step(read, what, least=-1 if nullable else 0, unit=unit, bias=int(self._flexible))
 
     def _tags(self, what: str) -> None:
         opening = len(self.steps)
-        self.step(_Read.UVARINT, unit=-1, what=f"{what}: tagged fields")
-        self.step(_Read.UVARINT, what=f"{what}: tag")
-        self.step(_Read.UVARINT, unit=1, what=f"{what}: tagged field")
+        self.step(_Read.UVARINT, f"{what}: tagged fields", unit=-1)
+        self.step(_Read.UVARINT, f"{what}: tag")
+        self.step(_Read.UVARINT, f"{what}: tagged field", unit=1)
         self._repeat(opening)
 
     def _repeat(self, opening: int) -> None:

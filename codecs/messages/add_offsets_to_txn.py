@@ -5,7 +5,8 @@ from __future__ import annotations
 from kordon.codecs.primitives import INT16, INT32, INT64, STRING
 from kordon.codecs.schema import field, message
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 # Version 1 is the same as version 0.
 # Version 2 adds the support for new error code PRODUCER_FENCED.
@@ -17,9 +18,7 @@ REQUEST = message(
     field("producer_id", INT64, "0+"),
     field("producer_epoch", INT16, "0+"),
     field("group_id", STRING, "0+"),
-    key=25,
-    versions="0-4",
-    flexible="3+",
+    key=25, versions="0-4", flexible="3+",
 )
 
 # Starting in version 1, on quota violation brokers send out responses before throttling.
@@ -30,7 +29,5 @@ RESPONSE = message(
     "AddOffsetsToTxnResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("error_code", INT16, "0+"),
-    key=25,
-    versions="0-4",
-    flexible="3+",
+    key=25, versions="0-4", flexible="3+",
 )

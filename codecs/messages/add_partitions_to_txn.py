@@ -5,7 +5,8 @@ from __future__ import annotations
 from kordon.codecs.primitives import BOOL, INT16, INT32, INT64, STRING
 from kordon.codecs.schema import array, field, message, struct
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 ADD_PARTITIONS_TO_TXN_TOPIC = struct(
     field("name", STRING, "0+"),
@@ -31,26 +32,18 @@ ADD_PARTITIONS_TO_TXN_TOPIC_RESULT = struct(
 # Versions 3 and below will be exclusively used by clients and versions 4 and above will be used by brokers.
 REQUEST = message(
     "AddPartitionsToTxnRequest",
-    field(
-        "transactions",
-        array(
-            struct(
-                field("transactional_id", STRING, "4+"),
-                field("producer_id", INT64, "4+"),
-                field("producer_epoch", INT16, "4+"),
-                field("verify_only", BOOL, "4+"),
-                field("topics", array(ADD_PARTITIONS_TO_TXN_TOPIC), "4+"),
-            )
-        ),
-        "4+",
-    ),
+    field("transactions", array(struct(
+        field("transactional_id", STRING, "4+"),
+        field("producer_id", INT64, "4+"),
+        field("producer_epoch", INT16, "4+"),
+        field("verify_only", BOOL, "4+"),
+        field("topics", array(ADD_PARTITIONS_TO_TXN_TOPIC), "4+"),
+    )), "4+"),
     field("v3_and_below_transactional_id", STRING, "0-3"),
     field("v3_and_below_producer_id", INT64, "0-3"),
     field("v3_and_below_producer_epoch", INT16, "0-3"),
     field("v3_and_below_topics", array(ADD_PARTITIONS_TO_TXN_TOPIC), "0-3"),
-    key=24,
-    versions="0-5",
-    flexible="3+",
+    key=24, versions="0-5", flexible="3+",
 )
 
 # Starting in version 1, on quota violation brokers send out responses before throttling.
@@ -62,18 +55,10 @@ RESPONSE = message(
     "AddPartitionsToTxnResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("error_code", INT16, "4+"),
-    field(
-        "results_by_transaction",
-        array(
-            struct(
-                field("transactional_id", STRING, "4+"),
-                field("topic_results", array(ADD_PARTITIONS_TO_TXN_TOPIC_RESULT), "4+"),
-            )
-        ),
-        "4+",
-    ),
+    field("results_by_transaction", array(struct(
+        field("transactional_id", STRING, "4+"),
+        field("topic_results", array(ADD_PARTITIONS_TO_TXN_TOPIC_RESULT), "4+"),
+    )), "4+"),
     field("results_by_topic_v3_and_below", array(ADD_PARTITIONS_TO_TXN_TOPIC_RESULT), "0-3"),
-    key=24,
-    versions="0-5",
-    flexible="3+",
+    key=24, versions="0-5", flexible="3+",
 )

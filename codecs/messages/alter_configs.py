@@ -5,36 +5,23 @@ from __future__ import annotations
 from kordon.codecs.primitives import BOOL, INT8, INT16, INT32, STRING
 from kordon.codecs.schema import array, field, message, struct
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 # Version 1 is the same as version 0.
 # Version 2 enables flexible versions.
 REQUEST = message(
     "AlterConfigsRequest",
-    field(
-        "resources",
-        array(
-            struct(
-                field("resource_type", INT8, "0+"),
-                field("resource_name", STRING, "0+"),
-                field(
-                    "configs",
-                    array(
-                        struct(
-                            field("name", STRING, "0+"),
-                            field("value", STRING, "0+", nullable="0+"),
-                        )
-                    ),
-                    "0+",
-                ),
-            )
-        ),
-        "0+",
-    ),
+    field("resources", array(struct(
+        field("resource_type", INT8, "0+"),
+        field("resource_name", STRING, "0+"),
+        field("configs", array(struct(
+            field("name", STRING, "0+"),
+            field("value", STRING, "0+", nullable="0+"),
+        )), "0+"),
+    )), "0+"),
     field("validate_only", BOOL, "0+"),
-    key=33,
-    versions="0-2",
-    flexible="2+",
+    key=33, versions="0-2", flexible="2+",
 )
 
 # Starting in version 1, on quota violation brokers send out responses before throttling.
@@ -42,19 +29,11 @@ REQUEST = message(
 RESPONSE = message(
     "AlterConfigsResponse",
     field("throttle_time_ms", INT32, "0+"),
-    field(
-        "responses",
-        array(
-            struct(
-                field("error_code", INT16, "0+"),
-                field("error_message", STRING, "0+", nullable="0+"),
-                field("resource_type", INT8, "0+"),
-                field("resource_name", STRING, "0+"),
-            )
-        ),
-        "0+",
-    ),
-    key=33,
-    versions="0-2",
-    flexible="2+",
+    field("responses", array(struct(
+        field("error_code", INT16, "0+"),
+        field("error_message", STRING, "0+", nullable="0+"),
+        field("resource_type", INT8, "0+"),
+        field("resource_name", STRING, "0+"),
+    )), "0+"),
+    key=33, versions="0-2", flexible="2+",
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from kordon.codecs.primitives import BOOL, INT16, INT32, INT64, STRING
 from kordon.codecs.schema import array, field, message, struct
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 # Versions 0 through 2 of ApiVersionsRequest are the same.
 # Version 3 is the first flexible version and adds ClientSoftwareName and ClientSoftwareVersion.
@@ -14,9 +15,7 @@ REQUEST = message(
     "ApiVersionsRequest",
     field("client_software_name", STRING, "3+"),
     field("client_software_version", STRING, "3+"),
-    key=18,
-    versions="0-4",
-    flexible="3+",
+    key=18, versions="0-4", flexible="3+",
 )
 
 # Version 1 adds throttle time to the response.
@@ -29,47 +28,23 @@ REQUEST = message(
 RESPONSE = message(
     "ApiVersionsResponse",
     field("error_code", INT16, "0+"),
-    field(
-        "api_keys",
-        array(
-            struct(
-                field("api_key", INT16, "0+"),
-                field("min_version", INT16, "0+"),
-                field("max_version", INT16, "0+"),
-            )
-        ),
-        "0+",
-    ),
+    field("api_keys", array(struct(
+        field("api_key", INT16, "0+"),
+        field("min_version", INT16, "0+"),
+        field("max_version", INT16, "0+"),
+    )), "0+"),
     field("throttle_time_ms", INT32, "1+"),
-    field(
-        "supported_features",
-        array(
-            struct(
-                field("name", STRING, "3+"),
-                field("min_version", INT16, "3+"),
-                field("max_version", INT16, "3+"),
-            )
-        ),
-        "3+",
-        tag=0,
-        tagged="3+",
-    ),
+    field("supported_features", array(struct(
+        field("name", STRING, "3+"),
+        field("min_version", INT16, "3+"),
+        field("max_version", INT16, "3+"),
+    )), "3+", tag=0, tagged="3+"),
     field("finalized_features_epoch", INT64, "3+", tag=1, tagged="3+", default=-1),
-    field(
-        "finalized_features",
-        array(
-            struct(
-                field("name", STRING, "3+"),
-                field("max_version_level", INT16, "3+"),
-                field("min_version_level", INT16, "3+"),
-            )
-        ),
-        "3+",
-        tag=2,
-        tagged="3+",
-    ),
+    field("finalized_features", array(struct(
+        field("name", STRING, "3+"),
+        field("max_version_level", INT16, "3+"),
+        field("min_version_level", INT16, "3+"),
+    )), "3+", tag=2, tagged="3+"),
     field("zk_migration_ready", BOOL, "3+", tag=3, tagged="3+"),
-    key=18,
-    versions="0-4",
-    flexible="3+",
+    key=18, versions="0-4", flexible="3+",
 )

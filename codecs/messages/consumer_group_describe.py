@@ -5,7 +5,8 @@ from __future__ import annotations
 from kordon.codecs.primitives import BOOL, INT8, INT16, INT32, STRING, UUID
 from kordon.codecs.schema import array, field, message, struct
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 TOPIC_PARTITIONS = struct(
     field("topic_id", UUID, "0+"),
@@ -23,51 +24,35 @@ REQUEST = message(
     "ConsumerGroupDescribeRequest",
     field("group_ids", array(STRING), "0+"),
     field("include_authorized_operations", BOOL, "0+"),
-    key=69,
-    versions="0-1",
-    flexible="0+",
+    key=69, versions="0-1", flexible="0+",
 )
 
 # Version 1 adds MemberType field (KIP-1099).
 RESPONSE = message(
     "ConsumerGroupDescribeResponse",
     field("throttle_time_ms", INT32, "0+"),
-    field(
-        "groups",
-        array(
-            struct(
-                field("error_code", INT16, "0+"),
-                field("error_message", STRING, "0+", nullable="0+", default=None),
-                field("group_id", STRING, "0+"),
-                field("group_state", STRING, "0+"),
-                field("group_epoch", INT32, "0+"),
-                field("assignment_epoch", INT32, "0+"),
-                field("assignor_name", STRING, "0+"),
-                field(
-                    "members",
-                    array(
-                        struct(
-                            field("member_id", STRING, "0+"),
-                            field("instance_id", STRING, "0+", nullable="0+", default=None),
-                            field("rack_id", STRING, "0+", nullable="0+", default=None),
-                            field("member_epoch", INT32, "0+"),
-                            field("client_id", STRING, "0+"),
-                            field("client_host", STRING, "0+"),
-                            field("subscribed_topic_names", array(STRING), "0+"),
-                            field("subscribed_topic_regex", STRING, "0+", nullable="0+", default=None),
-                            field("assignment", ASSIGNMENT, "0+"),
-                            field("target_assignment", ASSIGNMENT, "0+"),
-                            field("member_type", INT8, "1+", default=-1),
-                        )
-                    ),
-                    "0+",
-                ),
-                field("authorized_operations", INT32, "0+", default=-2147483648),
-            )
-        ),
-        "0+",
-    ),
-    key=69,
-    versions="0-1",
-    flexible="0+",
+    field("groups", array(struct(
+        field("error_code", INT16, "0+"),
+        field("error_message", STRING, "0+", nullable="0+", default=None),
+        field("group_id", STRING, "0+"),
+        field("group_state", STRING, "0+"),
+        field("group_epoch", INT32, "0+"),
+        field("assignment_epoch", INT32, "0+"),
+        field("assignor_name", STRING, "0+"),
+        field("members", array(struct(
+            field("member_id", STRING, "0+"),
+            field("instance_id", STRING, "0+", nullable="0+", default=None),
+            field("rack_id", STRING, "0+", nullable="0+", default=None),
+            field("member_epoch", INT32, "0+"),
+            field("client_id", STRING, "0+"),
+            field("client_host", STRING, "0+"),
+            field("subscribed_topic_names", array(STRING), "0+"),
+            field("subscribed_topic_regex", STRING, "0+", nullable="0+", default=None),
+            field("assignment", ASSIGNMENT, "0+"),
+            field("target_assignment", ASSIGNMENT, "0+"),
+            field("member_type", INT8, "1+", default=-1),
+        )), "0+"),
+        field("authorized_operations", INT32, "0+", default=-2147483648),
+    )), "0+"),
+    key=69, versions="0-1", flexible="0+",
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from kordon.codecs.primitives import INT16, INT32, STRING, UUID
 from kordon.codecs.schema import array, field, message, struct
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 TOPIC_PARTITIONS = struct(
     field("topic_id", UUID, "0+"),
@@ -25,21 +26,11 @@ REQUEST = message(
     field("subscribed_topic_names", array(STRING), "0+", nullable="0+", default=None),
     field("subscribed_topic_regex", STRING, "1+", nullable="1+", default=None),
     field("server_assignor", STRING, "0+", nullable="0+", default=None),
-    field(
-        "topic_partitions",
-        array(
-            struct(
-                field("topic_id", UUID, "0+"),
-                field("partitions", array(INT32), "0+"),
-            )
-        ),
-        "0+",
-        nullable="0+",
-        default=None,
-    ),
-    key=68,
-    versions="0-1",
-    flexible="0+",
+    field("topic_partitions", array(struct(
+        field("topic_id", UUID, "0+"),
+        field("partitions", array(INT32), "0+"),
+    )), "0+", nullable="0+", default=None),
+    key=68, versions="0-1", flexible="0+",
 )
 
 RESPONSE = message(
@@ -50,16 +41,8 @@ RESPONSE = message(
     field("member_id", STRING, "0+", nullable="0+", default=None),
     field("member_epoch", INT32, "0+"),
     field("heartbeat_interval_ms", INT32, "0+"),
-    field(
-        "assignment",
-        struct(
-            field("topic_partitions", array(TOPIC_PARTITIONS), "0+"),
-        ),
-        "0+",
-        nullable="0+",
-        default=None,
-    ),
-    key=68,
-    versions="0-1",
-    flexible="0+",
+    field("assignment", struct(
+        field("topic_partitions", array(TOPIC_PARTITIONS), "0+"),
+    ), "0+", nullable="0+", default=None),
+    key=68, versions="0-1", flexible="0+",
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from kordon.codecs.primitives import BOOL, INT8, INT16, INT32, STRING, UUID
 from kordon.codecs.schema import array, field, message, struct
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 # Versions 0-1 were removed in Apache Kafka 4.0.
 # Version 1 adds validateOnly.
@@ -17,42 +18,22 @@ from kordon.codecs.schema import array, field, message, struct
 # Version 7 is the same as version 6.
 REQUEST = message(
     "CreateTopicsRequest",
-    field(
-        "topics",
-        array(
-            struct(
-                field("name", STRING, "0+"),
-                field("num_partitions", INT32, "0+"),
-                field("replication_factor", INT16, "0+"),
-                field(
-                    "assignments",
-                    array(
-                        struct(
-                            field("partition_index", INT32, "0+"),
-                            field("broker_ids", array(INT32), "0+"),
-                        )
-                    ),
-                    "0+",
-                ),
-                field(
-                    "configs",
-                    array(
-                        struct(
-                            field("name", STRING, "0+"),
-                            field("value", STRING, "0+", nullable="0+"),
-                        )
-                    ),
-                    "0+",
-                ),
-            )
-        ),
-        "0+",
-    ),
+    field("topics", array(struct(
+        field("name", STRING, "0+"),
+        field("num_partitions", INT32, "0+"),
+        field("replication_factor", INT16, "0+"),
+        field("assignments", array(struct(
+            field("partition_index", INT32, "0+"),
+            field("broker_ids", array(INT32), "0+"),
+        )), "0+"),
+        field("configs", array(struct(
+            field("name", STRING, "0+"),
+            field("value", STRING, "0+", nullable="0+"),
+        )), "0+"),
+    )), "0+"),
     field("timeout_ms", INT32, "0+", default=60000),
     field("validate_only", BOOL, "1+"),
-    key=19,
-    versions="0-7",
-    flexible="5+",
+    key=19, versions="0-7", flexible="5+",
 )
 
 # Versions 0-1 were removed in Apache Kafka 4.0.
@@ -68,36 +49,21 @@ REQUEST = message(
 RESPONSE = message(
     "CreateTopicsResponse",
     field("throttle_time_ms", INT32, "2+"),
-    field(
-        "topics",
-        array(
-            struct(
-                field("name", STRING, "0+"),
-                field("topic_id", UUID, "7+"),
-                field("error_code", INT16, "0+"),
-                field("error_message", STRING, "1+", nullable="0+"),
-                field("topic_config_error_code", INT16, "5+", tag=0, tagged="5+"),
-                field("num_partitions", INT32, "5+", default=-1),
-                field("replication_factor", INT16, "5+", default=-1),
-                field(
-                    "configs",
-                    array(
-                        struct(
-                            field("name", STRING, "5+"),
-                            field("value", STRING, "5+", nullable="5+"),
-                            field("read_only", BOOL, "5+"),
-                            field("config_source", INT8, "5+", default=-1),
-                            field("is_sensitive", BOOL, "5+"),
-                        )
-                    ),
-                    "5+",
-                    nullable="5+",
-                ),
-            )
-        ),
-        "0+",
-    ),
-    key=19,
-    versions="0-7",
-    flexible="5+",
+    field("topics", array(struct(
+        field("name", STRING, "0+"),
+        field("topic_id", UUID, "7+"),
+        field("error_code", INT16, "0+"),
+        field("error_message", STRING, "1+", nullable="0+"),
+        field("topic_config_error_code", INT16, "5+", tag=0, tagged="5+"),
+        field("num_partitions", INT32, "5+", default=-1),
+        field("replication_factor", INT16, "5+", default=-1),
+        field("configs", array(struct(
+            field("name", STRING, "5+"),
+            field("value", STRING, "5+", nullable="5+"),
+            field("read_only", BOOL, "5+"),
+            field("config_source", INT8, "5+", default=-1),
+            field("is_sensitive", BOOL, "5+"),
+        )), "5+", nullable="5+"),
+    )), "0+"),
+    key=19, versions="0-7", flexible="5+",
 )

@@ -5,16 +5,15 @@ from __future__ import annotations
 from kordon.codecs.primitives import INT16, INT32, STRING
 from kordon.codecs.schema import array, field, message, struct
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 # Version 1 is the same as version 0.
 # Version 2 is the first flexible version.
 REQUEST = message(
     "DeleteGroupsRequest",
     field("groups_names", array(STRING), "0+"),
-    key=42,
-    versions="0-2",
-    flexible="2+",
+    key=42, versions="0-2", flexible="2+",
 )
 
 # Starting in version 1, on quota violation, brokers send out responses before throttling.
@@ -22,17 +21,9 @@ REQUEST = message(
 RESPONSE = message(
     "DeleteGroupsResponse",
     field("throttle_time_ms", INT32, "0+"),
-    field(
-        "results",
-        array(
-            struct(
-                field("group_id", STRING, "0+"),
-                field("error_code", INT16, "0+"),
-            )
-        ),
-        "0+",
-    ),
-    key=42,
-    versions="0-2",
-    flexible="2+",
+    field("results", array(struct(
+        field("group_id", STRING, "0+"),
+        field("error_code", INT16, "0+"),
+    )), "0+"),
+    key=42, versions="0-2", flexible="2+",
 )

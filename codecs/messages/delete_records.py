@@ -5,35 +5,22 @@ from __future__ import annotations
 from kordon.codecs.primitives import INT16, INT32, INT64, STRING
 from kordon.codecs.schema import array, field, message, struct
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 # Version 1 is the same as version 0.
 # Version 2 is the first flexible version.
 REQUEST = message(
     "DeleteRecordsRequest",
-    field(
-        "topics",
-        array(
-            struct(
-                field("name", STRING, "0+"),
-                field(
-                    "partitions",
-                    array(
-                        struct(
-                            field("partition_index", INT32, "0+"),
-                            field("offset", INT64, "0+"),
-                        )
-                    ),
-                    "0+",
-                ),
-            )
-        ),
-        "0+",
-    ),
+    field("topics", array(struct(
+        field("name", STRING, "0+"),
+        field("partitions", array(struct(
+            field("partition_index", INT32, "0+"),
+            field("offset", INT64, "0+"),
+        )), "0+"),
+    )), "0+"),
     field("timeout_ms", INT32, "0+"),
-    key=21,
-    versions="0-2",
-    flexible="2+",
+    key=21, versions="0-2", flexible="2+",
 )
 
 # Starting in version 1, on quota violation, brokers send out responses before throttling.
@@ -41,27 +28,13 @@ REQUEST = message(
 RESPONSE = message(
     "DeleteRecordsResponse",
     field("throttle_time_ms", INT32, "0+"),
-    field(
-        "topics",
-        array(
-            struct(
-                field("name", STRING, "0+"),
-                field(
-                    "partitions",
-                    array(
-                        struct(
-                            field("partition_index", INT32, "0+"),
-                            field("low_watermark", INT64, "0+"),
-                            field("error_code", INT16, "0+"),
-                        )
-                    ),
-                    "0+",
-                ),
-            )
-        ),
-        "0+",
-    ),
-    key=21,
-    versions="0-2",
-    flexible="2+",
+    field("topics", array(struct(
+        field("name", STRING, "0+"),
+        field("partitions", array(struct(
+            field("partition_index", INT32, "0+"),
+            field("low_watermark", INT64, "0+"),
+            field("error_code", INT16, "0+"),
+        )), "0+"),
+    )), "0+"),
+    key=21, versions="0-2", flexible="2+",
 )

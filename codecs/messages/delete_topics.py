@@ -5,7 +5,8 @@ from __future__ import annotations
 from kordon.codecs.primitives import INT16, INT32, STRING, UUID
 from kordon.codecs.schema import array, field, message, struct
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 # Version 0 was removed in Apache Kafka 4.0.
 # Versions 0, 1, 2, and 3 are the same.
@@ -15,21 +16,13 @@ from kordon.codecs.schema import array, field, message, struct
 # Version 6 reorganizes topics, adds topic IDs and allows topic names to be null.
 REQUEST = message(
     "DeleteTopicsRequest",
-    field(
-        "topics",
-        array(
-            struct(
-                field("name", STRING, "6+", nullable="6+", default=None),
-                field("topic_id", UUID, "6+"),
-            )
-        ),
-        "6+",
-    ),
+    field("topics", array(struct(
+        field("name", STRING, "6+", nullable="6+", default=None),
+        field("topic_id", UUID, "6+"),
+    )), "6+"),
     field("topic_names", array(STRING), "0-5"),
     field("timeout_ms", INT32, "0+"),
-    key=20,
-    versions="0-6",
-    flexible="4+",
+    key=20, versions="0-6", flexible="4+",
 )
 
 # Version 0 was removed in Apache Kafka 4.0.
@@ -45,19 +38,11 @@ REQUEST = message(
 RESPONSE = message(
     "DeleteTopicsResponse",
     field("throttle_time_ms", INT32, "1+"),
-    field(
-        "responses",
-        array(
-            struct(
-                field("name", STRING, "0+", nullable="6+"),
-                field("topic_id", UUID, "6+"),
-                field("error_code", INT16, "0+"),
-                field("error_message", STRING, "5+", nullable="5+", default=None),
-            )
-        ),
-        "0+",
-    ),
-    key=20,
-    versions="0-6",
-    flexible="4+",
+    field("responses", array(struct(
+        field("name", STRING, "0+", nullable="6+"),
+        field("topic_id", UUID, "6+"),
+        field("error_code", INT16, "0+"),
+        field("error_message", STRING, "5+", nullable="5+", default=None),
+    )), "0+"),
+    key=20, versions="0-6", flexible="4+",
 )

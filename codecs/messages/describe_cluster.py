@@ -5,7 +5,8 @@ from __future__ import annotations
 from kordon.codecs.primitives import BOOL, INT8, INT16, INT32, STRING
 from kordon.codecs.schema import array, field, message, struct
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 # Version 1 adds EndpointType for KIP-919 support.
 # Version 2 adds IncludeFencedBrokers for KIP-1073 support.
@@ -14,9 +15,7 @@ REQUEST = message(
     field("include_cluster_authorized_operations", BOOL, "0+"),
     field("endpoint_type", INT8, "1+", default=1),
     field("include_fenced_brokers", BOOL, "2+"),
-    key=60,
-    versions="0-2",
-    flexible="0+",
+    key=60, versions="0-2", flexible="0+",
 )
 
 # Version 1 adds the EndpointType field, and makes MISMATCHED_ENDPOINT_TYPE and UNSUPPORTED_ENDPOINT_TYPE valid
@@ -30,21 +29,13 @@ RESPONSE = message(
     field("endpoint_type", INT8, "1+", default=1),
     field("cluster_id", STRING, "0+"),
     field("controller_id", INT32, "0+", default=-1),
-    field(
-        "brokers",
-        array(
-            struct(
-                field("broker_id", INT32, "0+"),
-                field("host", STRING, "0+"),
-                field("port", INT32, "0+"),
-                field("rack", STRING, "0+", nullable="0+", default=None),
-                field("is_fenced", BOOL, "2+"),
-            )
-        ),
-        "0+",
-    ),
+    field("brokers", array(struct(
+        field("broker_id", INT32, "0+"),
+        field("host", STRING, "0+"),
+        field("port", INT32, "0+"),
+        field("rack", STRING, "0+", nullable="0+", default=None),
+        field("is_fenced", BOOL, "2+"),
+    )), "0+"),
     field("cluster_authorized_operations", INT32, "0+", default=-2147483648),
-    key=60,
-    versions="0-2",
-    flexible="0+",
+    key=60, versions="0-2", flexible="0+",
 )

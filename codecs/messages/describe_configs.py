@@ -5,7 +5,8 @@ from __future__ import annotations
 from kordon.codecs.primitives import BOOL, INT8, INT16, INT32, STRING
 from kordon.codecs.schema import array, field, message, struct
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 # Version 0 was removed in Apache Kafka 4.0.
 # Version 1 adds IncludeSynonyms and removes IsDefault.
@@ -13,22 +14,14 @@ from kordon.codecs.schema import array, field, message, struct
 # Version 4 enables flexible versions.
 REQUEST = message(
     "DescribeConfigsRequest",
-    field(
-        "resources",
-        array(
-            struct(
-                field("resource_type", INT8, "0+"),
-                field("resource_name", STRING, "0+"),
-                field("configuration_keys", array(STRING), "0+", nullable="0+"),
-            )
-        ),
-        "0+",
-    ),
+    field("resources", array(struct(
+        field("resource_type", INT8, "0+"),
+        field("resource_name", STRING, "0+"),
+        field("configuration_keys", array(STRING), "0+", nullable="0+"),
+    )), "0+"),
     field("include_synonyms", BOOL, "1+"),
     field("include_documentation", BOOL, "3+"),
-    key=32,
-    versions="0-4",
-    flexible="4+",
+    key=32, versions="0-4", flexible="4+",
 )
 
 # Version 0 was removed in Apache Kafka 4.0.
@@ -38,46 +31,26 @@ REQUEST = message(
 RESPONSE = message(
     "DescribeConfigsResponse",
     field("throttle_time_ms", INT32, "0+"),
-    field(
-        "results",
-        array(
-            struct(
-                field("error_code", INT16, "0+"),
-                field("error_message", STRING, "0+", nullable="0+"),
-                field("resource_type", INT8, "0+"),
-                field("resource_name", STRING, "0+"),
-                field(
-                    "configs",
-                    array(
-                        struct(
-                            field("name", STRING, "0+"),
-                            field("value", STRING, "0+", nullable="0+"),
-                            field("read_only", BOOL, "0+"),
-                            field("is_default", BOOL, "0"),
-                            field("config_source", INT8, "1+", default=-1),
-                            field("is_sensitive", BOOL, "0+"),
-                            field(
-                                "synonyms",
-                                array(
-                                    struct(
-                                        field("name", STRING, "1+"),
-                                        field("value", STRING, "1+", nullable="0+"),
-                                        field("source", INT8, "1+"),
-                                    )
-                                ),
-                                "1+",
-                            ),
-                            field("config_type", INT8, "3+"),
-                            field("documentation", STRING, "3+", nullable="0+"),
-                        )
-                    ),
-                    "0+",
-                ),
-            )
-        ),
-        "0+",
-    ),
-    key=32,
-    versions="0-4",
-    flexible="4+",
+    field("results", array(struct(
+        field("error_code", INT16, "0+"),
+        field("error_message", STRING, "0+", nullable="0+"),
+        field("resource_type", INT8, "0+"),
+        field("resource_name", STRING, "0+"),
+        field("configs", array(struct(
+            field("name", STRING, "0+"),
+            field("value", STRING, "0+", nullable="0+"),
+            field("read_only", BOOL, "0+"),
+            field("is_default", BOOL, "0"),
+            field("config_source", INT8, "1+", default=-1),
+            field("is_sensitive", BOOL, "0+"),
+            field("synonyms", array(struct(
+                field("name", STRING, "1+"),
+                field("value", STRING, "1+", nullable="0+"),
+                field("source", INT8, "1+"),
+            )), "1+"),
+            field("config_type", INT8, "3+"),
+            field("documentation", STRING, "3+", nullable="0+"),
+        )), "0+"),
+    )), "0+"),
+    key=32, versions="0-4", flexible="4+",
 )

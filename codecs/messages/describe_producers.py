@@ -5,63 +5,36 @@ from __future__ import annotations
 from kordon.codecs.primitives import INT16, INT32, INT64, STRING
 from kordon.codecs.schema import array, field, message, struct
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 REQUEST = message(
     "DescribeProducersRequest",
-    field(
-        "topics",
-        array(
-            struct(
-                field("name", STRING, "0+"),
-                field("partition_indexes", array(INT32), "0+"),
-            )
-        ),
-        "0+",
-    ),
-    key=61,
-    versions="0",
-    flexible="0+",
+    field("topics", array(struct(
+        field("name", STRING, "0+"),
+        field("partition_indexes", array(INT32), "0+"),
+    )), "0+"),
+    key=61, versions="0", flexible="0+",
 )
 
 RESPONSE = message(
     "DescribeProducersResponse",
     field("throttle_time_ms", INT32, "0+"),
-    field(
-        "topics",
-        array(
-            struct(
-                field("name", STRING, "0+"),
-                field(
-                    "partitions",
-                    array(
-                        struct(
-                            field("partition_index", INT32, "0+"),
-                            field("error_code", INT16, "0+"),
-                            field("error_message", STRING, "0+", nullable="0+", default=None),
-                            field(
-                                "active_producers",
-                                array(
-                                    struct(
-                                        field("producer_id", INT64, "0+"),
-                                        field("producer_epoch", INT32, "0+"),
-                                        field("last_sequence", INT32, "0+", default=-1),
-                                        field("last_timestamp", INT64, "0+", default=-1),
-                                        field("coordinator_epoch", INT32, "0+"),
-                                        field("current_txn_start_offset", INT64, "0+", default=-1),
-                                    )
-                                ),
-                                "0+",
-                            ),
-                        )
-                    ),
-                    "0+",
-                ),
-            )
-        ),
-        "0+",
-    ),
-    key=61,
-    versions="0",
-    flexible="0+",
+    field("topics", array(struct(
+        field("name", STRING, "0+"),
+        field("partitions", array(struct(
+            field("partition_index", INT32, "0+"),
+            field("error_code", INT16, "0+"),
+            field("error_message", STRING, "0+", nullable="0+", default=None),
+            field("active_producers", array(struct(
+                field("producer_id", INT64, "0+"),
+                field("producer_epoch", INT32, "0+"),
+                field("last_sequence", INT32, "0+", default=-1),
+                field("last_timestamp", INT64, "0+", default=-1),
+                field("coordinator_epoch", INT32, "0+"),
+                field("current_txn_start_offset", INT64, "0+", default=-1),
+            )), "0+"),
+        )), "0+"),
+    )), "0+"),
+    key=61, versions="0", flexible="0+",
 )

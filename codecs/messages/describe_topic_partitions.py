@@ -5,79 +5,46 @@ from __future__ import annotations
 from kordon.codecs.primitives import BOOL, INT16, INT32, STRING, UUID
 from kordon.codecs.schema import array, field, message, struct
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 REQUEST = message(
     "DescribeTopicPartitionsRequest",
-    field(
-        "topics",
-        array(
-            struct(
-                field("name", STRING, "0+"),
-            )
-        ),
-        "0+",
-    ),
+    field("topics", array(struct(
+        field("name", STRING, "0+"),
+    )), "0+"),
     field("response_partition_limit", INT32, "0+", default=2000),
-    field(
-        "cursor",
-        struct(
-            field("topic_name", STRING, "0+"),
-            field("partition_index", INT32, "0+"),
-        ),
-        "0+",
-        nullable="0+",
-        default=None,
-    ),
-    key=75,
-    versions="0",
-    flexible="0+",
+    field("cursor", struct(
+        field("topic_name", STRING, "0+"),
+        field("partition_index", INT32, "0+"),
+    ), "0+", nullable="0+", default=None),
+    key=75, versions="0", flexible="0+",
 )
 
 RESPONSE = message(
     "DescribeTopicPartitionsResponse",
     field("throttle_time_ms", INT32, "0+"),
-    field(
-        "topics",
-        array(
-            struct(
-                field("error_code", INT16, "0+"),
-                field("name", STRING, "0+", nullable="0+"),
-                field("topic_id", UUID, "0+"),
-                field("is_internal", BOOL, "0+"),
-                field(
-                    "partitions",
-                    array(
-                        struct(
-                            field("error_code", INT16, "0+"),
-                            field("partition_index", INT32, "0+"),
-                            field("leader_id", INT32, "0+"),
-                            field("leader_epoch", INT32, "0+", default=-1),
-                            field("replica_nodes", array(INT32), "0+"),
-                            field("isr_nodes", array(INT32), "0+"),
-                            field("eligible_leader_replicas", array(INT32), "0+", nullable="0+", default=None),
-                            field("last_known_elr", array(INT32), "0+", nullable="0+", default=None),
-                            field("offline_replicas", array(INT32), "0+"),
-                        )
-                    ),
-                    "0+",
-                ),
-                field("topic_authorized_operations", INT32, "0+", default=-2147483648),
-            )
-        ),
-        "0+",
-    ),
-    field(
-        "next_cursor",
-        struct(
-            field("topic_name", STRING, "0+"),
+    field("topics", array(struct(
+        field("error_code", INT16, "0+"),
+        field("name", STRING, "0+", nullable="0+"),
+        field("topic_id", UUID, "0+"),
+        field("is_internal", BOOL, "0+"),
+        field("partitions", array(struct(
+            field("error_code", INT16, "0+"),
             field("partition_index", INT32, "0+"),
-        ),
-        "0+",
-        nullable="0+",
-        default=None,
-    ),
-    key=75,
-    versions="0",
-    flexible="0+",
+            field("leader_id", INT32, "0+"),
+            field("leader_epoch", INT32, "0+", default=-1),
+            field("replica_nodes", array(INT32), "0+"),
+            field("isr_nodes", array(INT32), "0+"),
+            field("eligible_leader_replicas", array(INT32), "0+", nullable="0+", default=None),
+            field("last_known_elr", array(INT32), "0+", nullable="0+", default=None),
+            field("offline_replicas", array(INT32), "0+"),
+        )), "0+"),
+        field("topic_authorized_operations", INT32, "0+", default=-2147483648),
+    )), "0+"),
+    field("next_cursor", struct(
+        field("topic_name", STRING, "0+"),
+        field("partition_index", INT32, "0+"),
+    ), "0+", nullable="0+", default=None),
+    key=75, versions="0", flexible="0+",
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from kordon.codecs.primitives import BOOL, INT16, INT32, INT64, STRING
 from kordon.codecs.schema import field, message
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 # Version 1 is the same as version 0.
 # Version 2 adds the support for new error code PRODUCER_FENCED.
@@ -18,9 +19,7 @@ REQUEST = message(
     field("producer_id", INT64, "0+"),
     field("producer_epoch", INT16, "0+"),
     field("committed", BOOL, "0+"),
-    key=26,
-    versions="0-5",
-    flexible="3+",
+    key=26, versions="0-5", flexible="3+",
 )
 
 # Starting in version 1, on quota violation, brokers send out responses before throttling.
@@ -35,7 +34,5 @@ RESPONSE = message(
     field("error_code", INT16, "0+"),
     field("producer_id", INT64, "5+", default=-1),
     field("producer_epoch", INT16, "5+", default=-1),
-    key=26,
-    versions="0-5",
-    flexible="3+",
+    key=26, versions="0-5", flexible="3+",
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from kordon.codecs.primitives import INT8, INT16, INT32, STRING
 from kordon.codecs.schema import array, field, message, struct
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 # Version 1 adds KeyType.
 # Version 2 is the same as version 1.
@@ -19,9 +20,7 @@ REQUEST = message(
     field("key", STRING, "0-3"),
     field("key_type", INT8, "1+"),
     field("coordinator_keys", array(STRING), "4+"),
-    key=10,
-    versions="0-6",
-    flexible="3+",
+    key=10, versions="0-6", flexible="3+",
 )
 
 # Version 1 adds throttle time and error messages.
@@ -38,21 +37,13 @@ RESPONSE = message(
     field("node_id", INT32, "0-3"),
     field("host", STRING, "0-3"),
     field("port", INT32, "0-3"),
-    field(
-        "coordinators",
-        array(
-            struct(
-                field("key", STRING, "4+"),
-                field("node_id", INT32, "4+"),
-                field("host", STRING, "4+"),
-                field("port", INT32, "4+"),
-                field("error_code", INT16, "4+"),
-                field("error_message", STRING, "4+", nullable="4+"),
-            )
-        ),
-        "4+",
-    ),
-    key=10,
-    versions="0-6",
-    flexible="3+",
+    field("coordinators", array(struct(
+        field("key", STRING, "4+"),
+        field("node_id", INT32, "4+"),
+        field("host", STRING, "4+"),
+        field("port", INT32, "4+"),
+        field("error_code", INT16, "4+"),
+        field("error_message", STRING, "4+", nullable="4+"),
+    )), "4+"),
+    key=10, versions="0-6", flexible="3+",
 )

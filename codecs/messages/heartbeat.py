@@ -5,7 +5,8 @@ from __future__ import annotations
 from kordon.codecs.primitives import INT16, INT32, STRING
 from kordon.codecs.schema import field, message
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 # Version 1 and version 2 are the same as version 0.
 # Starting from version 3, we add a new field called groupInstanceId to indicate member identity across restarts.
@@ -16,9 +17,7 @@ REQUEST = message(
     field("generation_id", INT32, "0+"),
     field("member_id", STRING, "0+"),
     field("group_instance_id", STRING, "3+", nullable="3+", default=None),
-    key=12,
-    versions="0-4",
-    flexible="4+",
+    key=12, versions="0-4", flexible="4+",
 )
 
 # Version 1 adds throttle time.
@@ -30,7 +29,5 @@ RESPONSE = message(
     "HeartbeatResponse",
     field("throttle_time_ms", INT32, "1+"),
     field("error_code", INT16, "0+"),
-    key=12,
-    versions="0-4",
-    flexible="4+",
+    key=12, versions="0-4", flexible="4+",
 )

@@ -5,55 +5,34 @@ from __future__ import annotations
 from kordon.codecs.primitives import BOOL, INT8, INT16, INT32, STRING
 from kordon.codecs.schema import array, field, message, struct
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 # Version 1 is the first flexible version.
 REQUEST = message(
     "IncrementalAlterConfigsRequest",
-    field(
-        "resources",
-        array(
-            struct(
-                field("resource_type", INT8, "0+"),
-                field("resource_name", STRING, "0+"),
-                field(
-                    "configs",
-                    array(
-                        struct(
-                            field("name", STRING, "0+"),
-                            field("config_operation", INT8, "0+"),
-                            field("value", STRING, "0+", nullable="0+"),
-                        )
-                    ),
-                    "0+",
-                ),
-            )
-        ),
-        "0+",
-    ),
+    field("resources", array(struct(
+        field("resource_type", INT8, "0+"),
+        field("resource_name", STRING, "0+"),
+        field("configs", array(struct(
+            field("name", STRING, "0+"),
+            field("config_operation", INT8, "0+"),
+            field("value", STRING, "0+", nullable="0+"),
+        )), "0+"),
+    )), "0+"),
     field("validate_only", BOOL, "0+"),
-    key=44,
-    versions="0-1",
-    flexible="1+",
+    key=44, versions="0-1", flexible="1+",
 )
 
 # Version 1 is the first flexible version.
 RESPONSE = message(
     "IncrementalAlterConfigsResponse",
     field("throttle_time_ms", INT32, "0+"),
-    field(
-        "responses",
-        array(
-            struct(
-                field("error_code", INT16, "0+"),
-                field("error_message", STRING, "0+", nullable="0+"),
-                field("resource_type", INT8, "0+"),
-                field("resource_name", STRING, "0+"),
-            )
-        ),
-        "0+",
-    ),
-    key=44,
-    versions="0-1",
-    flexible="1+",
+    field("responses", array(struct(
+        field("error_code", INT16, "0+"),
+        field("error_message", STRING, "0+", nullable="0+"),
+        field("resource_type", INT8, "0+"),
+        field("resource_name", STRING, "0+"),
+    )), "0+"),
+    key=44, versions="0-1", flexible="1+",
 )

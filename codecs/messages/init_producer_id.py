@@ -5,7 +5,8 @@ from __future__ import annotations
 from kordon.codecs.primitives import BOOL, INT16, INT32, INT64, STRING
 from kordon.codecs.schema import field, message
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 # Version 1 is the same as version 0.
 # Version 2 is the first flexible version.
@@ -22,9 +23,7 @@ REQUEST = message(
     field("producer_epoch", INT16, "3+", default=-1),
     field("enable2_pc", BOOL, "6+"),
     field("keep_prepared_txn", BOOL, "6+"),
-    key=22,
-    versions="0-6",
-    flexible="2+",
+    key=22, versions="0-6", flexible="2+",
 )
 
 # Starting in version 1, on quota violation, brokers send out responses before throttling.
@@ -41,7 +40,5 @@ RESPONSE = message(
     field("producer_epoch", INT16, "0+"),
     field("ongoing_txn_producer_id", INT64, "6+", default=-1),
     field("ongoing_txn_producer_epoch", INT16, "6+", default=-1),
-    key=22,
-    versions="0-6",
-    flexible="2+",
+    key=22, versions="0-6", flexible="2+",
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from kordon.codecs.primitives import BOOL, BYTES, INT16, INT32, STRING
 from kordon.codecs.schema import array, field, message, struct
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 # Version 1 adds RebalanceTimeoutMs. Version 2 and 3 are the same as version 1.
 # Starting from version 4, the client needs to issue a second request to join group
@@ -23,20 +24,12 @@ REQUEST = message(
     field("member_id", STRING, "0+"),
     field("group_instance_id", STRING, "5+", nullable="5+", default=None),
     field("protocol_type", STRING, "0+"),
-    field(
-        "protocols",
-        array(
-            struct(
-                field("name", STRING, "0+"),
-                field("metadata", BYTES, "0+"),
-            )
-        ),
-        "0+",
-    ),
+    field("protocols", array(struct(
+        field("name", STRING, "0+"),
+        field("metadata", BYTES, "0+"),
+    )), "0+"),
     field("reason", STRING, "8+", nullable="8+", default=None),
-    key=11,
-    versions="0-9",
-    flexible="6+",
+    key=11, versions="0-9", flexible="6+",
 )
 
 # Version 1 is the same as version 0.
@@ -58,18 +51,10 @@ RESPONSE = message(
     field("leader", STRING, "0+"),
     field("skip_assignment", BOOL, "9+"),
     field("member_id", STRING, "0+"),
-    field(
-        "members",
-        array(
-            struct(
-                field("member_id", STRING, "0+"),
-                field("group_instance_id", STRING, "5+", nullable="5+", default=None),
-                field("metadata", BYTES, "0+"),
-            )
-        ),
-        "0+",
-    ),
-    key=11,
-    versions="0-9",
-    flexible="6+",
+    field("members", array(struct(
+        field("member_id", STRING, "0+"),
+        field("group_instance_id", STRING, "5+", nullable="5+", default=None),
+        field("metadata", BYTES, "0+"),
+    )), "0+"),
+    key=11, versions="0-9", flexible="6+",
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from kordon.codecs.primitives import INT16, INT32, STRING
 from kordon.codecs.schema import array, field, message, struct
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 # Version 1 and 2 are the same as version 0.
 # Version 3 is the first flexible version.
@@ -15,9 +16,7 @@ REQUEST = message(
     "ListGroupsRequest",
     field("states_filter", array(STRING), "4+"),
     field("types_filter", array(STRING), "5+"),
-    key=16,
-    versions="0-5",
-    flexible="3+",
+    key=16, versions="0-5", flexible="3+",
 )
 
 # Version 1 adds the throttle time.
@@ -29,19 +28,11 @@ RESPONSE = message(
     "ListGroupsResponse",
     field("throttle_time_ms", INT32, "1+"),
     field("error_code", INT16, "0+"),
-    field(
-        "groups",
-        array(
-            struct(
-                field("group_id", STRING, "0+"),
-                field("protocol_type", STRING, "0+"),
-                field("group_state", STRING, "4+"),
-                field("group_type", STRING, "5+"),
-            )
-        ),
-        "0+",
-    ),
-    key=16,
-    versions="0-5",
-    flexible="3+",
+    field("groups", array(struct(
+        field("group_id", STRING, "0+"),
+        field("protocol_type", STRING, "0+"),
+        field("group_state", STRING, "4+"),
+        field("group_type", STRING, "5+"),
+    )), "0+"),
+    key=16, versions="0-5", flexible="3+",
 )

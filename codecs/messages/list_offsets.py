@@ -5,7 +5,8 @@ from __future__ import annotations
 from kordon.codecs.primitives import INT8, INT16, INT32, INT64, STRING
 from kordon.codecs.schema import array, field, message, struct
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 # Version 0 was removed in Apache Kafka 4.0.
 # Version 1 removes MaxNumOffsets. From this version forward, only a single offset can be returned.
@@ -23,31 +24,17 @@ REQUEST = message(
     "ListOffsetsRequest",
     field("replica_id", INT32, "0+"),
     field("isolation_level", INT8, "2+"),
-    field(
-        "topics",
-        array(
-            struct(
-                field("name", STRING, "0+"),
-                field(
-                    "partitions",
-                    array(
-                        struct(
-                            field("partition_index", INT32, "0+"),
-                            field("current_leader_epoch", INT32, "4+", default=-1),
-                            field("timestamp", INT64, "0+"),
-                            field("max_num_offsets", INT32, "0", default=1),
-                        )
-                    ),
-                    "0+",
-                ),
-            )
-        ),
-        "0+",
-    ),
+    field("topics", array(struct(
+        field("name", STRING, "0+"),
+        field("partitions", array(struct(
+            field("partition_index", INT32, "0+"),
+            field("current_leader_epoch", INT32, "4+", default=-1),
+            field("timestamp", INT64, "0+"),
+            field("max_num_offsets", INT32, "0", default=1),
+        )), "0+"),
+    )), "0+"),
     field("timeout_ms", INT32, "10+"),
-    key=2,
-    versions="0-11",
-    flexible="6+",
+    key=2, versions="0-11", flexible="6+",
 )
 
 # Version 0 was removed in Apache Kafka 4.0.
@@ -67,30 +54,16 @@ REQUEST = message(
 RESPONSE = message(
     "ListOffsetsResponse",
     field("throttle_time_ms", INT32, "2+"),
-    field(
-        "topics",
-        array(
-            struct(
-                field("name", STRING, "0+"),
-                field(
-                    "partitions",
-                    array(
-                        struct(
-                            field("partition_index", INT32, "0+"),
-                            field("error_code", INT16, "0+"),
-                            field("old_style_offsets", array(INT64), "0"),
-                            field("timestamp", INT64, "1+", default=-1),
-                            field("offset", INT64, "1+", default=-1),
-                            field("leader_epoch", INT32, "4+", default=-1),
-                        )
-                    ),
-                    "0+",
-                ),
-            )
-        ),
-        "0+",
-    ),
-    key=2,
-    versions="0-11",
-    flexible="6+",
+    field("topics", array(struct(
+        field("name", STRING, "0+"),
+        field("partitions", array(struct(
+            field("partition_index", INT32, "0+"),
+            field("error_code", INT16, "0+"),
+            field("old_style_offsets", array(INT64), "0"),
+            field("timestamp", INT64, "1+", default=-1),
+            field("offset", INT64, "1+", default=-1),
+            field("leader_epoch", INT32, "4+", default=-1),
+        )), "0+"),
+    )), "0+"),
+    key=2, versions="0-11", flexible="6+",
 )

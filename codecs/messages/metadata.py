@@ -5,27 +5,19 @@ from __future__ import annotations
 from kordon.codecs.primitives import BOOL, INT16, INT32, STRING, UUID
 from kordon.codecs.schema import array, field, message, struct
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 REQUEST = message(
     "MetadataRequest",
-    field(
-        "topics",
-        array(
-            struct(
-                field("topic_id", UUID, "10+"),
-                field("name", STRING, "0+", nullable="10+"),
-            )
-        ),
-        "0+",
-        nullable="1+",
-    ),
+    field("topics", array(struct(
+        field("topic_id", UUID, "10+"),
+        field("name", STRING, "0+", nullable="10+"),
+    )), "0+", nullable="1+"),
     field("allow_auto_topic_creation", BOOL, "4+", default=True),
     field("include_cluster_authorized_operations", BOOL, "8-10"),
     field("include_topic_authorized_operations", BOOL, "8+"),
-    key=3,
-    versions="0-13",
-    flexible="9+",
+    key=3, versions="0-13", flexible="9+",
 )
 
 # Version 1 adds fields for the rack of each broker, the controller id, and whether or not the topic is internal.
@@ -45,51 +37,31 @@ REQUEST = message(
 RESPONSE = message(
     "MetadataResponse",
     field("throttle_time_ms", INT32, "3+"),
-    field(
-        "brokers",
-        array(
-            struct(
-                field("node_id", INT32, "0+"),
-                field("host", STRING, "0+"),
-                field("port", INT32, "0+"),
-                field("rack", STRING, "1+", nullable="1+", default=None),
-            )
-        ),
-        "0+",
-    ),
+    field("brokers", array(struct(
+        field("node_id", INT32, "0+"),
+        field("host", STRING, "0+"),
+        field("port", INT32, "0+"),
+        field("rack", STRING, "1+", nullable="1+", default=None),
+    )), "0+"),
     field("cluster_id", STRING, "2+", nullable="2+", default=None),
     field("controller_id", INT32, "1+", default=-1),
-    field(
-        "topics",
-        array(
-            struct(
-                field("error_code", INT16, "0+"),
-                field("name", STRING, "0+", nullable="12+"),
-                field("topic_id", UUID, "10+"),
-                field("is_internal", BOOL, "1+"),
-                field(
-                    "partitions",
-                    array(
-                        struct(
-                            field("error_code", INT16, "0+"),
-                            field("partition_index", INT32, "0+"),
-                            field("leader_id", INT32, "0+"),
-                            field("leader_epoch", INT32, "7+", default=-1),
-                            field("replica_nodes", array(INT32), "0+"),
-                            field("isr_nodes", array(INT32), "0+"),
-                            field("offline_replicas", array(INT32), "5+"),
-                        )
-                    ),
-                    "0+",
-                ),
-                field("topic_authorized_operations", INT32, "8+", default=-2147483648),
-            )
-        ),
-        "0+",
-    ),
+    field("topics", array(struct(
+        field("error_code", INT16, "0+"),
+        field("name", STRING, "0+", nullable="12+"),
+        field("topic_id", UUID, "10+"),
+        field("is_internal", BOOL, "1+"),
+        field("partitions", array(struct(
+            field("error_code", INT16, "0+"),
+            field("partition_index", INT32, "0+"),
+            field("leader_id", INT32, "0+"),
+            field("leader_epoch", INT32, "7+", default=-1),
+            field("replica_nodes", array(INT32), "0+"),
+            field("isr_nodes", array(INT32), "0+"),
+            field("offline_replicas", array(INT32), "5+"),
+        )), "0+"),
+        field("topic_authorized_operations", INT32, "8+", default=-2147483648),
+    )), "0+"),
     field("cluster_authorized_operations", INT32, "8-10", default=-2147483648),
     field("error_code", INT16, "13+"),
-    key=3,
-    versions="0-13",
-    flexible="9+",
+    key=3, versions="0-13", flexible="9+",
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from kordon.codecs.primitives import INT16, INT32, INT64, STRING, UUID
 from kordon.codecs.schema import array, field, message, struct
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 # Versions 0-1 were removed in Apache Kafka 4.0.
 # Version 1 adds timestamp and group membership information, as well as the commit timestamp.
@@ -25,32 +26,18 @@ REQUEST = message(
     field("member_id", STRING, "1+"),
     field("group_instance_id", STRING, "7+", nullable="7+", default=None),
     field("retention_time_ms", INT64, "2-4", default=-1),
-    field(
-        "topics",
-        array(
-            struct(
-                field("name", STRING, "0-9"),
-                field("topic_id", UUID, "10+"),
-                field(
-                    "partitions",
-                    array(
-                        struct(
-                            field("partition_index", INT32, "0+"),
-                            field("committed_offset", INT64, "0+"),
-                            field("committed_leader_epoch", INT32, "6+", default=-1),
-                            field("commit_timestamp", INT64, "1", default=-1),
-                            field("committed_metadata", STRING, "0+", nullable="0+"),
-                        )
-                    ),
-                    "0+",
-                ),
-            )
-        ),
-        "0+",
-    ),
-    key=8,
-    versions="0-10",
-    flexible="8+",
+    field("topics", array(struct(
+        field("name", STRING, "0-9"),
+        field("topic_id", UUID, "10+"),
+        field("partitions", array(struct(
+            field("partition_index", INT32, "0+"),
+            field("committed_offset", INT64, "0+"),
+            field("committed_leader_epoch", INT32, "6+", default=-1),
+            field("commit_timestamp", INT64, "1", default=-1),
+            field("committed_metadata", STRING, "0+", nullable="0+"),
+        )), "0+"),
+    )), "0+"),
+    key=8, versions="0-10", flexible="8+",
 )
 
 # Versions 0-1 were removed in Apache Kafka 4.0.
@@ -68,27 +55,13 @@ REQUEST = message(
 RESPONSE = message(
     "OffsetCommitResponse",
     field("throttle_time_ms", INT32, "3+"),
-    field(
-        "topics",
-        array(
-            struct(
-                field("name", STRING, "0-9"),
-                field("topic_id", UUID, "10+"),
-                field(
-                    "partitions",
-                    array(
-                        struct(
-                            field("partition_index", INT32, "0+"),
-                            field("error_code", INT16, "0+"),
-                        )
-                    ),
-                    "0+",
-                ),
-            )
-        ),
-        "0+",
-    ),
-    key=8,
-    versions="0-10",
-    flexible="8+",
+    field("topics", array(struct(
+        field("name", STRING, "0-9"),
+        field("topic_id", UUID, "10+"),
+        field("partitions", array(struct(
+            field("partition_index", INT32, "0+"),
+            field("error_code", INT16, "0+"),
+        )), "0+"),
+    )), "0+"),
+    key=8, versions="0-10", flexible="8+",
 )

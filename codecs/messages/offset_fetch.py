@@ -5,7 +5,8 @@ from __future__ import annotations
 from kordon.codecs.primitives import BOOL, INT16, INT32, INT64, STRING, UUID
 from kordon.codecs.schema import array, field, message, struct
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 # Version 0 was removed in Apache Kafka 4.0.
 # In version 0, the request read offsets from ZK.
@@ -22,44 +23,22 @@ from kordon.codecs.schema import array, field, message, struct
 REQUEST = message(
     "OffsetFetchRequest",
     field("group_id", STRING, "0-7"),
-    field(
-        "topics",
-        array(
-            struct(
-                field("name", STRING, "0-7"),
-                field("partition_indexes", array(INT32), "0-7"),
-            )
-        ),
-        "0-7",
-        nullable="2-7",
-    ),
-    field(
-        "groups",
-        array(
-            struct(
-                field("group_id", STRING, "8+"),
-                field("member_id", STRING, "9+", nullable="9+", default=None),
-                field("member_epoch", INT32, "9+", default=-1),
-                field(
-                    "topics",
-                    array(
-                        struct(
-                            field("name", STRING, "8-9"),
-                            field("topic_id", UUID, "10+"),
-                            field("partition_indexes", array(INT32), "8+"),
-                        )
-                    ),
-                    "8+",
-                    nullable="8+",
-                ),
-            )
-        ),
-        "8+",
-    ),
+    field("topics", array(struct(
+        field("name", STRING, "0-7"),
+        field("partition_indexes", array(INT32), "0-7"),
+    )), "0-7", nullable="2-7"),
+    field("groups", array(struct(
+        field("group_id", STRING, "8+"),
+        field("member_id", STRING, "9+", nullable="9+", default=None),
+        field("member_epoch", INT32, "9+", default=-1),
+        field("topics", array(struct(
+            field("name", STRING, "8-9"),
+            field("topic_id", UUID, "10+"),
+            field("partition_indexes", array(INT32), "8+"),
+        )), "8+", nullable="8+"),
+    )), "8+"),
     field("require_stable", BOOL, "7+"),
-    key=9,
-    versions="0-10",
-    flexible="6+",
+    key=9, versions="0-10", flexible="6+",
 )
 
 # Version 0 was removed in Apache Kafka 4.0.
@@ -79,63 +58,31 @@ REQUEST = message(
 RESPONSE = message(
     "OffsetFetchResponse",
     field("throttle_time_ms", INT32, "3+"),
-    field(
-        "topics",
-        array(
-            struct(
-                field("name", STRING, "0-7"),
-                field(
-                    "partitions",
-                    array(
-                        struct(
-                            field("partition_index", INT32, "0-7"),
-                            field("committed_offset", INT64, "0-7"),
-                            field("committed_leader_epoch", INT32, "5-7", default=-1),
-                            field("metadata", STRING, "0-7", nullable="0-7"),
-                            field("error_code", INT16, "0-7"),
-                        )
-                    ),
-                    "0-7",
-                ),
-            )
-        ),
-        "0-7",
-    ),
+    field("topics", array(struct(
+        field("name", STRING, "0-7"),
+        field("partitions", array(struct(
+            field("partition_index", INT32, "0-7"),
+            field("committed_offset", INT64, "0-7"),
+            field("committed_leader_epoch", INT32, "5-7", default=-1),
+            field("metadata", STRING, "0-7", nullable="0-7"),
+            field("error_code", INT16, "0-7"),
+        )), "0-7"),
+    )), "0-7"),
     field("error_code", INT16, "2-7"),
-    field(
-        "groups",
-        array(
-            struct(
-                field("group_id", STRING, "8+"),
-                field(
-                    "topics",
-                    array(
-                        struct(
-                            field("name", STRING, "8-9"),
-                            field("topic_id", UUID, "10+"),
-                            field(
-                                "partitions",
-                                array(
-                                    struct(
-                                        field("partition_index", INT32, "8+"),
-                                        field("committed_offset", INT64, "8+"),
-                                        field("committed_leader_epoch", INT32, "8+", default=-1),
-                                        field("metadata", STRING, "8+", nullable="8+"),
-                                        field("error_code", INT16, "8+"),
-                                    )
-                                ),
-                                "8+",
-                            ),
-                        )
-                    ),
-                    "8+",
-                ),
+    field("groups", array(struct(
+        field("group_id", STRING, "8+"),
+        field("topics", array(struct(
+            field("name", STRING, "8-9"),
+            field("topic_id", UUID, "10+"),
+            field("partitions", array(struct(
+                field("partition_index", INT32, "8+"),
+                field("committed_offset", INT64, "8+"),
+                field("committed_leader_epoch", INT32, "8+", default=-1),
+                field("metadata", STRING, "8+", nullable="8+"),
                 field("error_code", INT16, "8+"),
-            )
-        ),
-        "8+",
-    ),
-    key=9,
-    versions="0-10",
-    flexible="6+",
+            )), "8+"),
+        )), "8+"),
+        field("error_code", INT16, "8+"),
+    )), "8+"),
+    key=9, versions="0-10", flexible="6+",
 )

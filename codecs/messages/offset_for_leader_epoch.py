@@ -5,7 +5,8 @@ from __future__ import annotations
 from kordon.codecs.primitives import INT16, INT32, INT64, STRING
 from kordon.codecs.schema import array, field, message, struct
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 # Versions 0-1 were removed in Apache Kafka 4.0.
 # Version 1 is the same as version 0.
@@ -17,29 +18,15 @@ from kordon.codecs.schema import array, field, message, struct
 REQUEST = message(
     "OffsetForLeaderEpochRequest",
     field("replica_id", INT32, "3+", default=-2),
-    field(
-        "topics",
-        array(
-            struct(
-                field("topic", STRING, "0+"),
-                field(
-                    "partitions",
-                    array(
-                        struct(
-                            field("partition", INT32, "0+"),
-                            field("current_leader_epoch", INT32, "2+", default=-1),
-                            field("leader_epoch", INT32, "0+"),
-                        )
-                    ),
-                    "0+",
-                ),
-            )
-        ),
-        "0+",
-    ),
-    key=23,
-    versions="0-4",
-    flexible="4+",
+    field("topics", array(struct(
+        field("topic", STRING, "0+"),
+        field("partitions", array(struct(
+            field("partition", INT32, "0+"),
+            field("current_leader_epoch", INT32, "2+", default=-1),
+            field("leader_epoch", INT32, "0+"),
+        )), "0+"),
+    )), "0+"),
+    key=23, versions="0-4", flexible="4+",
 )
 
 # Versions 0-1 were removed in Apache Kafka 4.0.
@@ -50,28 +37,14 @@ REQUEST = message(
 RESPONSE = message(
     "OffsetForLeaderEpochResponse",
     field("throttle_time_ms", INT32, "2+"),
-    field(
-        "topics",
-        array(
-            struct(
-                field("topic", STRING, "0+"),
-                field(
-                    "partitions",
-                    array(
-                        struct(
-                            field("error_code", INT16, "0+"),
-                            field("partition", INT32, "0+"),
-                            field("leader_epoch", INT32, "1+", default=-1),
-                            field("end_offset", INT64, "0+", default=-1),
-                        )
-                    ),
-                    "0+",
-                ),
-            )
-        ),
-        "0+",
-    ),
-    key=23,
-    versions="0-4",
-    flexible="4+",
+    field("topics", array(struct(
+        field("topic", STRING, "0+"),
+        field("partitions", array(struct(
+            field("error_code", INT16, "0+"),
+            field("partition", INT32, "0+"),
+            field("leader_epoch", INT32, "1+", default=-1),
+            field("end_offset", INT64, "0+", default=-1),
+        )), "0+"),
+    )), "0+"),
+    key=23, versions="0-4", flexible="4+",
 )

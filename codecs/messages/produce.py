@@ -5,7 +5,8 @@ from __future__ import annotations
 from kordon.codecs.primitives import INT16, INT32, INT64, RECORDS, STRING, UUID
 from kordon.codecs.schema import array, field, message, struct
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 # Versions 0-2 were removed in Apache Kafka 4.0.version 3 is the new baseline. Due to a bug in librdkafka, these
 # versions have to be included in the api versions response (see KAFKA-18659), but are rejected otherwise. See
@@ -30,29 +31,15 @@ REQUEST = message(
     field("transactional_id", STRING, "3+", nullable="3+", default=None),
     field("acks", INT16, "0+"),
     field("timeout_ms", INT32, "0+"),
-    field(
-        "topic_data",
-        array(
-            struct(
-                field("name", STRING, "0-12"),
-                field("topic_id", UUID, "13+"),
-                field(
-                    "partition_data",
-                    array(
-                        struct(
-                            field("index", INT32, "0+"),
-                            field("records", RECORDS, "0+", nullable="0+"),
-                        )
-                    ),
-                    "0+",
-                ),
-            )
-        ),
-        "0+",
-    ),
-    key=0,
-    versions="0-13",
-    flexible="9+",
+    field("topic_data", array(struct(
+        field("name", STRING, "0-12"),
+        field("topic_id", UUID, "13+"),
+        field("partition_data", array(struct(
+            field("index", INT32, "0+"),
+            field("records", RECORDS, "0+", nullable="0+"),
+        )), "0+"),
+    )), "0+"),
+    key=0, versions="0-13", flexible="9+",
 )
 
 # Versions 0-2 were removed in Apache Kafka 4.0.version 3 is the new baseline. Due to a bug in librdkafka, these
@@ -72,66 +59,32 @@ REQUEST = message(
 # Version 13 replaces topic names with topic IDs (KIP-516). May return UNKNOWN_TOPIC_ID error code.
 RESPONSE = message(
     "ProduceResponse",
-    field(
-        "responses",
-        array(
-            struct(
-                field("name", STRING, "0-12"),
-                field("topic_id", UUID, "13+"),
-                field(
-                    "partition_responses",
-                    array(
-                        struct(
-                            field("index", INT32, "0+"),
-                            field("error_code", INT16, "0+"),
-                            field("base_offset", INT64, "0+"),
-                            field("log_append_time_ms", INT64, "2+", default=-1),
-                            field("log_start_offset", INT64, "5+", default=-1),
-                            field(
-                                "record_errors",
-                                array(
-                                    struct(
-                                        field("batch_index", INT32, "8+"),
-                                        field("batch_index_error_message", STRING, "8+", nullable="8+", default=None),
-                                    )
-                                ),
-                                "8+",
-                            ),
-                            field("error_message", STRING, "8+", nullable="8+", default=None),
-                            field(
-                                "current_leader",
-                                struct(
-                                    field("leader_id", INT32, "10+", default=-1),
-                                    field("leader_epoch", INT32, "10+", default=-1),
-                                ),
-                                "10+",
-                                tag=0,
-                                tagged="10+",
-                            ),
-                        )
-                    ),
-                    "0+",
-                ),
-            )
-        ),
-        "0+",
-    ),
+    field("responses", array(struct(
+        field("name", STRING, "0-12"),
+        field("topic_id", UUID, "13+"),
+        field("partition_responses", array(struct(
+            field("index", INT32, "0+"),
+            field("error_code", INT16, "0+"),
+            field("base_offset", INT64, "0+"),
+            field("log_append_time_ms", INT64, "2+", default=-1),
+            field("log_start_offset", INT64, "5+", default=-1),
+            field("record_errors", array(struct(
+                field("batch_index", INT32, "8+"),
+                field("batch_index_error_message", STRING, "8+", nullable="8+", default=None),
+            )), "8+"),
+            field("error_message", STRING, "8+", nullable="8+", default=None),
+            field("current_leader", struct(
+                field("leader_id", INT32, "10+", default=-1),
+                field("leader_epoch", INT32, "10+", default=-1),
+            ), "10+", tag=0, tagged="10+"),
+        )), "0+"),
+    )), "0+"),
     field("throttle_time_ms", INT32, "1+"),
-    field(
-        "node_endpoints",
-        array(
-            struct(
-                field("node_id", INT32, "10+"),
-                field("host", STRING, "10+"),
-                field("port", INT32, "10+"),
-                field("rack", STRING, "10+", nullable="10+", default=None),
-            )
-        ),
-        "10+",
-        tag=0,
-        tagged="10+",
-    ),
-    key=0,
-    versions="0-13",
-    flexible="9+",
+    field("node_endpoints", array(struct(
+        field("node_id", INT32, "10+"),
+        field("host", STRING, "10+"),
+        field("port", INT32, "10+"),
+        field("rack", STRING, "10+", nullable="10+", default=None),
+    )), "10+", tag=0, tagged="10+"),
+    key=0, versions="0-13", flexible="9+",
 )

@@ -5,16 +5,15 @@ from __future__ import annotations
 from kordon.codecs.primitives import BYTES, INT16, INT64, STRING
 from kordon.codecs.schema import field, message
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 # Version 1 is the same as version 0.
 # Version 2 adds flexible version support
 REQUEST = message(
     "SaslAuthenticateRequest",
     field("auth_bytes", BYTES, "0+"),
-    key=36,
-    versions="0-2",
-    flexible="2+",
+    key=36, versions="0-2", flexible="2+",
 )
 
 # Version 1 adds the session lifetime.
@@ -25,7 +24,5 @@ RESPONSE = message(
     field("error_message", STRING, "0+", nullable="0+"),
     field("auth_bytes", BYTES, "0+"),
     field("session_lifetime_ms", INT64, "1+"),
-    key=36,
-    versions="0-2",
-    flexible="2+",
+    key=36, versions="0-2", flexible="2+",
 )

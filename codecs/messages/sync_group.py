@@ -5,7 +5,8 @@ from __future__ import annotations
 from kordon.codecs.primitives import BYTES, INT16, INT32, STRING
 from kordon.codecs.schema import array, field, message, struct
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 # Versions 1 and 2 are the same as version 0.
 # Starting from version 3, we add a new field called groupInstanceId to indicate member identity across restarts.
@@ -20,19 +21,11 @@ REQUEST = message(
     field("group_instance_id", STRING, "3+", nullable="3+", default=None),
     field("protocol_type", STRING, "5+", nullable="5+", default=None),
     field("protocol_name", STRING, "5+", nullable="5+", default=None),
-    field(
-        "assignments",
-        array(
-            struct(
-                field("member_id", STRING, "0+"),
-                field("assignment", BYTES, "0+"),
-            )
-        ),
-        "0+",
-    ),
-    key=14,
-    versions="0-5",
-    flexible="4+",
+    field("assignments", array(struct(
+        field("member_id", STRING, "0+"),
+        field("assignment", BYTES, "0+"),
+    )), "0+"),
+    key=14, versions="0-5", flexible="4+",
 )
 
 # Version 1 adds throttle time.
@@ -48,7 +41,5 @@ RESPONSE = message(
     field("protocol_type", STRING, "5+", nullable="5+", default=None),
     field("protocol_name", STRING, "5+", nullable="5+", default=None),
     field("assignment", BYTES, "0+"),
-    key=14,
-    versions="0-5",
-    flexible="4+",
+    key=14, versions="0-5", flexible="4+",
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from kordon.codecs.primitives import INT16, INT32, INT64, STRING
 from kordon.codecs.schema import array, field, message, struct
 
-# fmt: off  (a table reads line by line like its schema)
+# A table reads line by line like its schema.
+# fmt: off
 
 # Version 1 is the same as version 0.
 # Version 2 adds the committed leader epoch.
@@ -24,30 +25,16 @@ REQUEST = message(
     field("generation_id", INT32, "3+", default=-1),
     field("member_id", STRING, "3+"),
     field("group_instance_id", STRING, "3+", nullable="3+", default=None),
-    field(
-        "topics",
-        array(
-            struct(
-                field("name", STRING, "0+"),
-                field(
-                    "partitions",
-                    array(
-                        struct(
-                            field("partition_index", INT32, "0+"),
-                            field("committed_offset", INT64, "0+"),
-                            field("committed_leader_epoch", INT32, "2+", default=-1),
-                            field("committed_metadata", STRING, "0+", nullable="0+"),
-                        )
-                    ),
-                    "0+",
-                ),
-            )
-        ),
-        "0+",
-    ),
-    key=28,
-    versions="0-5",
-    flexible="3+",
+    field("topics", array(struct(
+        field("name", STRING, "0+"),
+        field("partitions", array(struct(
+            field("partition_index", INT32, "0+"),
+            field("committed_offset", INT64, "0+"),
+            field("committed_leader_epoch", INT32, "2+", default=-1),
+            field("committed_metadata", STRING, "0+", nullable="0+"),
+        )), "0+"),
+    )), "0+"),
+    key=28, versions="0-5", flexible="3+",
 )
 
 # Starting in version 1, on quota violation, brokers send out responses before throttling.
@@ -58,26 +45,12 @@ REQUEST = message(
 RESPONSE = message(
     "TxnOffsetCommitResponse",
     field("throttle_time_ms", INT32, "0+"),
-    field(
-        "topics",
-        array(
-            struct(
-                field("name", STRING, "0+"),
-                field(
-                    "partitions",
-                    array(
-                        struct(
-                            field("partition_index", INT32, "0+"),
-                            field("error_code", INT16, "0+"),
-                        )
-                    ),
-                    "0+",
-                ),
-            )
-        ),
-        "0+",
-    ),
-    key=28,
-    versions="0-5",
-    flexible="3+",
+    field("topics", array(struct(
+        field("name", STRING, "0+"),
+        field("partitions", array(struct(
+            field("partition_index", INT32, "0+"),
+            field("error_code", INT16, "0+"),
+        )), "0+"),
+    )), "0+"),
+    key=28, versions="0-5", flexible="3+",
 )
