@@ -123,8 +123,10 @@ class Buildah:
     base = ("buildah", "--root", f"{CACHE}/storage", "--runroot", f"{CACHE}/run", "--storage-driver", "vfs")
 
     def __init__(self) -> None:
-        self.container = captured([*self.base, "from", TAG]).stdout.strip()
-        assert self.container, "buildah made no container of the image"
+        self.container = "kordon-test"
+        self.clean()  # what an interrupted run has left
+        made = captured([*self.base, "from", "--name", self.container, TAG])
+        assert made.returncode == 0, made.stderr
         self.tree = Path(captured([*self.base, "mount", self.container]).stdout.strip())
         # buildah writes /etc/hosts and the like at the first run; from then on, only Kordon could.
         assert self.inside("true") == (0, "")
