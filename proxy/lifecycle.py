@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
+SAME_WISH_SECONDS: Final = 0.5
+"""A second signal so soon is the same wish: `timeout`, make and terminals signal a process and its whole group."""
 SPARE_FILES: Final = 256
 """Listeners, logs, the event loop's own."""
 
@@ -38,15 +40,18 @@ class Stop:
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.at_once = asyncio.Event()
+        self._asked_at = 0.0
 
     def ask(self, why: str) -> None:
         """Asks to stop, or to hurry when that was asked before."""
-        if self.asked.is_set():
+        now = asyncio.get_running_loop().time()
+        if not self.asked.is_set():
+            log.info("stopping", why=why, again="a second signal stops at once")
+            self._asked_at = now
+            self.asked.set()
+        elif now - self._asked_at > SAME_WISH_SECONDS:
             log.warning("stopping_at_once", why=why)
             self.at_once.set()
-        else:
-            log.info("stopping", why=why, again="a second signal stops at once")
-            self.asked.set()
 
     def on_signals(self) -> None:
         """Lets SIGTERM and SIGINT ask."""

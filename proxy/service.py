@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -131,6 +132,8 @@ class Service:
                 await self._admin.listen(address)
         with naming(f"listen.address {self.config.listen.address}"):
             await self._proxy.start()
+        gc.collect()
+        gc.freeze()  # what is there after the start stays for ever; the collector need not look at it again
 
     async def _drain(self, stop: Stop) -> None:
         """Drains until done or until somebody is in a hurry; the proxy keeps `drain.timeout_ms` itself."""
@@ -188,7 +191,10 @@ async def run_worker(number: int, admin_socket: Path) -> int:
     configs = asyncio.StreamReader(limit=CONFIG_LINE_BYTES)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(configs), sys.stdin)
-    config = Config.model_validate(json.loads(await configs.readline()))
+    first = await configs.readline()
+    if not first:
+        return EXIT_OK  # the supervisor was gone before there was anything to do
+    config = Config.model_validate(json.loads(first))
     configure_logging(config.log, worker=number)
     service, stop, tasks = Service(config, number), Stop(), Tasks()
     stop.on_signals()
