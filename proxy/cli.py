@@ -6,6 +6,7 @@ Exit codes: 0 all is well, 1 it failed while running, 2 the command line or the 
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -153,6 +154,9 @@ def status(admin: str, *, as_json: bool) -> None:
 @click.argument("admin_socket", type=click.Path(path_type=Path))
 def worker(number: int, admin_socket: Path) -> None:
     """Runs one worker for a supervisor, which sends the configuration to standard input."""
+    kind = os.fstat(sys.stdin.fileno()).st_mode
+    if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):
+        raise click.UsageError("workers are started by `kordon run --workers N`")
     from kordon.proxy.service import run_worker  # noqa: PLC0415
 
     sys.exit(uvloop.run(run_worker(number, admin_socket)))

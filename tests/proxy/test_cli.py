@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,6 +126,16 @@ def test_status_at_no_address_is_a_usage_error(kordon_cli: Callable[..., Result]
     result = kordon_cli("status", "--admin", "9190")
     assert result.exit_code == 2
     assert "the port is missing" in result.stderr
+
+
+def test_worker_by_hand_is_a_usage_error() -> None:
+    """A worker without a supervisor's pipe has no configuration to wait for."""
+    result = subprocess.run(
+        [sys.executable, "-m", "kordon.proxy", "worker", "0", "x.sock"],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert result.returncode == 2
+    assert "workers are started by `kordon run --workers N`" in result.stderr
 
 
 def test_options_are_listed_with_their_variables(kordon_cli: Callable[..., Result]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,6 +118,15 @@ def test_every_cause_and_limit_is_there_before_it_happens() -> None:
     page = samples(Metrics(Tally()).render())
     closed = {labels for name, labels in page if name == "kordon_connections_closed_total"}
     assert closed == {frozenset({("cause", cause.value)}) for cause in CloseCause}
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Debian: prometheus) is not installed")
+def test_page_is_to_prometheus_taste() -> None:
+    """Prometheus' own linter has nothing to say about names, types and help texts, of one worker or of two."""
+    page = Metrics(some_tally()).render()
+    for text in (page, merge_metrics({0: page, 1: page}, {0: 1, 1: 0})):
+        lint = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
+        assert (lint.returncode, lint.stderr) == (0, b"")
 
 
 # Several workers
