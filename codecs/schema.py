@@ -401,8 +401,4 @@ def message(name: str, *fields: Field, versions: str, flexible: str | None = Non
         flexible: Versions that are flexible: `"9+"`.
         key: Its api key.
     """
-    valid = versions_of(versions)
-    is_flexible = versions_of(flexible)
-    return Message(
-        name, fields, key, valid, range(max(is_flexible.start, valid.start), valid.stop) if is_flexible else range(0)
-    )
+    return Message(name, fields, key, versions_of(versions), versions_of(flexible))
