@@ -1,0 +1,90 @@
+"""Kafka's jars, fetched by Maven once and kept in the cache folder of the project."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+PROJECT: Final = Path(__file__).resolve().parent.parent
+NEWEST: Final = "4.3.0"
+VERSIONS: Final = {"4.3": NEWEST, "3.9": "3.9.2", "2.4": "2.4.1"}
+"""Short names that `KAFKA=` takes."""
+_PACKAGES: Final = {"java": "openjdk-17-jdk-headless", "mvn": "maven"}
+_FETCH_SECONDS: Final = 900
+
+
+class MissingTool(RuntimeError):  # noqa: N818 - says what is missing
+    """A program that is needed is not installed; the message names the package that brings it."""
+
+
+def kafka_version() -> str:
+    """Returns the Kafka version under test: that of the environment variable KAFKA, or the newest."""
+    asked = os.environ.get("KAFKA") or NEWEST
+    return VERSIONS.get(asked, asked)
+
+
+def need(program: str) -> str:
+    """Returns the path of a program.
+
+    Raises:
+        MissingTool: It is not installed.
+    """
+    found = shutil.which(program)
+    if found is None:
+        package = _PACKAGES.get(program, program)
+        raise MissingTool(f"{program} is missing: install {package} (Debian: apt install {package})")
+    return found
+
+
+def cache_dir() -> Path:
+    """Returns the folder for what is fetched or built once; KORDON_CACHE moves it."""
+    folder = Path(os.environ.get("KORDON_CACHE") or PROJECT / ".cache")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Keeps other processes out while something in the cache is made."""
+    with (cache_dir() / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def jars_dir(version: str = NEWEST) -> Path:
+    """Returns the folder with the jars of a Kafka version, fetched if need be.
+
+    Raises:
+        MissingTool: Maven or a JDK is missing.
+        RuntimeError: Maven failed; its output is in the message.
+    """
+    folder = cache_dir() / f"kafka-{version}"
+    with locked(folder.name):
+        if not (folder / "complete").exists():
+            _fetch(version, folder)
+    return folder
+
+
+def kafka_clients_jar(version: str = NEWEST) -> Path:
+    """Returns the kafka-clients jar of a version, which holds the message schemas in `common/message/`."""
+    return jars_dir(version) / f"kafka-clients-{version}.jar"
+
+
+def _fetch(version: str, folder: Path) -> None:
+    need("java")
+    command = [
+        need("mvn"), "--batch-mode", "--quiet", "--file", str(PROJECT / "deploy" / "pom.xml"),
+        f"-Dkafka.version={version}", "dependency:copy-dependencies", f"-DoutputDirectory={folder}",
+    ]  # fmt: skip
+    print(f"fetching Kafka {version} (once, about 100 MB) …", flush=True)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False)
+    if result.returncode:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise RuntimeError(f"Maven could not fetch Kafka {version}:\n{result.stdout[-3000:]}{result.stderr[-1000:]}")
+    (folder / "complete").touch()

@@ -1,0 +1,144 @@
+"""A Kordon process in front of a cluster, for tests, demo and bench."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from kordon.testing.cluster import DIES_WITH_PARENT
+from kordon.testing.ports import free_ports
+
+START_SECONDS: Final = 30.0
+STOP_SECONDS: Final = 45.0
+_NODE_IDS: Final = 8
+"""Ports kept free behind the bootstrap port: brokers have node ids below this."""
+
+
+class ProxyFailed(RuntimeError):  # noqa: N818 - says what happened
+    """Kordon did not become ready, or ended; the message has its log."""
+
+
+class ProxyProcess:
+    """`kordon run` as its own process; use `start` as a context manager."""
+
+    def __init__(self, process: subprocess.Popen[bytes], bootstrap: str, admin: str, log_file: Path) -> None:
+        self.bootstrap = bootstrap
+        """host:port for clients."""
+        self.admin = admin
+        """host:port of /readyz, /metrics and /status."""
+        self._process = process
+        self._log_file = log_file
+
+    @classmethod
+    def start(
+        cls,
+        bootstrap: str,
+        args: Sequence[str] = (),
+        config: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
+        *,
+        wait_ready: bool = True,
+    ) -> ProxyProcess:
+        """Starts Kordon on free ports of 127.0.0.1.
+
+        Args:
+            bootstrap: Of the cluster.
+            args: Further arguments of `kordon run`.
+            config: Sections of the configuration file; addresses are filled in.
+            env: All environment variables it sees; by default this process's own.
+            wait_ready: Wait until /readyz says so.
+
+        Raises:
+            ProxyFailed: It did not become ready.
+        """
+        base = free_ports(_NODE_IDS + 2)
+        listen, admin = f"127.0.0.1:{base + 1}", f"127.0.0.1:{base}"
+        folder = Path(tempfile.mkdtemp(prefix="kordon-proxy-"))
+        file = folder / "kordon.yaml"
+        file.write_text(json.dumps(dict(config or {})))  # JSON is YAML
+        command = [sys.executable, "-m", "kordon.proxy", "run", "--bootstrap", bootstrap, "--listen", listen]
+        command += ["--admin", admin, "--log-format", "json", *(["--config", str(file)] if config else []), *args]
+        with (folder / "kordon.log").open("wb") as output:
+            process = subprocess.Popen([*DIES_WITH_PARENT, *command], stdout=output, stderr=subprocess.STDOUT, env=env)
+        proxy = cls(process, listen, admin, folder / "kordon.log")
+        try:
+            proxy._wait_until(ready=wait_ready)
+        except BaseException:
+            proxy.kill()
+            raise
+        return proxy
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """Its process id; with several workers, the parent's."""
+        return self._process.pid
+
+    @property
+    def config_file(self) -> Path:
+        """The configuration file it was given, if any."""
+        return self._log_file.with_name("kordon.yaml")
+
+    def stop(self) -> int:
+        """Lets it drain and end (SIGTERM); returns its exit code."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def wait(self, seconds: float = STOP_SECONDS) -> int:
+        """Waits for its end; returns its exit code, after killing it if `seconds` are over."""
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(seconds)
+        self.kill()
+        return self._process.wait()
+
+    def kill(self) -> None:
+        """Ends it at once (SIGKILL)."""
+        self._process.kill()
+        self._process.wait()
+
+    def log(self) -> str:
+        """Returns what it has logged so far."""
+        return self._log_file.read_text(errors="replace")
+
+    def status(self) -> dict[str, Any]:
+        """Returns /status."""
+        with urllib.request.urlopen(f"http://{self.admin}/status", timeout=10) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
+
+    def metrics(self) -> str:
+        """Returns /metrics."""
+        with urllib.request.urlopen(f"http://{self.admin}/metrics", timeout=10) as answer:
+            text: str = answer.read().decode()
+        return text
+
+    def _wait_until(self, *, ready: bool) -> None:
+        page = "readyz" if ready else "livez"
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            if self._process.poll() is not None:
+                raise ProxyFailed(f"kordon ended with exit code {self._process.returncode}:\n{self.log()}")
+            with suppress(OSError), urllib.request.urlopen(f"http://{self.admin}/{page}", timeout=5):
+                return
+            if time.monotonic() > deadline:
+                raise ProxyFailed(f"kordon is not {page} after {START_SECONDS} s:\n{self.log()}")
+            time.sleep(0.05)

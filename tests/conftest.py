@@ -1,0 +1,53 @@
+"""What all tests share: one cluster and one proxy, started when first asked for, and gone at the end."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from kordon.testing.cluster import Cluster
+from kordon.testing.proxy_process import ProxyProcess
+
+settings.register_profile("quick", derandomize=True, max_examples=60, deadline=None)
+settings.register_profile("deep", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves the deep profile out unless it is asked for."""
+    if "deep" in (config.option.markexpr or ""):
+        return
+    left_out = [item for item in items if item.get_closest_marker("deep")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("deep")]
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """One broker with a plain listener."""
+    with Cluster.start(brokers=1) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def cluster3() -> Iterator[Cluster]:
+    """Three brokers with a plain listener."""
+    with Cluster.start(brokers=3) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def secure_cluster() -> Iterator[Cluster]:
+    """One broker with TLS and SASL listeners; sessions must log in anew every 8 seconds."""
+    listeners = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+    with Cluster.start(brokers=1, listeners=listeners, config={"connections.max.reauth.ms": "8000"}) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def kordon(cluster: Cluster) -> Iterator[ProxyProcess]:
+    """A proxy in front of `cluster`."""
+    with ProxyProcess.start(bootstrap=cluster.bootstrap()) as proxy:
+        yield proxy
