@@ -332,7 +332,8 @@ def _make_broker(
         for argument in ("--add-scram", f"{mechanism}=[name={name},password={password}]")
         if any(protocol_of(listener).startswith("SASL") for listener in ports.by_listener)
     ]
-    command = [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", "server.properties", *scram]
+    given_id = f"--cluster-id={cluster_id}"  # one word: an id may begin with a dash, like a flag
+    command = [*java, "kafka.tools.StorageTool", "format", given_id, "-c", "server.properties", *scram]
     done = subprocess.run(command, cwd=own, capture_output=True, text=True, timeout=START_SECONDS, check=False)
     if done.returncode:
         raise ClusterFailed(f"formatting broker {ports.node_id} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
