@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import construct
 
 from kordon.codecs.errors import WireError
-from kordon.codecs.primitives import INT8, INT16, INT32, INT64, NO_CONTEXT, UINT32, Codec, Frame, Sized, Stream
+from kordon.codecs.primitives import INT8, INT16, INT32, INT64, UINT32, Codec, Frame, Sized, Stream
 from kordon.codecs.schema import Buffer, field, message
 
 # construct is extended by `_parse` and `_build`, and codecs of this package call them on one another.
@@ -218,7 +218,7 @@ def parse_control_batch(batch: Buffer) -> ControlRecord:
         raise _error("batch is no uncompressed control batch", 0)
     stream = Frame(batch[HEADER_BYTES:], HEADER_BYTES)
     try:
-        record = _RECORD._parse(stream, NO_CONTEXT, "")
+        record = _RECORD.parse_stream(stream)
     except construct.ConstructError:
         raise stream.fail("control record ends too early") from None
     return _control_record(record.key or b"", record.value or b"")

@@ -1,7 +1,6 @@
-"""What the tests of the codecs share: Kafka's own schemas, and how many examples Hypothesis draws."""
+"""What the tests of the codecs share: Kafka's own schemas."""
 
 import json
-import os
 import re
 import zipfile
 from collections.abc import Callable
@@ -9,22 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
-settings.register_profile("quick", derandomize=True, deadline=None, max_examples=60, database=None)
-settings.register_profile("deep", deadline=None, max_examples=5_000, print_blob=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+from kordon.testing.jars import kafka_clients_jar
 
 Schemas = dict[tuple[int | str, str], dict[str, Any]]
 """Schemas by (api key or name, type)."""
-
-
-def _jar(version: str) -> Path:
-    try:
-        from kordon.testing.jars import kafka_clients_jar  # noqa: PLC0415
-    except ImportError:
-        return Path.home() / f".m2/repository/org/apache/kafka/kafka-clients/{version}/kafka-clients-{version}.jar"
-    return Path(kafka_clients_jar(version))
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +22,7 @@ def kafka_schemas() -> Callable[[str], Schemas]:
 
     def read(version: str) -> Schemas:
         if version not in cache:
-            cache[version] = _read(_jar(version))
+            cache[version] = _read(kafka_clients_jar(version))
         return cache[version]
 
     return read
