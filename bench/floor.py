@@ -15,7 +15,8 @@ import argparse
 import asyncio
 import contextlib
 import signal
-from collections.abc import Sequence
+import socket
+from collections.abc import Coroutine, Sequence
 from struct import Struct
 from typing import Final, cast
 
@@ -134,60 +135,72 @@ class _End(asyncio.BufferedProtocol):
             self.peer.transport.close()
 
 
-class _Downstream(_End):
-    """The client's end; it dials the broker before it reads."""
-
-    def __init__(self, buffer: ReadBuffer, upstream: tuple[str, int]) -> None:
-        super().__init__(buffer, REQUEST_HEAD)
-        self.peer = _End(buffer, RESPONSE_HEAD)
-        self.peer.peer = self
-        self._upstream = upstream
-        self._dialling: asyncio.Task[None] | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self.transport.pause_reading()
-        self._dialling = asyncio.get_running_loop().create_task(self._dial())
-
-    async def _dial(self) -> None:
-        try:
-            await asyncio.get_running_loop().create_connection(lambda: self.peer, *self._upstream)
-        except OSError:
-            self.transport.abort()
-            return
-        if self.is_open:
-            self.transport.resume_reading()
-        else:
-            self.peer.transport.abort()
-
-
-async def serve(listen: tuple[str, int], upstream: tuple[str, int], chunk_bytes: int = CHUNK_BYTES) -> asyncio.Server:
-    """Relays every connection to `listen` to `upstream`.
+class Floor:
+    """The listening relay.
 
     Args:
-        listen: Host and port; port 0 takes a free one.
-        upstream: Host and port of a broker's listener that advertises `listen`.
+        upstream: Host and port of a broker's listener that advertises the floor's port.
         chunk_bytes: Most bytes read at once.
-
-    Returns:
-        The listening server; closing it leaves open connections alone.
-
-    Raises:
-        OSError: The port cannot be opened.
     """
-    buffer = ReadBuffer(chunk_bytes)
-    return await asyncio.get_running_loop().create_server(lambda: _Downstream(buffer, upstream), *listen, backlog=4096)
+
+    def __init__(self, upstream: tuple[str, int], chunk_bytes: int = CHUNK_BYTES) -> None:
+        self._upstream = upstream
+        self._buffer = ReadBuffer(chunk_bytes)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._socket: socket.socket | None = None
+
+    def listen(self, host: str, port: int) -> int:
+        """Relays every connection from now on; returns the port, a free one for port 0.
+
+        Raises:
+            OSError: The port cannot be opened.
+        """
+        self._socket = socket.create_server((host, port), backlog=4096)
+        self._socket.setblocking(False)
+        self._start(self._accept(self._socket))
+        return int(self._socket.getsockname()[1])
+
+    async def close(self) -> None:
+        """Stops listening; open connections are left alone."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._socket is not None:
+            self._socket.close()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        while True:
+            accepted, _ = await asyncio.get_running_loop().sock_accept(listening)
+            self._start(self._relay(accepted))
+
+    async def _relay(self, accepted: socket.socket) -> None:
+        """Dials the broker first: uvloop reads from a new transport at once, whatever `connection_made` says."""
+        loop = asyncio.get_running_loop()
+        downstream, upstream = _End(self._buffer, REQUEST_HEAD), _End(self._buffer, RESPONSE_HEAD)
+        downstream.peer, upstream.peer = upstream, downstream
+        try:
+            await loop.create_connection(lambda: upstream, *self._upstream)
+        except OSError:
+            accepted.close()
+            return
+        await loop.connect_accepted_socket(lambda: downstream, accepted)
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 async def _run(listen: tuple[str, int], upstream: tuple[str, int], chunk_bytes: int) -> None:
-    server = await serve(listen, upstream, chunk_bytes)
+    floor = Floor(upstream, chunk_bytes)
+    port = floor.listen(*listen)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    print(f"floor: {listen[0]}:{listen[1]} -> {upstream[0]}:{upstream[1]}, {chunk_bytes} bytes a read", flush=True)
+    print(f"floor: {listen[0]}:{port} -> {upstream[0]}:{upstream[1]}, {chunk_bytes} bytes a read", flush=True)
     await stopped.wait()
-    server.close()
+    await floor.close()
 
 
 def _host_port(text: str) -> tuple[str, int]:

@@ -11,7 +11,7 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kordon.bench.floor import REQUEST_HEAD, Heads, serve
+from kordon.bench.floor import REQUEST_HEAD, Floor, Heads
 
 WAIT_SECONDS = 10.0
 
@@ -50,14 +50,14 @@ async def relayed(scenario: Callable[[asyncio.StreamReader, asyncio.StreamWriter
         peer_saw_the_end.set()
 
     upstream = await asyncio.start_server(echo, "127.0.0.1", 0)
-    floor = await serve(("127.0.0.1", 0), upstream.sockets[0].getsockname(), chunk_bytes=4096)
-    reader, writer = await asyncio.open_connection(*floor.sockets[0].getsockname())
+    floor = Floor(upstream.sockets[0].getsockname(), chunk_bytes=4096)
+    reader, writer = await asyncio.open_connection("127.0.0.1", floor.listen("127.0.0.1", 0))
     try:
         await asyncio.wait_for(scenario(reader, writer), WAIT_SECONDS)
     finally:
         writer.close()
         await asyncio.wait_for(peer_saw_the_end.wait(), WAIT_SECONDS)
-        floor.close()
+        await floor.close()
         upstream.close()
 
 
@@ -77,11 +77,11 @@ def test_floor_closes_the_client_when_the_broker_cannot_be_reached() -> None:
     """No client waits for a broker that is not there."""
 
     async def scenario() -> None:
-        floor = await serve(("127.0.0.1", 0), ("127.0.0.1", 1))
-        reader, writer = await asyncio.open_connection(*floor.sockets[0].getsockname())
+        floor = Floor(("127.0.0.1", 1))
+        reader, writer = await asyncio.open_connection("127.0.0.1", floor.listen("127.0.0.1", 0))
         with contextlib.suppress(ConnectionResetError):
             assert await asyncio.wait_for(reader.read(), WAIT_SECONDS) == b""
         writer.close()
-        floor.close()
+        await floor.close()
 
     uvloop.run(scenario())

@@ -1,0 +1,159 @@
+"""What is measured: cases, how often, and about how long it takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+
+class Client(Enum):
+    """Whose client sends and reads."""
+
+    JAVA = "java"
+    """Kafka's own kafka-producer-perf-test and kafka-consumer-perf-test."""
+    LIBRDKAFKA = "librdkafka"
+    """`kordon.bench.rdkafka_load`, on confluent-kafka."""
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """Records are produced as fast as it goes (acks=all), then all of them are read."""
+
+    client: Client
+    connections: int
+    """Producers, then consumers; each has its own connections."""
+    record_bytes: int
+    records: int
+    """By all producers together."""
+
+    @property
+    def name(self) -> str:
+        """What the results call it."""
+        return f"{self.client.value} {self.connections} x {self.record_bytes} B"
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of all records' values."""
+        return self.records * self.record_bytes
+
+    @property
+    def partitions(self) -> int:
+        """Of its topic: no consumer without one, and never fewer than six."""
+        return max(6, self.connections)
+
+    @property
+    def seconds(self) -> float:
+        """About how long one run takes."""
+        start_seconds = 6.0 if self.client is Client.JAVA else 1.5 + self.connections / 20
+        records_per_second = 150_000 if self.client is Client.JAVA else 200_000
+        return start_seconds + 2 * max(self.records / records_per_second, self.payload_bytes / 80e6)
+
+
+@dataclass(frozen=True)
+class Latency:
+    """One Java producer sends at a fixed rate, far below what is possible."""
+
+    records_per_second: int
+    record_bytes: int
+    run_seconds: int
+    warmup_seconds: int
+    """Left out of the percentiles: it shows the compiler of the client's virtual machine."""
+
+    @property
+    def name(self) -> str:
+        """What the results call it."""
+        return f"latency at {self.records_per_second} records/s"
+
+    @property
+    def seconds(self) -> float:
+        """About how long one run takes."""
+        return self.run_seconds + self.warmup_seconds + 2.0
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Connections that asked once for ApiVersions and then say nothing."""
+
+    connections: int
+
+    @property
+    def name(self) -> str:
+        """What the results call it."""
+        return f"{self.connections} idle connections"
+
+    @property
+    def seconds(self) -> float:
+        """About how long one run takes."""
+        return 3.0 + self.connections / 200
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All cases of a profile."""
+
+    rounds: int
+    base: Throughput
+    """The fixed case that ratios are taken from."""
+    latency: Latency
+    memory: Memory
+    matrix: tuple[Throughput, ...]
+    matrix_rounds: int
+    with_tls: bool = True
+    """Whether idle connections are counted over TLS as well."""
+
+    def seconds(self, contenders: int) -> float:
+        """Says about how long the whole of it takes with so many contenders."""
+        start_seconds = 25.0
+        once = self.base.seconds + self.latency.seconds
+        matrix = sum(case.seconds for case in self.matrix) * self.matrix_rounds
+        return start_seconds + self.base.seconds + contenders * (self.rounds * once + matrix + 2 * self.memory.seconds)
+
+
+_CONNECTIONS: Final = (1, 10, 100)
+_RECORD_BYTES: Final = (100, 1_000, 100_000)
+
+
+def _matrix(payload_bytes: int, most_records: int) -> tuple[Throughput, ...]:
+    """Every number of connections with every size of record, by librdkafka."""
+    return tuple(
+        Throughput(Client.LIBRDKAFKA, connections, size, min(payload_bytes // size, most_records))
+        for connections in _CONNECTIONS
+        for size in _RECORD_BYTES
+    )
+
+
+def _java_sizes(payload_bytes: int, most_records: int) -> tuple[Throughput, ...]:
+    """Every size of record with one Java client; a hundred virtual machines would measure themselves."""
+    return tuple(Throughput(Client.JAVA, 1, size, min(payload_bytes // size, most_records)) for size in _RECORD_BYTES)
+
+
+PROFILES: Final = {
+    "full": Plan(
+        rounds=5,
+        base=Throughput(Client.JAVA, 1, 500, 1_000_000),
+        latency=Latency(10_000, 500, run_seconds=20, warmup_seconds=5),
+        memory=Memory(1_000),
+        matrix=_java_sizes(400_000_000, 1_000_000) + _matrix(400_000_000, 1_000_000),
+        matrix_rounds=3,
+    ),
+    "quick": Plan(
+        rounds=3,
+        base=Throughput(Client.JAVA, 1, 500, 1_000_000),
+        latency=Latency(10_000, 500, run_seconds=10, warmup_seconds=4),
+        memory=Memory(1_000),
+        matrix=_matrix(100_000_000, 200_000),
+        matrix_rounds=3,
+    ),
+    "smoke": Plan(
+        rounds=1,
+        base=Throughput(Client.JAVA, 1, 500, 100_000),
+        latency=Latency(2_000, 500, run_seconds=2, warmup_seconds=1),
+        memory=Memory(50),
+        matrix=(
+            Throughput(Client.LIBRDKAFKA, 1, 1_000, 10_000),
+            Throughput(Client.LIBRDKAFKA, 10, 100_000, 200),
+        ),
+        matrix_rounds=1,
+    ),
+}

@@ -1,0 +1,167 @@
+"""BENCHMARKS.md: what was measured, against the bar, and how to measure it again."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kordon.bench import results
+from kordon.bench.results import DIRECT, FLOOR, KORDON, Results, Spread, ratio, verdicts
+
+_FIGURES: Final = (
+    (results.PRODUCE_MB, "produce MB/s", 0),
+    (results.CONSUME_MB, "consume MB/s", 0),
+    (results.PRODUCE_CPU, "CPU s/GB produced", 2),
+    (results.CONSUME_CPU, "CPU s/GB consumed", 2),
+    (results.RSS_MB, "peak memory MB", 0),
+)
+
+_HOW: Final = """\
+## How it is measured
+
+- One machine runs client, proxy and broker, so a proxy's work takes from the throughput of the others: absolute
+  figures say little, ratios within one run say much. In each round every contender has its turn; the order rotates.
+- Figures are medians of the rounds, with the least and the most in brackets. MB are 10^6 bytes of record values,
+  GB 10^9.
+- **Base case**: Kafka's own `kafka-producer-perf-test` and `kafka-consumer-perf-test`; acks=all, batch.size 64 KB,
+  linger 5 ms, 6 partitions, one broker. A run in front of the first round warms the broker up and is not counted.
+- **Matrix**: librdkafka, as many producers and then as many consumers as the case says, in one process
+  (`bench/rdkafka_load.py`). With 100 B records the Python around librdkafka, not the broker, is what limits.
+- **CPU s/GB**: user and kernel time of the proxy's processes while a load runs, divided by the bytes of its values.
+- **Latency**: from send to acknowledgement as the producer sees it; the seconds in which its virtual machine warms up
+  are left out. The tool counts whole milliseconds.
+- **Idle memory**: resident memory of the proxy's processes with connections that have had one answer and say nothing.
+- **The floor** (`bench/floor.py`) is a relay on uvloop that reads each frame's header and does nothing else. It is the
+  least a proxy in Python can cost. It rewrites no addresses: it leads to a listener of the broker that advertises the
+  floor's own port.
+
+## Repeat it
+
+    make bench                                      # the quick profile
+    make bench BENCH_ARGS='--profile full'          # more rounds, more data
+    make bench BENCH_ARGS="--peer 'NAME=PORT=COMMAND {bootstrap}'"
+
+A peer is started by its command in front of the same broker and measured in the same rounds. `{bootstrap}` stands for
+the broker's address, `{advertising}` for that of a listener that advertises the peer's own port, for peers that rewrite
+nothing. Each run writes its raw figures (`docs/benchmarks.json`) beside the picture;
+`python -m kordon.bench --from docs/benchmarks.json` draws both anew.
+"""
+
+
+def report(figures: Results, picture: str) -> str:
+    """Writes the page.
+
+    Args:
+        figures: Of one run.
+        picture: Path of the picture, as seen from the page.
+    """
+    lines = [
+        "# Benchmarks",
+        "",
+        "Kordon between real clients and a real broker, beside the same traffic without it.",
+        "",
+    ]
+    lines += _bar(figures)
+    lines += [f"![throughput, processor time and latency of each contender]({picture})", ""]
+    lines += _base(figures) + _latency(figures) + _memory(figures) + _matrix(figures)
+    lines += [*_machine(figures), _HOW]
+    return "\n".join(lines)
+
+
+def _bar(figures: Results) -> list[str]:
+    lines = ["## Kordon against the bar", ""]
+    rows = [
+        [each.what, each.wanted, each.got, "reached" if each.reached else "**not reached**"]
+        for each in verdicts(figures)
+    ]
+    return lines + _table(["", "wanted", "measured", ""], rows)
+
+
+def _base(figures: Results) -> list[str]:
+    lines = [f"## Base case: {figures.base}, {figures.rounds} rounds", ""]
+    names = ["contender", *(title for _, title, _ in _FIGURES), "produce / consume of direct"]
+    rows: list[list[str]] = []
+    for contender in figures.contenders():
+        cells = [shown(figures.spread(figures.base, contender, figure), digits) for figure, _, digits in _FIGURES]
+        rows.append([contender, *cells, _of_direct(figures, figures.base, contender)])
+    return lines + _table(names, rows)
+
+
+def _latency(figures: Results) -> list[str]:
+    lines = [f"## {figures.latency.capitalize()}", ""]
+    rows = [
+        [
+            contender,
+            *(shown(figures.spread(figures.latency, contender, name), 0) for name in (results.P50_MS, results.P99_MS)),
+        ]
+        for contender in figures.contenders()
+    ]
+    return lines + _table(["contender", "p50 ms", "p99 ms"], rows)
+
+
+def _memory(figures: Results) -> list[str]:
+    rows: list[list[str]] = []
+    for case in (figures.memory, figures.memory_tls):
+        for contender in figures.contenders():
+            start, idle = (figures.spread(case, contender, name) for name in (results.START_MB, results.IDLE_MB))
+            if idle is not None:
+                rows.append([contender, case, shown(start, 0), shown(idle, 0)])
+    return ["## Memory", "", *_table(["contender", "with", "before, MB", "then, MB"], rows)]
+
+
+def _matrix(figures: Results) -> list[str]:
+    cases = [case for case in figures.cases() if _is_matrix(figures, case)]
+    if not cases:
+        return []
+    lines = ["## Connections and sizes of records", ""]
+    lines += ["Throughput as a share of direct, and processor time as a multiple of the floor's.", ""]
+    others = [contender for contender in figures.contenders() if contender != DIRECT]
+    names = ["case", "direct MB/s, produce / consume", *(f"{each}, of direct" for each in others)]
+    names.append("Kordon's CPU, of the floor's")
+    rows: list[list[str]] = []
+    for case in cases:
+        direct = " / ".join(
+            _middle(figures.spread(case, DIRECT, figure), 0) for figure in (results.PRODUCE_MB, results.CONSUME_MB)
+        )
+        shares = [_of_direct(figures, case, each) for each in others]
+        cpu = (ratio(figures, case, KORDON, figure, FLOOR) for figure in (results.PRODUCE_CPU, results.CONSUME_CPU))
+        rows.append([case, direct, *shares, " / ".join(_number(value) for value in cpu)])
+    return lines + _table(names, rows)
+
+
+def _is_matrix(figures: Results, case: str) -> bool:
+    special = {figures.base, figures.latency, figures.memory, figures.memory_tls}
+    return case not in special
+
+
+def _machine(figures: Results) -> list[str]:
+    lines = ["## Where", ""]
+    lines += [f"- {name}: {fact}" for name, fact in figures.machine.items()]
+    minutes = figures.took_seconds / 60
+    lines += [f"- profile `{figures.profile}`, begun {figures.started}, {minutes:.0f} minutes", ""]
+    return lines
+
+
+def _of_direct(figures: Results, case: str, contender: str) -> str:
+    return " / ".join(
+        _number(ratio(figures, case, contender, figure)) for figure in (results.PRODUCE_MB, results.CONSUME_MB)
+    )
+
+
+def shown(spread: Spread | None, digits: int) -> str:
+    """Writes a figure as `median (least-most)`, a dash where there is none."""
+    if spread is None:
+        return "-"
+    return f"{spread.median:.{digits}f} ({spread.least:.{digits}f}-{spread.most:.{digits}f})"
+
+
+def _middle(spread: Spread | None, digits: int) -> str:
+    return "-" if spread is None else f"{spread.median:.{digits}f}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _table(names: list[str], rows: list[list[str]]) -> list[str]:
+    ruler = ["---"] * len(names)
+    return [*("| " + " | ".join(row) + " |" for row in [names, ruler, *rows]), ""]

@@ -1,0 +1,166 @@
+"""A whole run: cluster and contenders up, plan measured with its progress shown, results saved after every figure."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import trustme
+from confluent_kafka.admin import AdminClient, NewTopic
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from kordon.bench import results
+from kordon.bench.contenders import Contender, Peer, start_floor, stop_process
+from kordon.bench.loads import TOOL_SECONDS, Tool, ToolError
+from kordon.bench.plan import Memory, Plan
+from kordon.bench.results import Measurement, Results
+from kordon.bench.runner import Runner, Topics, idle_figures
+from kordon.testing.cluster import Cluster
+from kordon.testing.ports import free_ports
+from kordon.testing.proxy_process import ProxyProcess
+
+_FLOOR_LISTENER: Final = "FLOOR"
+
+
+class Shown:
+    """The progress of a run on a terminal; the bar counts the seconds that the runs should take.
+
+    Args:
+        console: Where it is shown.
+        seconds: About how long all of it takes.
+    """
+
+    def __init__(self, console: Console, seconds: float) -> None:
+        columns = (
+            BarColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left:"),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}"),
+        )
+        self._progress = Progress(*columns, console=console, transient=True)
+        self._task = self._progress.add_task("starting", total=seconds)
+        self._under_way = 0.0
+
+    def __enter__(self) -> Self:
+        """Shows the bar."""
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Takes it away."""
+        self._progress.stop()
+
+    def __call__(self, case: str, contender: str, round_number: int, seconds: float) -> None:
+        """A run begins; the one before it is done."""
+        self._progress.advance(self._task, self._under_way)
+        self._under_way = seconds
+        self._progress.update(self._task, description=f"{case}, round {round_number}: {contender}")
+
+
+def measure(plan: Plan, profile: str, peers: Sequence[Peer], console: Console, save_to: Path) -> Results:
+    """Runs a plan on a fresh cluster.
+
+    Args:
+        plan: What to measure.
+        profile: Its name.
+        peers: Other proxies to measure.
+        console: Where progress is shown.
+        save_to: The JSON file, written anew after each figure, so that a run that is cut short is not lost.
+
+    Returns:
+        All figures.
+    """
+    began = time.monotonic()
+    with ExitStack() as stack:
+        shown = stack.enter_context(Shown(console, plan.seconds(contenders=3 + len(peers))))
+        logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kordon-bench-")))
+        floor_port = free_ports(1)
+        extra = {_FLOOR_LISTENER: floor_port, **{peer.listener: peer.port for peer in peers}}
+        cluster = stack.enter_context(Cluster.start(brokers=1, extra_listeners=extra))
+        figures = _empty(plan, profile, cluster)
+
+        def keep(measurement: Measurement) -> None:
+            figures.measurements.append(measurement)
+            figures.took_seconds = time.monotonic() - began
+            figures.save(save_to)
+
+        with _contenders(cluster, floor_port, peers, logs) as contenders:
+            topics = Topics(AdminClient({"bootstrap.servers": cluster.bootstrap("PLAINTEXT")}), NewTopic)
+            Runner(contenders, _tool(cluster), topics, shown, keep).run(plan)
+        if plan.with_tls:
+            shown(figures.memory_tls, results.KORDON, 1, plan.memory.seconds)
+            keep(_idle_tls(plan.memory, figures.memory_tls, cluster.bootstrap("PLAINTEXT"), logs))
+        return figures
+
+
+@contextmanager
+def _contenders(cluster: Cluster, floor_port: int, peers: Sequence[Peer], logs: Path) -> Iterator[list[Contender]]:
+    """Starts all of them; they stay, for an idle proxy takes nothing from the one that is measured."""
+    bootstrap = cluster.bootstrap("PLAINTEXT")
+    with ExitStack() as stack:
+        floor = start_floor(floor_port, cluster.bootstrap(_FLOOR_LISTENER), logs / "floor")
+        stack.callback(stop_process, floor)
+        kordon = stack.enter_context(ProxyProcess.start(bootstrap=bootstrap))
+        contenders = [
+            Contender(results.DIRECT, bootstrap),
+            Contender(results.FLOOR, f"127.0.0.1:{floor_port}", floor.pid),
+            Contender(results.KORDON, kordon.bootstrap, kordon.pid),
+        ]
+        for peer in peers:
+            process = peer.start(bootstrap, cluster.bootstrap(peer.listener), logs / peer.listener)
+            stack.callback(stop_process, process)
+            contenders.append(Contender(peer.name, f"127.0.0.1:{peer.port}", process.pid))
+        yield contenders
+
+
+def _tool(cluster: Cluster) -> Tool:
+    """Runs Kafka's tools as their scripts do: with the optimising compiler, which short commands are spared."""
+
+    def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [word for word in cluster.tool_command(name, *arguments) if "TieredStopAtLevel" not in word]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=False)
+        if done.returncode:
+            raise ToolError(f"{name} failed:\n{done.stdout[-1000:]}{done.stderr[-1000:]}")
+        return done
+
+    return run
+
+
+def _idle_tls(case: Memory, name: str, bootstrap: str, directory: Path) -> Measurement:
+    """Measures idle connections over TLS, with a Kordon of its own."""
+    authority = trustme.CA()
+    certificate = authority.issue_cert("localhost")
+    certificate.cert_chain_pems[0].write_to_path(str(directory / "certificate.pem"))
+    certificate.private_key_pem.write_to_path(str(directory / "key.pem"))
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    tls = {"certificate": str(directory / "certificate.pem"), "key": str(directory / "key.pem")}
+    with ProxyProcess.start(bootstrap=bootstrap, config={"listen": {"tls": tls}}) as kordon:
+        contender = Contender(results.KORDON, kordon.bootstrap, kordon.pid)
+        return Measurement(name, contender.name, 1, idle_figures(case, contender, context))
+
+
+def _empty(plan: Plan, profile: str, cluster: Any) -> Results:
+    java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    return Results(
+        profile=profile,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        rounds=plan.rounds,
+        base=plan.base.name,
+        latency=plan.latency.name,
+        memory=plan.memory.name,
+        memory_tls=f"{plan.memory.name} over TLS",
+        machine=results.machine_facts(cluster.version, java.splitlines()[0] if java else "unknown"),
+    )
