@@ -73,12 +73,24 @@ class Skim:
         WireError: The message has no such version.
     """
 
-    __slots__ = ("_ahead", "_counts", "_message", "_offset", "_partial", "_resumed", "_step", "_steps", "done")
+    __slots__ = (
+        "_ahead",
+        "_counts",
+        "_message",
+        "_offset",
+        "_partial",
+        "_resumed",
+        "_step",
+        "_steps",
+        "_version",
+        "done",
+    )
 
     def __init__(self, message: Message, version: int, after: str) -> None:
         self.done = False
         """Whether the field has been passed."""
         self._message = message
+        self._version = version
         self._steps = program(message, version, after)
         self._step = 0
         self._counts: list[int] = []  # of the arrays under way: elements still to come
@@ -193,6 +205,7 @@ class Skim:
         return WireError(
             reason,
             message=self._message.name,
+            version=self._version,
             path=self._steps[self._step].what,
             offset=self._offset + position,
         )

@@ -114,7 +114,7 @@ def kafka_python_classes() -> dict[str, Any]:
     return found
 
 
-def subclasses(cls: type) -> Iterator[type]:
+def subclasses(cls: Any) -> Iterator[Any]:
     for child in cls.__subclasses__():
         yield child
         yield from subclasses(child)

@@ -1,0 +1,83 @@
+"""The look at a frame's head reads what the headers' construct definition says, and Produce's acks."""
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kordon.codecs import look
+from kordon.codecs.errors import WireError
+from kordon.codecs.headers import (
+    build_request_header,
+    build_response_header,
+    parse_request_header,
+    parse_response_header,
+    request_header_version,
+)
+from kordon.codecs.messages import request
+from kordon.testing.values import UNKNOWN_TAGS, Values
+
+INT16 = st.integers(-(2**15), 2**15 - 1)
+INT32 = st.integers(-(2**31), 2**31 - 1)
+Tagged = dict[int, bytes]
+CLIENT_IDS = st.none() | st.text(alphabet="ab-é🙂", max_size=20)
+TAGGED = st.dictionaries(st.sampled_from(UNKNOWN_TAGS), st.binary(max_size=40), max_size=3)
+MARGIN = b"\xaa\xaa\xaa"
+
+
+def framed(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+@given(INT16, INT16, INT32, CLIENT_IDS, TAGGED)
+def test_request_look_equals_the_header(
+    key: int, version: int, correlation: int, client_id: str | None, tagged: Tagged
+) -> None:
+    """Same key, version, correlation id and length of the client id, at any place of a buffer."""
+    frame = framed(build_request_header(key, version, correlation, client_id, tagged) + b"body")
+    header, consumed = parse_request_header(frame[4:])
+    assert frame[4 + consumed :] == b"body"
+    seen = look.look_request(MARGIN + frame, len(MARGIN))
+    assert seen.size == len(frame) - 4
+    assert (seen.api_key, seen.api_version, seen.correlation_id) == (
+        header.api_key,
+        header.api_version,
+        header.correlation_id,
+    )
+    length = -1 if header.client_id is None else len(header.client_id.encode())
+    assert seen.client_id_length == length
+    assert header.tagged == (tagged if request_header_version(key, version) == 2 else {})
+
+
+@given(st.sampled_from([(3, 1), (3, 12), (18, 3), (17, 1), (68, 0)]), INT32, TAGGED)
+def test_response_look_equals_the_header(api: tuple[int, int], correlation_id: int, tagged: Tagged) -> None:
+    """Same size and correlation id; with tagged fields behind them or without."""
+    frame = framed(build_response_header(*api, correlation_id, tagged) + b"body")
+    header, consumed = parse_response_header(*api, frame[4:])
+    assert frame[4 + consumed :] == b"body"
+    assert look.look_response(MARGIN + frame, len(MARGIN)) == (len(frame) - 4, header.correlation_id)
+    assert look.look_size(MARGIN + frame, len(MARGIN)) == len(frame) - 4
+
+
+@given(st.integers(0, 13), CLIENT_IDS, TAGGED, st.randoms(use_true_random=False))
+def test_acks_are_found_as_soon_as_they_are_there(
+    version: int, client_id: str | None, tagged: Tagged, random: Random
+) -> None:
+    """Cut at every byte: None while acks lie behind the end, then their value."""
+    value = Values(random).message(request(0), version)
+    head = build_request_header(0, version, 7, client_id, tagged)
+    frame = framed(head + request(0).build(version, value))
+    known_from = 4 + len(head) + len(request(0).prefix(version, until="timeout_ms").build(value))
+    for end in range(look.REQUEST_LOOK_BYTES, len(frame) + 1):
+        found = look.look_acks(MARGIN + frame, len(MARGIN), len(MARGIN) + end, version)
+        assert found == (value["acks"] if end >= known_from else None)
+
+
+@given(st.integers(0, 13), st.binary(min_size=look.REQUEST_LOOK_BYTES, max_size=80))
+def test_acks_of_noise_raise_only_wire_errors(version: int, noise: bytes) -> None:
+    """Whatever the bytes are, the look stays inside of them."""
+    try:
+        found = look.look_acks(noise, 0, len(noise), version)
+    except WireError:
+        return
+    assert found is None or -(2**15) <= found < 2**15
