@@ -7,7 +7,7 @@
     └── UpstreamUnavailable        a broker cannot be reached, refuses, or does not answer in time
 
 Bytes that cannot be read at all are `kordon.codecs.errors.WireError`; configuration that cannot be used is
-`kordon.proxy.config.ConfigError`.
+`kordon.proxy.config_load.ConfigError`.
 """
 
 from __future__ import annotations

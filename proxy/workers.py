@@ -228,7 +228,7 @@ class Supervisor:
 
 
 async def _send_config(process: asyncio.subprocess.Process, loaded: Loaded) -> None:
-    """Writes the configuration as one line; secrets go no other way than through this pipe."""
+    """Writes the configuration as one line: through a pipe, because command lines are for all to see."""
     assert process.stdin is not None
     line = json.dumps(loaded.values, default=str).encode() + b"\n"
     with suppress(ConnectionError):
