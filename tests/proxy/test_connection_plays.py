@@ -1,5 +1,7 @@
 """The core of a connection, as plays: what comes in, what must go out."""
 
+from uuid import UUID
+
 import pytest
 
 from kordon.proxy import apis
@@ -45,7 +47,7 @@ def heartbeat_answer(correlation_id: int) -> bytes:
 
 
 def produce(version: int, correlation_id: int, acks: int, transactional_id: str | None = None) -> bytes:
-    data = {"name": "t", "topic_id": b"\1" * 16, "partition_data": [{"index": 0, "records": b"r" * 300}]}
+    data = {"name": "t", "topic_id": UUID(int=1), "partition_data": [{"index": 0, "records": b"r" * 300}]}
     return request_frame(
         apis.PRODUCE,
         version,
@@ -58,7 +60,7 @@ def produce(version: int, correlation_id: int, acks: int, transactional_id: str 
 
 
 def metadata_answer(version: int, correlation_id: int, broker: dict[str, object]) -> bytes:
-    topic = {"error_code": 0, "name": "t", "topic_id": b"\2" * 16, "is_internal": False, "partitions": []}
+    topic = {"error_code": 0, "name": "t", "topic_id": UUID(int=2), "is_internal": False, "partitions": []}
     return response_frame(
         apis.METADATA,
         version,
@@ -200,7 +202,7 @@ def produce_answer(version: int, correlation_id: int, endpoints: list[dict[str, 
     }
     if endpoints:
         partition["current_leader"] = {"leader_id": 7, "leader_epoch": 3}
-    topic = {"name": "t", "topic_id": b"\1" * 16, "partition_responses": [partition]}
+    topic = {"name": "t", "topic_id": UUID(int=1), "partition_responses": [partition]}
     fields = {"node_endpoints": endpoints} if endpoints else {}
     return response_frame(apis.PRODUCE, version, correlation_id, responses=[topic], throttle_time_ms=0, **fields)
 
@@ -389,5 +391,3 @@ def test_what_is_in_flight_is_counted_and_taken_back() -> None:
     perform([Client(heartbeat(1)), BrokerGets(heartbeat(1))], lambda: connection(tally))
     assert tally.in_flight == 3
     assert core.in_flight == 0
-
-

@@ -1,0 +1,225 @@
+"""Bad days: what is wrong is said once, in a line that names the cure, and ends no more than it must."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from kordon.testing.cluster import Cluster
+from kordon.testing.plays import request_frame
+from kordon.testing.proxy_process import ProxyProcess
+
+pytestmark = pytest.mark.broker
+
+API_VERSIONS = request_frame(18, 3, 7, client_software_name="test", client_software_version="1")
+
+
+def connect(address: str) -> socket.socket:
+    host, port = address.rsplit(":", 1)
+    return socket.create_connection((host, int(port)), timeout=20)
+
+
+def frame(sock: socket.socket) -> bytes:
+    """Reads one whole frame; empty when the connection ended."""
+    data = b""
+    while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
+        try:
+            piece = sock.recv(65536)
+        except ConnectionResetError:
+            return b""
+        if not piece:
+            return b""
+        data += piece
+    return data
+
+
+def readiness(proxy: ProxyProcess) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{proxy.admin}/readyz", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def until(holds: Callable[[], bool], seconds: float = 30) -> None:
+    """Waits for something to become true."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.1)  # polling, with a deadline
+
+
+def run_to_end(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "kordon.proxy", "run", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@contextmanager
+def free_port_taken() -> Iterator[str]:
+    with closing(socket.socket()) as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.listen()
+        yield f"127.0.0.1:{sock.getsockname()[1]}"
+
+
+def test_a_port_in_use_is_named(cluster: Cluster) -> None:
+    """The second proxy on the same port ends with exit code 1 and one line that names the port."""
+    with free_port_taken() as address:
+        result = run_to_end("--bootstrap", cluster.bootstrap(), "--listen", address)
+    assert result.returncode == 1
+    lines = [line for line in result.stderr.splitlines() if "error" in line]
+    assert len(lines) == 1
+    assert address.rsplit(":", 1)[1] in lines[0]
+    assert "Traceback" not in result.stderr
+
+
+def test_an_unreadable_certificate_is_named(cluster: Cluster, tmp_path: "os.PathLike[str]") -> None:
+    """A certificate that is not there is a mistake in the configuration: exit code 2, with file and place."""
+    file = os.path.join(tmp_path, "kordon.yaml")  # noqa: PTH118
+    with open(file, "w") as config:  # noqa: PTH123
+        config.write(
+            f"upstream: {{bootstrap: '{cluster.bootstrap('PLAINTEXT')}'}}\n"
+            "listen:\n  address: 127.0.0.1:1\n  tls:\n    certificate: nowhere.pem\n    key: nowhere.key\n"
+        )
+    result = run_to_end("--config", file)
+    assert result.returncode == 2
+    assert "nowhere.pem" in result.stderr
+    assert "kordon.yaml:" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_wrong_bootstrap_address_is_waited_for() -> None:
+    """The proxy stays up, unready, and says once what it cannot reach."""
+    with ProxyProcess.start(bootstrap="127.0.0.1:1", wait_ready=False) as proxy:
+        until(lambda: proxy_answers(proxy))
+        status, body = readiness(proxy)
+        assert status == 503
+        assert "127.0.0.1:1" in body
+        with connect(proxy.bootstrap) as sock:
+            sock.sendall(API_VERSIONS)
+            assert frame(sock) == b""
+        time.sleep(2)  # retries go on meanwhile; what is asserted is that they are not logged
+        assert proxy.log().count("cluster_unreachable") == 1
+
+
+def proxy_answers(proxy: ProxyProcess) -> bool:
+    try:
+        return readiness(proxy)[0] in (200, 503)
+    except OSError:
+        return False
+
+
+def test_a_broker_that_answers_nonsense_is_not_passed_on() -> None:
+    """What cannot be matched with a request ends the connection; the client never sees it."""
+
+    def talk_nonsense(server: socket.socket) -> None:
+        while True:
+            try:
+                peer, _ = server.accept()
+            except OSError:
+                return
+            with peer:
+                peer.recv(1000)
+                peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with closing(socket.socket()) as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        threading.Thread(target=talk_nonsense, args=(server,), daemon=True).start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with ProxyProcess.start(bootstrap=address, wait_ready=False) as proxy:
+            until(lambda: proxy_answers(proxy))
+            with connect(proxy.bootstrap) as sock:
+                sock.sendall(API_VERSIONS)
+                assert frame(sock) == b""
+            until(lambda: "frame_too_large" in proxy.log() or "malformed_response" in proxy.log())
+            assert "Traceback" not in proxy.log()
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def long_fetch(topic: str, correlation_id: int) -> bytes:
+    """A Fetch of an empty partition, which the broker answers after four seconds."""
+    partition = {
+        "partition": 0,
+        "current_leader_epoch": -1,
+        "fetch_offset": 0,
+        "last_fetched_epoch": -1,
+        "log_start_offset": -1,
+        "partition_max_bytes": 1000,
+    }
+    return request_frame(
+        1,
+        12,
+        correlation_id,
+        replica_id=-1,
+        max_wait_ms=4000,
+        min_bytes=1,
+        max_bytes=1000,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=[{"topic": topic, "partitions": [partition]}],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+
+
+def test_no_accepted_request_loses_its_answer_when_the_proxy_stops(cluster: Cluster) -> None:
+    """SIGTERM: the ports close first, a request under way is answered, then the connection ends; exit code 0."""
+    cluster.tool("kafka-topics", "--bootstrap-server", cluster.bootstrap(), "--create", "--topic", "drained")
+    with ProxyProcess.start(bootstrap=cluster.bootstrap()) as proxy, connect(proxy.bootstrap) as sock:
+        sock.sendall(API_VERSIONS)
+        frame(sock)
+        sock.sendall(long_fetch("drained", 11))
+        until(lambda: in_flight(proxy) == 1)
+        os.kill(proxy.pid, signal.SIGTERM)
+        until(lambda: refuses(proxy.bootstrap))
+        answer = frame(sock)
+        assert answer[4:8] == (11).to_bytes(4, "big")
+        assert sock.recv(1) == b""
+        assert proxy.wait() == 0
+
+
+def in_flight(proxy: ProxyProcess) -> int:
+    return int(proxy.status()["requests"]["in_flight"])
+
+
+def refuses(address: str) -> bool:
+    try:
+        connect(address).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_a_broker_that_dies_and_comes_back_needs_no_restart(own_cluster: Cluster) -> None:
+    """Its connections end as they would without a proxy; once it is back, clients are served again."""
+    often = {"upstream": {"bootstrap": own_cluster.bootstrap(), "refresh_ms": 1000}}
+    with ProxyProcess.start(bootstrap=own_cluster.bootstrap(), config=often) as proxy:
+        with connect(proxy.bootstrap) as sock:
+            sock.sendall(API_VERSIONS)
+            assert frame(sock)
+            own_cluster.brokers[0].kill()
+            assert frame(sock) == b""
+        until(lambda: readiness(proxy)[0] == 503, 60)
+        own_cluster.brokers[0].start()
+        until(lambda: readiness(proxy)[0] == 200, 90)
+        with connect(proxy.bootstrap) as sock:
+            sock.sendall(API_VERSIONS)
+            assert frame(sock)
+
+
+@pytest.fixture
+def own_cluster() -> Iterator[Cluster]:
+    """A broker that may be killed."""
+    with Cluster.start(brokers=1) as cluster:
+        yield cluster
