@@ -24,6 +24,7 @@ import yaml
 from confluent_kafka import Consumer, Producer
 
 from kordon.proxy.metrics import FAMILIES
+from kordon.testing.certificates import make_certificates
 from kordon.testing.ports import free_ports
 from kordon.testing.proxy_process import ProxyProcess
 
@@ -42,8 +43,6 @@ PROCESS_METRICS: Final = {
     "process_open_fds",
     "process_max_fds",
 }
-NEEDS_TLS: Final = "Certificates expire in"
-"""The one panel that is empty when Kordon speaks plain TCP; the live test here does."""
 
 
 class Query(NamedTuple):
@@ -171,7 +170,7 @@ def prometheus(target: str, folder: Path) -> Iterator[Prometheus]:
         "scrape_configs": [{"job_name": "kordon", "static_configs": [{"targets": [target]}]}],
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    address = f"127.0.0.1:{free_ports(1)[0]}"
+    address = f"127.0.0.1:{free_ports(1)}"
     arguments = [
         f"--config.file={folder}/prometheus.yml",
         f"--storage.tsdb.path={folder}/data",
@@ -197,14 +196,14 @@ def wait_until_ready(url: str, server: subprocess.Popen[bytes], log: Path) -> No
     pytest.fail(f"Prometheus did not start:\n{log.read_text()}")
 
 
-def make_traffic(bootstrap: str) -> None:
+def make_traffic(client: dict[str, str]) -> None:
     """A producer and a consumer group, so that every leg and the usual APIs have been used."""
     topic = f"dashboard-{uuid.uuid4().hex[:8]}"
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
+    producer = Producer({**client, "linger.ms": 1})
     for number in range(500):
         producer.produce(topic, value=str(number))
     assert producer.flush(30) == 0
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer = Consumer({**client, "group.id": topic, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     read, deadline = 0, time.monotonic() + 30
     while read < 500 and time.monotonic() < deadline:
@@ -226,16 +225,19 @@ def numbers(samples: list[dict[str, Any]]) -> list[float]:
 
 @pytest.mark.broker
 def test_every_panel_shows_data_of_a_kordon_with_traffic(cluster: Cluster, tmp_path: Path) -> None:
-    """Each query gives numbers when a real Prometheus scrapes a Kordon that real clients use."""
+    """Each query gives numbers when a real Prometheus scrapes a Kordon that real clients use, over TLS."""
+    files = make_certificates(tmp_path)
+    tls = {"certificate": str(files.server), "key": str(files.server_key)}
     with (
-        ProxyProcess.start(bootstrap=cluster.bootstrap("PLAINTEXT")) as kordon,
+        ProxyProcess.start(bootstrap=cluster.bootstrap(), config={"listen": {"tls": tls}}) as kordon,
         prometheus(kordon.admin, tmp_path) as server,
     ):
-        waiting = [query for query in queries() if query.panel != NEEDS_TLS]
+        client = {"bootstrap.servers": kordon.bootstrap, "security.protocol": "ssl", "ssl.ca.location": str(files.ca)}
+        waiting = queries()
         assert len(waiting) > 20
         deadline = time.monotonic() + 90
         while waiting and time.monotonic() < deadline:
-            make_traffic(kordon.bootstrap)
+            make_traffic(client)
             waiting = [query for query in waiting if not numbers(server.query(filled_in(query.expression)))]
         assert [str(query) for query in waiting] == []
         check_plausible(server)

@@ -37,6 +37,8 @@ CACHE = ROOT / ".cache" / "image"
 TAG = "kordon:test"
 MAX_IMAGE_MB = 250
 STOP_SECONDS = 40
+PORTS = 10
+"""Admin, bootstrap, and brokers with node ids below 8."""
 
 
 class Engine(Protocol):
@@ -264,13 +266,14 @@ def test_image_serves_real_clients_and_drains_on_sigterm(engine: Engine, cluster
     The client is given the container's addresses only; the container says that it is well, shows its status,
     writes nothing, and ends with code 0 when it is told to stop.
     """
-    listen, admin = free_ports(8, consecutive=True), free_ports(1)[0]
+    admin = free_ports(PORTS)
+    listen = range(admin + 1, admin + PORTS)
     environment = {
         "KORDON_LISTEN__ADDRESS": f"127.0.0.1:{listen[0]}",
         "KORDON_ADMIN__ADDRESS": f"127.0.0.1:{admin}",
     }
     before = engine.files()
-    with running(engine, "--bootstrap", cluster.bootstrap("PLAINTEXT"), environment=environment) as process:
+    with running(engine, "--bootstrap", cluster.bootstrap(), environment=environment) as process:
         wait_until_ready(engine, process, environment)
         carry_records(f"127.0.0.1:{listen[0]}", listen)
         code, table = engine.inside("kordon-entrypoint", "status", environment=environment)
@@ -281,7 +284,7 @@ def test_image_serves_real_clients_and_drains_on_sigterm(engine: Engine, cluster
     assert engine.files() == before, "Kordon wrote into its image's file system"
 
 
-def carry_records(bootstrap: str, listen: list[int]) -> None:
+def carry_records(bootstrap: str, listen: range) -> None:
     """Produces and consumes 100 records and checks that no address but Kordon's was told."""
     topic = f"image-{uuid.uuid4().hex[:8]}"
     brokers = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=20).brokers
