@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import construct
 
-from kordon.codecs.errors import WireError
+from kordon.codecs.errors import BuildError, WireError
 
 # construct is extended by `_parse` and `_build`, and codecs of this package call them on one another.
 # pyright: reportPrivateUsage=false
@@ -59,6 +59,12 @@ class Frame(io.BytesIO):
     def fail(self, reason: str) -> WireError:
         """Returns the error that says so, here."""
         return WireError(reason, offset=self.base + self.tell())
+
+    def located(self, error: WireError, name: str) -> WireError:
+        """Adds the field's name to an error, and this place if it knows none: adapters do not see the stream."""
+        if error.offset is None:
+            error.offset = self.base + self.tell()
+        return error.under(name)
 
     def take(self, count: int, what: str) -> bytes:
         """Reads exactly `count` bytes.
@@ -226,8 +232,8 @@ class Repeated(Codec):
             self._count._build(-1, stream, context, path)
             return None
         self._count._build(len(obj), stream, context, path)
-        for element in obj:
-            self._element._build(element, stream, context, path)
+        for index, element in enumerate(obj):
+            build_field(f"[{index}]", self._element, element, stream)
         return obj
 
 
@@ -312,6 +318,9 @@ RECORDS: Final = _sized("records", construct.Int32sb, 4, b"")
 """Record batches as they are: bytes that nobody opens here (`kordon.codecs.records` reads their headers)."""
 
 
+_TAGGED_BYTES: Final = Sized(UVARINT, "tagged field", nullable=False)
+
+
 class Tags(Codec):
     """The tagged fields that end every flexible struct: known ones by name, unknown ones as bytes by tag.
 
@@ -325,7 +334,7 @@ class Tags(Codec):
     def __init__(self, known: Mapping[int, tuple[str, Codec, Callable[[], Any]]]) -> None:
         super().__init__()
         self._known = dict(sorted(known.items()))
-        self._default_bytes = {tag: _bytes_of(codec, make()) for tag, (_, codec, make) in known.items()}
+        self._default_bytes = {tag: _bytes_of(name, codec, make()) for tag, (name, codec, make) in known.items()}
 
     def parse_into(self, value: dict[str, Any], stream: Frame, context: Any) -> None:
         """Reads the section and adds what it holds to `value`."""
@@ -358,12 +367,13 @@ class Tags(Codec):
         for tag, (name, codec, _) in self._known.items():
             if name not in value:
                 continue
-            data = _bytes_of(codec, value[name])
+            data = _bytes_of(name, codec, value[name])
             if data != self._default_bytes[tag]:
                 fields[tag] = data
         stream.write(uvarint(len(fields)))
         for tag, data in sorted(fields.items()):
-            stream.write(uvarint(tag) + uvarint(len(data)) + data)
+            build_field("_tagged", UVARINT, tag, stream)
+            build_field("_tagged", _TAGGED_BYTES, data, stream)
 
 
 def _parse_tagged(name: str, codec: Codec, stream: Frame, context: Any) -> Any:
@@ -374,11 +384,26 @@ def _parse_tagged(name: str, codec: Codec, stream: Frame, context: Any) -> Any:
     except construct.ConstructError:
         raise stream.fail("tagged field ends too early").under(name) from None
     except WireError as error:
-        raise error.under(name) from None
+        raise stream.located(error, name) from None
     return value
 
 
-def _bytes_of(codec: Codec, value: Any) -> bytes:
+def _bytes_of(name: str, codec: Codec, value: Any) -> bytes:
     stream = io.BytesIO()
-    codec._build(value, stream, NO_CONTEXT, "")
+    build_field(name, codec, value, stream)
     return stream.getvalue()
+
+
+def build_field(name: str, codec: Codec, value: Any, stream: io.BytesIO) -> None:
+    """Writes the value of a field.
+
+    Raises:
+        BuildError: It does not fit.
+    """
+    try:
+        codec._build(value, stream, NO_CONTEXT, "")
+    except BuildError as error:
+        raise error.under(name) from None
+    except (construct.ConstructError, TypeError, ValueError, AttributeError):
+        shown = value if isinstance(value, int) or value is None else f"a value of type {type(value).__name__}"
+        raise BuildError(f"{shown} does not fit", path=name) from None

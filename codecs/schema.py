@@ -39,6 +39,7 @@ from kordon.codecs.primitives import (
     Repeated,
     Stream,
     Tags,
+    build_field,
 )
 
 # construct is extended by `_parse` and `_build`, and codecs of this package call them on one another.
@@ -211,23 +212,14 @@ class Fields(construct.Struct):
         except construct.ConstructError:
             raise stream.fail("ends too early").under(name) from None
         except WireError as error:
-            raise error.under(name) from None
+            raise stream.located(error, name) from None
         if self._tags is not None:
             self._tags.parse_into(value, stream, context)
         return value
 
     def _build(self, obj: Any, stream: Stream, context: Any, path: Any) -> Any:
-        name = ""
-        value: Any = None
-        try:
-            for name, codec, default in self._rows:
-                value = obj[name] if name in obj else default()
-                codec._build(value, stream, context, path)
-        except BuildError as error:
-            raise error.under(name) from None
-        except (construct.ConstructError, TypeError, ValueError, AttributeError):
-            shown = value if isinstance(value, int) or value is None else f"a value of type {type(value).__name__}"
-            raise BuildError(f"{shown} does not fit", path=name) from None
+        for name, codec, default in self._rows:
+            build_field(name, codec, obj[name] if name in obj else default(), stream)
         if self._tags is not None:
             self._tags.build_from(obj, stream)
         return obj

@@ -14,6 +14,8 @@ from kordon.codecs.skim import Skim, program
 from kordon.testing.values import Values
 
 MESSAGES = [*REQUESTS.values(), *RESPONSES.values()]
+EXAMPLES = settings().max_examples // 3
+"""Per message: there are 78 of them."""
 NEWEST_FETCH = 18
 
 
@@ -37,14 +39,14 @@ def position(message: Message, version: int, after: str, value: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.name)
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], max_examples=30)
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_skim_ends_where_construct_does(message: Message, data: st.DataObject) -> None:
     """Any message, version and field, for any cuts between chunks."""
     version = data.draw(st.sampled_from(message.versions))
     after = data.draw(st.sampled_from(message.fields)).name
     random = data.draw(st.randoms(use_true_random=False))
-    value = Values(random, unknown_tags=True).message(message, version)
+    value = Values(random, unknown_tags=True, longest=2).message(message, version)
     built = message.build(version, value)
     cuts = data.draw(st.lists(st.integers(0, len(built)), max_size=8).map(sorted))
     assert walk(Skim(message, version, after), built, cuts) == position(message, version, after, value)

@@ -15,6 +15,7 @@ from kordon.codecs.primitives import Primitive
 from kordon.codecs.records import CONTROL_KEY, END_TXN_MARKER
 from kordon.codecs.schema import Array, Field, Message, Struct, versions_of
 from kordon.proxy.apis import APIS, Verdict
+from kordon.testing.jars import NEWEST
 
 TABLES: list[tuple[Message, tuple[int | str, str]]] = [
     *((message, (message.api_key, "request")) for message in REQUESTS.values()),
@@ -127,9 +128,9 @@ def differences(message: Message, schema: dict[str, Any], *, defaults: bool) -> 
 
 
 @pytest.mark.parametrize(("message", "key"), TABLES, ids=lambda value: getattr(value, "name", ""))
-def test_table_equals_the_schema_of_kafka_4_3(message: Message, key: Key, kafka_schemas: ReadSchemas) -> None:
+def test_table_equals_the_schema_of_the_newest_kafka(message: Message, key: Key, kafka_schemas: ReadSchemas) -> None:
     """Name, type, versions, null, tags, flexibility, default and order of every field."""
-    assert differences(message, kafka_schemas("4.3.0")[key], defaults=True) == []
+    assert differences(message, kafka_schemas(NEWEST)[key], defaults=True) == []
 
 
 @pytest.mark.parametrize(("message", "key"), TABLES, ids=lambda value: getattr(value, "name", ""))
@@ -166,7 +167,7 @@ def shape(rows: Iterator[Row]) -> list[tuple[int, str, bool]]:
 
 def test_a_field_that_kafka_adds_is_named(kafka_schemas: ReadSchemas) -> None:
     """The day a newer Kafka adds a field, the failure says which one, where."""
-    schema = copy.deepcopy(kafka_schemas("4.3.0")[1, "response"])
+    schema = copy.deepcopy(kafka_schemas(NEWEST)[1, "response"])
     partition = next(field for field in schema["fields"] if field["name"] == "Responses")["fields"][-1]
     partition["fields"].append({"name": "LeaderAddress", "type": "string", "versions": "18+"})
     (difference,) = differences(RESPONSES[1], schema, defaults=True)
@@ -176,7 +177,7 @@ def test_a_field_that_kafka_adds_is_named(kafka_schemas: ReadSchemas) -> None:
 
 def test_a_version_that_kafka_adds_is_named(kafka_schemas: ReadSchemas) -> None:
     """A new version alone is a difference too: nobody knows what it changes without looking."""
-    schema = copy.deepcopy(kafka_schemas("4.3.0")[3, "request"])
+    schema = copy.deepcopy(kafka_schemas(NEWEST)[3, "request"])
     schema["validVersions"] = "0-14"
     assert differences(REQUESTS[3], schema, defaults=True) == ["MetadataRequest v14: the table has no such version"]
 
@@ -189,7 +190,7 @@ def test_all_versions_that_the_proxy_reads_have_tables() -> None:
             assert set(api.versions) <= set(RESPONSES[api.key].versions), api
 
 
-@pytest.mark.parametrize("kafka", ["4.3.0", "3.9.2"])
+@pytest.mark.parametrize("kafka", [NEWEST, "3.9.2"])
 def test_header_versions_follow_the_schemas(kafka: str, kafka_schemas: ReadSchemas) -> None:
     """The header of every api key and version, also of those that are never read."""
     for (api_key, type_), schema in kafka_schemas(kafka).items():

@@ -85,7 +85,8 @@ def read(message: Message, version: int, data: bytes) -> str:
         assert end <= len(data)
         return "readable"
     assert (refusal.message, refusal.version) == (message.name, version)
-    assert refusal.offset is None or 0 <= refusal.offset <= len(data)
+    assert refusal.offset is not None
+    assert 0 <= refusal.offset <= len(data)
     with contextlib.suppress(WireError):
         skim.advance(data, 0, len(data))
     return "unreadable"
@@ -257,6 +258,26 @@ def test_value_that_does_not_fit_is_a_build_error(value: dict[str, Any], path: s
     with pytest.raises(BuildError, match=f"HeartbeatRequest v4: {path}: ") as caught:
         request(12).build(4, value)
     assert not isinstance(caught.value, WireError)
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        (
+            {"responses": [{}, {"partitions": [{"high_watermark": 2**63}]}]},
+            r"responses\[1\].partitions\[0\].high_watermark",
+        ),
+        ({"node_endpoints": None}, "node_endpoints"),
+        ({"node_endpoints": [{"host": None}]}, r"node_endpoints\[0\].host"),
+        ({"responses": [None]}, r"responses\[0\]"),
+        ({"_tagged": {5: "text"}}, "_tagged"),
+        ({"_tagged": {-5: b""}}, "_tagged"),
+    ],
+)
+def test_value_that_does_not_fit_is_named_deep_inside(value: dict[str, Any], path: str) -> None:
+    """Through arrays, structs and tagged fields, known and unknown."""
+    with pytest.raises(BuildError, match=f"FetchResponse v17: {path}"):
+        response(1).build(17, value)
 
 
 def test_batch_header_shorter_than_it_is_refused() -> None:
