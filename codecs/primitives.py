@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -231,6 +231,8 @@ class Repeated(Codec):
                 raise TypeError("null is not allowed")
             self._count._build(-1, stream, context, path)
             return None
+        if isinstance(obj, (str, bytes)):
+            raise TypeError("text is no array of its letters")
         self._count._build(len(obj), stream, context, path)
         for index, element in enumerate(obj):
             build_field(f"[{index}]", self._element, element, stream)
@@ -276,7 +278,7 @@ class Primitive:
         return self.name
 
 
-def _number(name: str, codec: Codec, size: int, default: float | bool = 0) -> Primitive:
+def _fixed(name: str, codec: Codec, size: int, default: float | uuid.UUID = 0) -> Primitive:
     return Primitive(name, lambda _flexible, _nullable: codec, default, fixed_bytes=size)
 
 
@@ -288,110 +290,21 @@ def _sized(name: str, length: Codec, length_bytes: int, default: str | bytes) ->
     return Primitive(name, codec, default, length_bytes=length_bytes)
 
 
-class _Raw(Codec):
-    """A fixed number of bytes."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self._size = size
-
-    def _parse(self, stream: Stream, context: Any, path: Any) -> Any:
-        return stream.take(self._size, "value")
-
-    def _build(self, obj: bytes, stream: Stream, context: Any, path: Any) -> Any:
-        stream.write(obj)
-        return obj
-
-
-BOOL: Final = _number("bool", Boolean(construct.Int8sb), 1, default=False)
-INT8: Final = _number("int8", construct.Int8sb, 1)
-INT16: Final = _number("int16", construct.Int16sb, 2)
-UINT16: Final = _number("uint16", construct.Int16ub, 2)
-INT32: Final = _number("int32", construct.Int32sb, 4)
-UINT32: Final = _number("uint32", construct.Int32ub, 4)
-INT64: Final = _number("int64", construct.Int64sb, 8)
-FLOAT64: Final = _number("float64", construct.Float64b, 8, default=0.0)
-UUID: Final = Primitive("uuid", lambda _flexible, _nullable: UuidText(_Raw(16)), uuid.UUID(int=0), fixed_bytes=16)
+BOOL: Final = _fixed("bool", Boolean(construct.Int8sb), 1, default=False)
+INT8: Final = _fixed("int8", construct.Int8sb, 1)
+INT16: Final = _fixed("int16", construct.Int16sb, 2)
+UINT16: Final = _fixed("uint16", construct.Int16ub, 2)
+INT32: Final = _fixed("int32", construct.Int32sb, 4)
+UINT32: Final = _fixed("uint32", construct.Int32ub, 4)
+INT64: Final = _fixed("int64", construct.Int64sb, 8)
+FLOAT64: Final = _fixed("float64", construct.Float64b, 8, default=0.0)
+UUID: Final = Primitive(
+    "uuid", lambda _flexible, _nullable: UuidText(construct.Bytes(16)), uuid.UUID(int=0), fixed_bytes=16
+)
 STRING: Final = _sized("string", construct.Int16sb, 2, "")
 BYTES: Final = _sized("bytes", construct.Int32sb, 4, b"")
 RECORDS: Final = _sized("records", construct.Int32sb, 4, b"")
 """Record batches as they are: bytes that nobody opens here (`kordon.codecs.records` reads their headers)."""
-
-
-_TAGGED_BYTES: Final = Sized(UVARINT, "tagged field", nullable=False)
-
-
-class Tags(Codec):
-    """The tagged fields that end every flexible struct: known ones by name, unknown ones as bytes by tag.
-
-    Works on the struct's own container: what is known is added by name (its default if it is absent), `_tagged` holds
-    the rest. A known field is written when its bytes differ from its default's, as Kafka's own code does; tags ascend.
-
-    Args:
-        known: By tag, the field's name, what reads and writes it, and a function that makes its default.
-    """
-
-    def __init__(self, known: Mapping[int, tuple[str, Codec, Callable[[], Any]]]) -> None:
-        super().__init__()
-        self._known = dict(sorted(known.items()))
-        self._default_bytes = {tag: _bytes_of(name, codec, make()) for tag, (name, codec, make) in known.items()}
-
-    def parse_into(self, value: dict[str, Any], stream: Frame, context: Any) -> None:
-        """Reads the section and adds what it holds to `value`."""
-        for tag, (name, codec, make) in self._known.items():
-            default = make()
-            absent_struct = isinstance(default, dict)
-            value[name] = (
-                _parse_tagged(name, codec, Frame(self._default_bytes[tag]), context) if absent_struct else default
-            )
-        unknown: dict[int, bytes] = {}
-        seen: set[int] = set()
-        for _ in range(UVARINT._parse(stream, context, "")):
-            tag = UVARINT._parse(stream, context, "")
-            size = UVARINT._parse(stream, context, "")
-            if tag in seen:
-                raise stream.fail(f"tag {tag} comes twice")
-            seen.add(tag)
-            start = stream.base + stream.tell()
-            data = stream.take(size, f"tagged field {tag}")
-            if tag in self._known:
-                name, codec, _ = self._known[tag]
-                value[name] = _parse_tagged(name, codec, Frame(data, start), context)
-            else:
-                unknown[tag] = data
-        value["_tagged"] = unknown
-
-    def build_from(self, value: Mapping[str, Any], stream: io.BytesIO) -> None:
-        """Writes the section of `value`."""
-        fields: dict[int, bytes] = dict(value.get("_tagged") or {})
-        for tag, (name, codec, _) in self._known.items():
-            if name not in value:
-                continue
-            data = _bytes_of(name, codec, value[name])
-            if data != self._default_bytes[tag]:
-                fields[tag] = data
-        stream.write(uvarint(len(fields)))
-        for tag, data in sorted(fields.items()):
-            build_field("_tagged", UVARINT, tag, stream)
-            build_field("_tagged", _TAGGED_BYTES, data, stream)
-
-
-def _parse_tagged(name: str, codec: Codec, stream: Frame, context: Any) -> Any:
-    try:
-        value = codec._parse(stream, context, name)
-        if stream.remaining:
-            raise stream.fail(f"{stream.remaining} bytes too many in a tagged field")
-    except construct.ConstructError:
-        raise stream.fail("tagged field ends too early").under(name) from None
-    except WireError as error:
-        raise stream.located(error, name) from None
-    return value
-
-
-def _bytes_of(name: str, codec: Codec, value: Any) -> bytes:
-    stream = io.BytesIO()
-    build_field(name, codec, value, stream)
-    return stream.getvalue()
 
 
 def build_field(name: str, codec: Codec, value: Any, stream: io.BytesIO) -> None:

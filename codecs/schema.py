@@ -38,9 +38,9 @@ from kordon.codecs.primitives import (
     Primitive,
     Repeated,
     Stream,
-    Tags,
     build_field,
 )
+from kordon.codecs.tagged import Tags
 
 # construct is extended by `_parse` and `_build`, and codecs of this package call them on one another.
 # pyright: reportPrivateUsage=false

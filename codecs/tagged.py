@@ -1,0 +1,93 @@
+"""The tagged fields that end every struct of a flexible version.
+
+Source: KIP-482, "The Kafka Protocol should Support Optional Tagged Fields".
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import construct
+
+from kordon.codecs.errors import WireError
+from kordon.codecs.primitives import UVARINT, Codec, Frame, Sized, build_field, uvarint
+
+# construct is extended by `_parse` and `_build`, and codecs of this package call them on one another.
+# pyright: reportPrivateUsage=false
+
+_TAGGED_BYTES: Final = Sized(UVARINT, "tagged field", nullable=False)
+
+
+class Tags(Codec):
+    """The tagged fields that end every flexible struct: known ones by name, unknown ones as bytes by tag.
+
+    Works on the struct's own container: what is known is added by name (its default if it is absent), `_tagged` holds
+    the rest. A known field is written when its bytes differ from its default's, as Kafka's own code does; tags ascend.
+
+    Args:
+        known: By tag, the field's name, what reads and writes it, and a function that makes its default.
+    """
+
+    def __init__(self, known: Mapping[int, tuple[str, Codec, Callable[[], Any]]]) -> None:
+        super().__init__()
+        self._known = dict(sorted(known.items()))
+        self._default_bytes = {tag: _bytes_of(name, codec, make()) for tag, (name, codec, make) in known.items()}
+
+    def parse_into(self, value: dict[str, Any], stream: Frame, context: Any) -> None:
+        """Reads the section and adds what it holds to `value`."""
+        for tag, (name, codec, make) in self._known.items():
+            default = make()
+            absent_struct = isinstance(default, dict)
+            value[name] = (
+                _parse_tagged(name, codec, Frame(self._default_bytes[tag]), context) if absent_struct else default
+            )
+        unknown: dict[int, bytes] = {}
+        seen: set[int] = set()
+        for _ in range(UVARINT._parse(stream, context, "")):
+            tag = UVARINT._parse(stream, context, "")
+            size = UVARINT._parse(stream, context, "")
+            if tag in seen:
+                raise stream.fail(f"tag {tag} comes twice")
+            seen.add(tag)
+            start = stream.base + stream.tell()
+            data = stream.take(size, f"tagged field {tag}")
+            if tag in self._known:
+                name, codec, _ = self._known[tag]
+                value[name] = _parse_tagged(name, codec, Frame(data, start), context)
+            else:
+                unknown[tag] = data
+        value["_tagged"] = unknown
+
+    def build_from(self, value: Mapping[str, Any], stream: io.BytesIO) -> None:
+        """Writes the section of `value`."""
+        fields: dict[int, bytes] = dict(value.get("_tagged") or {})
+        for tag, (name, codec, _) in self._known.items():
+            if name not in value:
+                continue
+            data = _bytes_of(name, codec, value[name])
+            if data != self._default_bytes[tag]:
+                fields[tag] = data
+        stream.write(uvarint(len(fields)))
+        for tag, data in sorted(fields.items()):
+            build_field("_tagged", UVARINT, tag, stream)
+            build_field("_tagged", _TAGGED_BYTES, data, stream)
+
+
+def _parse_tagged(name: str, codec: Codec, stream: Frame, context: Any) -> Any:
+    try:
+        value = codec._parse(stream, context, name)
+        if stream.remaining:
+            raise stream.fail(f"{stream.remaining} bytes too many in a tagged field")
+    except construct.ConstructError:
+        raise stream.fail("tagged field ends too early").under(name) from None
+    except WireError as error:
+        raise stream.located(error, name) from None
+    return value
+
+
+def _bytes_of(name: str, codec: Codec, value: Any) -> bytes:
+    stream = io.BytesIO()
+    build_field(name, codec, value, stream)
+    return stream.getvalue()

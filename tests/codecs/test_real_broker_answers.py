@@ -1,0 +1,113 @@
+"""A real broker takes every request we build, in every version it has, and we rebuild its answers byte for byte."""
+
+import socket
+from typing import Any
+
+import pytest
+
+from kordon.codecs.headers import build_request_header, parse_response_header
+from kordon.codecs.messages import REQUESTS, request, response
+from kordon.testing.cluster import Cluster
+
+pytestmark = pytest.mark.broker
+
+TOPIC = "codecs-real-broker"
+API_VERSIONS = 18
+NOT_ASKED = {
+    17: "on a listener without SASL the broker closes the connection",
+    36: "the same",
+}
+FIELDS: dict[int, dict[str, Any]] = {
+    0: {"acks": -1, "timeout_ms": 5_000, "topic_data": [{"name": TOPIC, "partition_data": [{"records": None}]}]},
+    3: {"topics": [{"name": TOPIC}], "allow_auto_topic_creation": True},
+    10: {"key": "group", "coordinator_keys": ["group"]},
+    15: {"groups": ["group"]},
+    18: {"client_software_name": "kordon", "client_software_version": "1"},
+    22: {"transaction_timeout_ms": 5_000, "transactional_id": None},
+    24: {
+        "v3_and_below_transactional_id": "t",
+        "transactions": [{"transactional_id": "t", "topics": [{"name": TOPIC, "partitions": [0]}]}],
+    },
+    32: {"resources": [{"resource_type": 2, "resource_name": TOPIC, "configuration_keys": None}]},
+    55: {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{}]}]},
+    75: {"topics": [{"name": TOPIC}]},
+}
+"""What is asked for, where the defaults would ask for nothing; all others are answered with an error."""
+ADVERTISED_BUT_REFUSED = {0: range(3)}
+"""Kafka 4 advertises Produce 0 to 2 for the sake of librdkafka, and closes the connection on them (KAFKA-18659)."""
+
+
+class Connection:
+    """A plain connection to a broker."""
+
+    def __init__(self, bootstrap: str) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), timeout=20)
+        self._stream = self._socket.makefile("rb")
+
+    def __enter__(self) -> "Connection":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+        self._socket.close()
+
+    def ask(self, api_key: int, version: int, fields: dict[str, Any]) -> bytes:
+        """Sends a request; returns the body of its answer."""
+        frame = build_request_header(api_key, version, 5, "codecs") + request(api_key).build(version, fields)
+        self._socket.sendall(len(frame).to_bytes(4, "big") + frame)
+        size = self._stream.read(4)
+        assert len(size) == 4, "the broker closed the connection"
+        answer = self._stream.read(int.from_bytes(size, "big"))
+        header, consumed = parse_response_header(api_key, version, answer)
+        assert header.correlation_id == 5
+        return answer[consumed:]
+
+
+@pytest.fixture(scope="module")
+def broker_versions(cluster: Cluster) -> dict[int, range]:
+    """The versions that the broker has, by api key; a topic is there afterwards."""
+    with Connection(cluster.bootstrap("PLAINTEXT")) as connection:
+        answer = response(API_VERSIONS).parse(0, connection.ask(API_VERSIONS, 0, {}))
+        connection.ask(3, 4, FIELDS[3])
+    return {row.api_key: range(row.min_version, row.max_version + 1) for row in answer.api_keys}
+
+
+@pytest.mark.parametrize("api_key", sorted(set(REQUESTS) - set(NOT_ASKED)))
+def test_broker_answers_and_the_answer_is_rebuilt(
+    api_key: int, cluster: Cluster, broker_versions: dict[int, range]
+) -> None:
+    """Every version that table and broker have in common; one connection each."""
+    common = [version for version in request(api_key).versions if version in broker_versions.get(api_key, ())]
+    if not common:
+        pytest.skip("this broker does not have it")
+    for version in common:
+        if version in ADVERTISED_BUT_REFUSED.get(api_key, ()):
+            continue
+        with Connection(cluster.bootstrap("PLAINTEXT")) as connection:
+            body = connection.ask(api_key, version, FIELDS.get(api_key, {}))
+        message = response(api_key)
+        assert message.build(version, message.parse(version, body)) == body, f"{message.name} v{version}"
+
+
+def test_broker_has_no_version_that_the_tables_miss(broker_versions: dict[int, range]) -> None:
+    """A newer broker that this fails on has versions that Kordon hides from clients."""
+    missed = {
+        key: [version for version in broker_versions[key] if version not in request(key).versions]
+        for key in REQUESTS
+        if key in broker_versions
+    }
+    assert {key: versions for key, versions in missed.items() if versions} == {}
+
+
+def test_api_versions_that_is_too_new_is_answered_in_version_0(cluster: Cluster) -> None:
+    """With error 35, whatever version was asked in (KIP-511)."""
+    newest = request(API_VERSIONS).versions[-1]
+    body = b"\x00\x00\x00\x12\x7f\xff\x00\x00\x00\x05\x00\x00\x00" + request(API_VERSIONS).build(newest, {})
+    with Connection(cluster.bootstrap("PLAINTEXT")) as connection:
+        frame = body[2:]
+        connection._socket.sendall(len(frame).to_bytes(4, "big") + frame)
+        size = int.from_bytes(connection._stream.read(4), "big")
+        answer = response(API_VERSIONS).parse(0, connection._stream.read(size)[4:])
+    assert answer.error_code == 35
+    assert answer.api_keys
