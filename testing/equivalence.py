@@ -22,14 +22,17 @@ SCRIPT_SECONDS = 150
 """After this a script hangs."""
 
 _VARYING = (
+    # A broker's config and the quorum's voters tell the brokers' own listeners, to people, and nobody dials them.
+    (re.compile(r"\b[A-Z_]+://[\w.]+:\d+"), "<listener>"),
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "<uuid>"),
     # A topic id in Kafka's base64; the lookarounds keep digests and long words out.
-    (re.compile(r"(?<![\w/+=-])(?=[\w+/-]*[A-Z])(?=[\w+/-]*[a-z])[A-Za-z0-9_+/-]{22}(?![\w/+=-])"), "<id>"),
+    (re.compile(r"(?<![\w/+=-])(?=[\w+/-]*[A-Z])(?=[\w+/-]*[a-z])[A-Za-z0-9_+/-]{22}(==)?(?![\w/+=-])"), "<id>"),
     (re.compile(r"\b1[789]\d{11}\b(?<!1700000000000)"), "<time>"),
     (re.compile(r"\b20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d([.,]\d+)?Z?"), "<time>"),
     (re.compile(r"0x[0-9a-f]{6,}"), "<address>"),
 )
-_VARYING_KEYS = frozenset({"producer_id", "producerId", "topic_id", "topicId", "throttle_time_ms"})
+_SHOWN_LINES, _SHOWN_CHARACTERS = 60, 300
+_VARYING_KEYS = frozenset({"producer_id", "producerId", "topic_id", "topicId", "throttle_time_ms", "UsableBytes"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,7 @@ def _settle(value: Any, target: Target, prefix: str, key: str = "") -> Any:
         return [_settle(inner, target, prefix, key) for inner in value]
     if key in _VARYING_KEYS:
         return f"<{key}>"
-    if key == "port" and not isinstance(value, bool):
+    if key.lower() == "port" and not isinstance(value, bool):
         ports = {int(address.rpartition(":")[2]): node_id for address, node_id in target.addresses.items()}
         return f"<port of node {ports[int(value)]}>" if value and int(value) in ports else value
     if isinstance(value, str):
@@ -124,9 +127,10 @@ def _settle(value: Any, target: Target, prefix: str, key: str = "") -> Any:
 
 
 def _text(text: str, target: Target, prefix: str) -> str:
-    text = text.replace(prefix, "<run>")
+    text = _VARYING[0][0].sub(_VARYING[0][1], text.replace(prefix, "<run>"))
     for address, node_id in target.addresses.items():
-        text = text.replace(address, f"<node {node_id}>")
+        for written in (address, address.replace(":", " ")):
+            text = text.replace(written, f"<node {node_id}>")
     text = text.replace(target.bootstrap, "<bootstrap>")
     for pattern, word in _VARYING:
         text = pattern.sub(word, text)
@@ -167,7 +171,12 @@ def _steps(lines: Sequence[str]) -> dict[str, str]:
 
 
 def _explain(step: str, direct: str, proxied: str) -> str:
-    pretty = [json.dumps(json.loads(line), indent=1).splitlines() if line else ["(no such step)"]
-              for line in (direct, proxied)]  # fmt: skip
-    diff = difflib.unified_diff(*pretty, "direct", "through Kordon", lineterm="", n=2)
-    return f"{step}:\n  " + "\n  ".join(list(diff)[:60])
+    diff = difflib.unified_diff(_pretty(direct), _pretty(proxied), "direct", "through Kordon", lineterm="", n=2)
+    return f"{step}:\n  " + "\n  ".join(line[:_SHOWN_CHARACTERS] for line in list(diff)[:_SHOWN_LINES])
+
+
+def _pretty(line: str) -> list[str]:
+    """Breaks a step's line into many, long texts too, so that a diff points at the place."""
+    if not line:
+        return ["(no such step)"]
+    return [piece for part in json.dumps(json.loads(line), indent=1).splitlines() for piece in part.split(", ")]

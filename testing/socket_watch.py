@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
 from types import TracebackType
 
 import psutil
@@ -15,7 +14,7 @@ class SocketWatch:
     A connection shorter than the interval can be missed; that is why `peers_of_port` looks from the other side too.
     """
 
-    def __init__(self, pid: int, interval_ms: int = 20) -> None:
+    def __init__(self, pid: int, interval_ms: int = 50) -> None:
         self._root = psutil.Process(pid)
         self._interval_ms = interval_ms
         self._over = threading.Event()
@@ -53,19 +52,11 @@ class SocketWatch:
             self.ports.update(connection.raddr.port for connection in connections if connection.raddr)
 
 
-def peers_of_port(port: int, among: Iterable[psutil.Process] | None = None) -> set[int]:
-    """Returns the processes that are connected to a port of this machine now.
+def peers_of_port(port: int) -> set[int]:
+    """Returns the processes of this machine that are connected to a port now.
 
     Args:
         port: The remote port of their connections.
-        among: Which processes to look at; all of them by default.
     """
-    peers: set[int] = set()
-    for process in among if among is not None else psutil.process_iter():
-        try:
-            connections = process.net_connections("tcp")
-        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-            continue
-        if any(connection.raddr and connection.raddr.port == port for connection in connections):
-            peers.add(process.pid)
-    return peers
+    connections = psutil.net_connections("tcp")
+    return {each.pid for each in connections if each.pid and each.raddr and each.raddr.port == port}

@@ -54,6 +54,9 @@ class Aiokafka:
         topic = self.name(what)
         await self.admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=KEEP | config)])
         await self.wait_for(topic)
+        async with AIOKafkaConsumer(**self.common) as consumer:
+            # Known is not yet led, and what comes too early with acks=0 is lost.
+            await consumer.end_offsets([TopicPartition(topic, partition) for partition in range(partitions)])
         return topic
 
     async def wait_for(self, topic: str) -> None:

@@ -55,6 +55,8 @@ class KafkaPython:
         topic = self.name(what)
         self.admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=KEEP | config)])
         wait_until(topic, lambda: topic in self.admin.list_topics())
+        # Known is not yet led, and what comes too early with acks=0 is lost.
+        self.admin.list_partition_offsets({TopicPartition(topic, at): OffsetSpec.LATEST for at in range(partitions)})
         return topic
 
     def topics(self) -> None:
@@ -265,11 +267,11 @@ class KafkaPython:
         self.step("list groups", self.list_groups)
         self.step("cluster", self.admin.describe_cluster)
         self.step("quorum", self.quorum)
-        self.step("features", self.admin.describe_features)
-        self.step("log dirs", self.admin.describe_log_dirs, {topic: [0, 1]})
-        self.step("producers", self.admin.describe_producers, [TopicPartition(self.name("tx"), 0)])
+        self.step("features", self.features)
+        self.step("log dirs", self.log_dirs, topic)
+        self.step("producers", self.producers)
         self.step("transactions", self.list_transactions)
-        self.step("describe transaction", self.admin.describe_transactions, [self.name("tx")])
+        self.step("describe transaction", self.transaction)
         self.step("describe unknown transaction", self.admin.describe_transactions, [self.name("nobody")])
         self.step("reassignments", self.admin.list_partition_reassignments)
         self.step("users", self.admin.describe_user_scram_credentials)
@@ -283,9 +285,36 @@ class KafkaPython:
         """Lists this run's transactional ids."""
         return [str(found) for found in in_order(self.admin.list_transactions()) if self.script.prefix in str(found)]
 
+    def transaction(self) -> object:
+        """Describes a transactional id but for its producer id, which is dealt out anew in each run."""
+        found = self.admin.describe_transactions([self.name("tx")])[self.name("tx")]
+        return found.coordinator_id, found.state, found.producer_epoch, found.transaction_timeout_ms
+
     def quorum(self) -> object:
         """Describes the quorum without what moves from one moment to the next."""
-        return self.admin.describe_metadata_quorum()
+        found = self.admin.describe_metadata_quorum()
+        (partition,) = found["topics"][0]["partitions"]
+        voters = [voter["replica_id"] for voter in partition["current_voters"]]
+        return found["topics"][0]["topic_name"], partition["leader_id"], voters, found["nodes"]
+
+    def features(self) -> object:
+        """Lists features; the epoch counts every change in the cluster."""
+        found = self.admin.describe_features()
+        return {name: {**of, "finalized_epoch": None} for name, of in found.items()}
+
+    def log_dirs(self, topic: str) -> object:
+        """Describes two partitions' logs."""
+        (broker,) = self.admin.describe_log_dirs({topic: [0, 1]})
+        return [
+            (broker["broker"], found["log_dir"], in_order(found["topics"][0]["partitions"]))
+            for found in broker["log_dirs"]
+        ]
+
+    def producers(self) -> object:
+        """Describes producers but for their ids, which are dealt out anew in each run."""
+        place = TopicPartition(self.name("tx"), 0)
+        (states,) = self.admin.describe_producers([place])[place]
+        return [(state.producer_epoch, state.last_sequence) for state in states]
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from confluent_kafka.admin import (
 
 from kordon.testing.steps import CODECS, KEEP, TIMESTAMP_MS, Script, in_order, records, wait_until
 
+NOT_YET_THERE = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART)
 HEADERS = [("kind", b"test"), ("empty", b""), ("none", None)]
 
 
@@ -75,6 +76,8 @@ class Librdkafka:
         topic = self.name(what)
         one(self.admin.create_topics([NewTopic(topic, partitions, 1, config=KEEP | config)]))
         wait_until(topic, lambda: self.admin.list_topics(topic, 10).topics[topic].error is None)
+        for partition in range(partitions):
+            self.wait_for_end(topic, partition, 0)  # known is not yet led, and what comes too early with acks=0 is lost
         return topic
 
     def topics(self) -> None:
@@ -349,10 +352,16 @@ class Librdkafka:
 
     def wait_for_end(self, topic: str, partition: int, offset: int) -> None:
         """Waits until a partition is as long as it should be."""
-        wait_until(
-            f"{topic}-{partition} to end at {offset}",
-            lambda: self.end_offset(TopicPartition(topic, partition), OffsetSpec.latest())[0] == offset,
-        )
+
+        def ended() -> bool:
+            try:
+                return self.end_offset(TopicPartition(topic, partition), OffsetSpec.latest())[0] == offset
+            except KafkaException as error:
+                if error.args[0].code() not in NOT_YET_THERE:
+                    raise
+                return False
+
+        wait_until(f"{topic}-{partition} to end at {offset}", ended)
 
     def watermarks(self, partition: TopicPartition) -> object:
         """Asks where a partition begins and ends."""

@@ -1,0 +1,166 @@
+"""What a script has left behind in the cluster, read directly with one neutral client.
+
+The batches are read with the few bytes of the Fetch protocol written out here, so that neither Kordon's codecs nor the
+client under test judge themselves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ConfigResource,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from kordon.testing.steps import TIMESTAMP_MS, in_order
+
+_FETCH, _FETCH_VERSION = 1, 4
+_BATCH = struct.Struct(">qiibIhiqqqhii")
+"""Kafka's record batch header, version 2: base offset, length, leader epoch, magic, CRC, attributes, last offset delta,
+base and maximal timestamp, producer id and epoch, base sequence, count."""
+_GZIP = b"\x1f\x8b"
+_CODEC_MASK, _TRANSACTIONAL, _CONTROL = 0x07, 0x10, 0x20
+
+
+def side_effects(bootstrap: str, prefix: str) -> dict[str, Any]:
+    """Reads topics with their configs and logs, groups with their offsets, and ACLs, of one run.
+
+    Args:
+        bootstrap: Address of a cluster with a single broker.
+        prefix: Begins the names of what the run made; taken out of the result.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    topics = sorted(name for name in admin.list_topics(timeout=10).topics if name.startswith(prefix))
+    found = {
+        "topics": {name: _topic(admin, bootstrap, name) for name in topics},
+        "groups": _groups(admin, prefix),
+        "acls": _acls(admin, prefix),
+    }
+    return _without(found, prefix)
+
+
+def _topic(admin: AdminClient, bootstrap: str, topic: str) -> dict[str, Any]:
+    partitions = admin.list_topics(topic, 10).topics[topic].partitions
+    (config,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic)]).values()
+    return {
+        "replicas": {number: len(partition.replicas) for number, partition in partitions.items()},
+        "config": {e.name: e.value for e in config.result(10).values() if not e.is_default},
+        "logs": {number: _log(bootstrap, topic, number) for number in partitions},
+    }
+
+
+def _log(bootstrap: str, topic: str, partition: int) -> dict[str, Any]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reads-side-effects"})
+    try:
+        start, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), 10)
+    finally:
+        consumer.close()
+    batches = []
+    with _Fetcher(bootstrap) as fetcher:
+        offset = start
+        while offset < end:
+            for next_offset, batch in fetcher.fetch(topic, partition, offset):
+                batches.append(batch)
+                offset = next_offset
+    return {"start": start, "end": end, "batches": batches}
+
+
+def _groups(admin: AdminClient, prefix: str) -> dict[str, Any]:
+    groups: dict[str, Any] = {}
+    for group in admin.list_consumer_groups().result(10).valid:
+        if group.group_id.startswith(prefix):
+            ask = [ConsumerGroupTopicPartitions(group.group_id)]
+            (offsets,) = admin.list_consumer_group_offsets(ask).values()
+            committed = [(at.topic, at.partition, at.offset, at.metadata) for at in offsets.result(10).topic_partitions]
+            groups[group.group_id] = {
+                "type": group.type.name,
+                "state": group.state.name,
+                "offsets": in_order(committed),
+            }
+    return dict(sorted(groups.items()))
+
+
+def _acls(admin: AdminClient, prefix: str) -> list[str]:
+    every = AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    return in_order(str(rule) for rule in admin.describe_acls(every).result(10) if rule.name.startswith(prefix))
+
+
+def _without(value: Any, prefix: str) -> Any:
+    if isinstance(value, dict):
+        return {_without(name, prefix): _without(inner, prefix) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without(inner, prefix) for inner in value]
+    return value.replace(prefix, "<run>") if isinstance(value, str) else value
+
+
+class _Fetcher:
+    """One connection that sends Fetch requests of version 4, which every broker from 2.4 to 4.3 takes."""
+
+    def __init__(self, bootstrap: str) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), 10)
+        self._stream = self._socket.makefile("rb")
+
+    def __enter__(self) -> _Fetcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+        self._socket.close()
+
+    def fetch(self, topic: str, partition: int, offset: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yields the batches from an offset on, each with the offset behind it."""
+        name = topic.encode()
+        body = struct.pack(">iiiibi", -1, 1000, 1, 1 << 26, 0, 1) + struct.pack(">h", len(name)) + name
+        body += struct.pack(">iiqi", 1, partition, offset, 1 << 26)
+        request = struct.pack(">hhih", _FETCH, _FETCH_VERSION, 0, -1) + body
+        self._socket.sendall(struct.pack(">i", len(request)) + request)
+        (length,) = struct.unpack(">i", self._stream.read(4))
+        answer = self._stream.read(length)
+        # correlation id, throttle time, one topic; its name; one partition
+        at = 4 + 4 + 4 + 2 + len(name) + 4
+        _, error, _, _, aborted = struct.unpack_from(">ihqqi", answer, at)
+        if error:
+            raise RuntimeError(f"reading {topic}-{partition} at {offset}: error {error}")
+        at += 26 + max(aborted, 0) * 16 + 4
+        yield from _batches(answer[at:])
+
+
+def _batches(data: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
+    at = 0
+    while at + _BATCH.size <= len(data):
+        (base_offset, length, _, magic, _, attributes, last_delta, base_ms, max_ms, producer_id, epoch, sequence, count
+         ) = _BATCH.unpack_from(data, at)  # fmt: skip
+        records = data[at + _BATCH.size : at + 12 + length]
+        if records[:2] == _GZIP:
+            records = records[:4] + bytes(4) + records[8:]  # the time at which it was compressed
+        known_times = (base_ms, max_ms) == (TIMESTAMP_MS, TIMESTAMP_MS)
+        yield (
+            base_offset + last_delta + 1,
+            {
+                "base_offset": base_offset,
+                "magic": magic,
+                "codec": attributes & _CODEC_MASK,
+                "transactional": bool(attributes & _TRANSACTIONAL),
+                "control": bool(attributes & _CONTROL),
+                "last_offset_delta": last_delta,
+                "count": count,
+                "producer": None if producer_id < 0 else (epoch, sequence),
+                # Where the client takes the time itself, bytes of several records differ by it.
+                "records": hashlib.sha256(records).hexdigest()[:16] if known_times or count == 1 else len(records),
+            },
+        )
+        at += 12 + length

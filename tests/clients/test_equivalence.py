@@ -1,0 +1,177 @@
+"""The same requests by the same real client, directly and through Kordon: nobody can tell the difference."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kordon.testing.cluster import Cluster
+from kordon.testing.equivalence import Run, Target, difference, run_script
+from kordon.testing.jars import MissingTool, cache_dir, locked
+from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.side_effects import side_effects
+from kordon.testing.socket_watch import peers_of_port
+
+HERE = Path(__file__).parent
+PACKAGES = {"node": "nodejs", "npm": "npm", "go": "golang-go (1.24 or newer)"}
+DIRECT, FOR_KORDON = "PLAINTEXT", "PLAINTEXT_KORDON"
+"""Two listeners of the same broker, so that it can be told who came from where."""
+
+QUORUM = (
+    "DescribeQuorum ends at version 1: from 2 on it tells where the controllers listen, where no client has business"
+)
+ALLOWED: dict[str, dict[str, str]] = {
+    "java_tools": {"kafka-metadata-quorum status": QUORUM},
+    "kafka_python": {"quorum": QUORUM + "; kafka-python fails on the answer of that version"},
+}
+"""Steps that may differ, by client, with the reason."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """The broker and the proxy, with where clients of each find the nodes."""
+
+    direct: Target
+    proxied: Target
+    broker_pid: int
+    kordon_pid: int
+    kordon_port: int
+
+
+@pytest.fixture(scope="module")
+def sides() -> Iterator[Side]:
+    """One broker for all clients, and Kordon in front of its second listener."""
+    config = {"auto.create.topics.enable": "false", "group.consumer.min.heartbeat.interval.ms": "500",
+              "group.consumer.heartbeat.interval.ms": "500"}  # fmt: skip
+    with Cluster.start(listeners=(DIRECT, FOR_KORDON), config=config) as cluster:
+        (broker,) = cluster.brokers
+        with ProxyProcess.start(bootstrap=cluster.bootstrap(FOR_KORDON)) as kordon:
+            host, _, port = kordon.bootstrap.rpartition(":")
+            behind = f"{host}:{int(port) + 1 + broker.node_id}"
+            forbidden = frozenset({broker.port(DIRECT), broker.port(FOR_KORDON)})
+            assert broker.pid
+            yield Side(
+                direct=Target(cluster.bootstrap(DIRECT), {cluster.bootstrap(DIRECT): broker.node_id}),
+                proxied=Target(kordon.bootstrap, {behind: broker.node_id}, forbidden),
+                broker_pid=broker.pid,
+                kordon_pid=kordon.pid,
+                kordon_port=broker.port(FOR_KORDON),
+            )
+
+
+def python_script(name: str) -> Callable[[], Sequence[str]]:
+    return lambda: [sys.executable, "-W", "ignore", str(HERE / f"script_{name}.py")]
+
+
+def kafkajs_script() -> Sequence[str]:
+    """Installs kafkajs from its lock file, once."""
+    need("node")
+    source, folder = HERE / "kafkajs", cache_dir() / "kafkajs"
+    wanted = digest(source / "package-lock.json")
+    with locked("kafkajs"):
+        mark = folder / "installed"
+        if not mark.exists() or mark.read_text() != wanted:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            for name in ("package.json", "package-lock.json"):
+                shutil.copy(source / name, folder)
+            build([need("npm"), "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
+            mark.write_text(wanted)
+    return [need("node"), str(source / "script.js")]
+
+
+def franz_go_script() -> Sequence[str]:
+    """Builds the program, once for each state of its sources."""
+    source = HERE / "franz_go"
+    program = cache_dir() / f"franz_go-{digest(*(source / name for name in ('main.go', 'go.mod', 'go.sum')))}"
+    with locked("franz_go"):
+        if not program.exists():
+            build([need("go"), "build", "-o", str(program), "."], source)
+    return [str(program)]
+
+
+SCRIPTS: dict[str, Callable[[], Sequence[str]]] = {
+    "java_tools": python_script("java_tools"),
+    "librdkafka": python_script("librdkafka"),
+    "kafka_python": python_script("kafka_python"),
+    "aiokafka": python_script("aiokafka"),
+    "kafkajs": kafkajs_script,
+    "franz_go": franz_go_script,
+}
+
+
+@pytest.mark.broker
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("client", SCRIPTS)
+def test_client_gets_same_answers_errors_and_side_effects(sides: Side, client: str) -> None:
+    """Every step answers alike, the cluster is left alike, and nobody but Kordon has come to Kordon's listener."""
+    if client in os.environ.get("KORDON_SKIP_CLIENTS", "").split(","):
+        pytest.skip("left out by KORDON_SKIP_CLIENTS")
+    run, salt = SCRIPTS[client](), uuid.uuid4().hex[:6]
+    prefixes = {"direct": f"d{salt}", "proxied": f"p{salt}"}
+    environment = {
+        **os.environ,
+        "NODE_PATH": str(cache_dir() / "kafkajs" / "node_modules"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+    def go(target: Target, prefix: str) -> Run:
+        return run_script(run, target, prefix, HERE, environment)
+
+    with ThreadPoolExecutor() as pool:
+        direct = pool.submit(go, sides.direct, prefixes["direct"])
+        proxied = pool.submit(go, sides.proxied, prefixes["proxied"])
+        strangers: set[int] = set()
+        while wait([proxied, direct], timeout=0.25).not_done:
+            strangers |= peers_of_port(sides.kordon_port) - {sides.kordon_pid, sides.broker_pid}
+    check(client, direct.result(), proxied.result())
+    assert not strangers, f"processes {strangers} went to the broker past Kordon"
+    left = [side_effects(sides.direct.bootstrap, prefix) for prefix in prefixes.values()]
+    pretty = [json.dumps({"step": "side effects", "answer": each}, sort_keys=True) for each in left]
+    assert not difference(pretty[:1], pretty[1:]), "\n" + difference(pretty[:1], pretty[1:])
+
+
+def check(client: str, direct: Run, proxied: Run) -> None:
+    """Compares two runs line by line, and looks that they are whole and have been watched."""
+    assert (direct.exit_code, proxied.exit_code) == (0, 0), direct.errors[-2000:] + proxied.errors[-2000:]
+    assert len(direct.lines) > 20, "the script does what it should"
+    assert proxied.samples > 10, "somebody has looked at its sockets"
+    assert not proxied.trespassed, f"{client} went to broker port {set(proxied.trespassed)}"
+    different = difference(direct.lines, proxied.lines, ALLOWED.get(client))
+    assert not different, f"{client} can tell the difference:\n{different}"
+
+
+def need(program: str) -> str:
+    """Returns the path of a program.
+
+    Raises:
+        MissingTool: It is not installed; says which package brings it.
+    """
+    found = shutil.which(program)
+    if found is None:
+        raise MissingTool(
+            f"{program} is missing: install {PACKAGES[program]}, or leave its client out by KORDON_SKIP_CLIENTS"
+        )
+    return found
+
+
+def build(command: Sequence[str], folder: Path) -> None:
+    """Runs a package manager; its output is in the error."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+
+
+def digest(*files: Path) -> str:
+    """Names the contents of files."""
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
