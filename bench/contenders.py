@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +61,7 @@ class Usage:
 
 
 @contextmanager
-def watched(contender: Contender) -> Iterator[Usage]:
+def watched(contender: Contender) -> Generator[Usage, None, None]:
     """Measures a contender while the block runs; the figures are complete when it has ended."""
     usage = Usage()
     over = threading.Event()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
@@ -15,7 +15,7 @@ _TIMEOUT_SECONDS: Final = 15.0
 
 
 @contextmanager
-def idle_connections(bootstrap: str, count: int, context: ssl.SSLContext | None = None) -> Iterator[None]:
+def idle_connections(bootstrap: str, count: int, context: ssl.SSLContext | None = None) -> Generator[None, None, None]:
     """Keeps connections open while the block runs; each has had one answer from the broker.
 
     Args:

@@ -76,8 +76,10 @@ class Results:
     took_seconds: float = 0.0
 
     def contenders(self) -> list[str]:
-        """Names, in the order in which they were measured first."""
-        return list(dict.fromkeys(each.contender for each in self.measurements))
+        """Names: direct, the floor and Kordon as far as they are there, then the others as they were measured."""
+        found = dict.fromkeys(each.contender for each in self.measurements)
+        ours = [name for name in (DIRECT, FLOOR, KORDON) if name in found]
+        return ours + [name for name in found if name not in ours]
 
     def cases(self) -> list[str]:
         """Names of the cases that were measured, in order."""

@@ -6,7 +6,7 @@ import ssl
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import trustme
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # not in its __all__
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -106,7 +106,9 @@ def measure(plan: Plan, profile: str, peers: Sequence[Peer], console: Console, s
 
 
 @contextmanager
-def _contenders(cluster: Cluster, floor_port: int, peers: Sequence[Peer], logs: Path) -> Iterator[list[Contender]]:
+def _contenders(
+    cluster: Cluster, floor_port: int, peers: Sequence[Peer], logs: Path
+) -> Generator[list[Contender], None, None]:
     """Starts all of them; they stay, for an idle proxy takes nothing from the one that is measured."""
     bootstrap = cluster.bootstrap("PLAINTEXT")
     with ExitStack() as stack:

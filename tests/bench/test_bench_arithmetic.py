@@ -1,0 +1,148 @@
+"""The bench reads the tools' words and judges medians rightly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kordon.bench import results
+from kordon.bench.contenders import Peer, PeerError
+from kordon.bench.loads import ToolError, read_consumed, read_produced
+from kordon.bench.picture import draw
+from kordon.bench.plan import PROFILES
+from kordon.bench.report import report
+from kordon.bench.results import DIRECT, FLOOR, KORDON, Measurement, Results, Verdict, verdicts
+
+PRODUCED = """\
+100000 records sent, 19996.0 records/sec (9.53 MB/sec), 3.1 ms avg latency, 301.00 ms max latency, \
+2 ms 50th, 9 ms 95th, 120 ms 99th, 260 ms 99.9th.
+60000 steady state records sent, 10001.7 records/sec (4.77 MB/sec), 2.0 ms avg latency, 20.00 ms max latency, \
+2 ms 50th, 3 ms 95th, 7 ms 99th, 18 ms 99.9th.
+"""
+CONSUMED = """\
+start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, rebalance.time.ms, \
+fetch.time.ms, fetch.MB.sec, fetch.nMsg.sec
+2026-01-01 00:00:00:000, 2026-01-01 00:00:04:000, 476.8372, 119.2, 1000000, 250000.0, 3000, 1000, 476.8372, 1000000.0
+"""
+
+
+def run_of(figures: dict[str, list[dict[str, float]]]) -> Results:
+    """Makes results: for each contender its figures of the base case, round by round."""
+    made = Results("test", "2026-01-01T00:00:00+00:00", 3, "base", "latency", "1000 idle", "1000 idle over TLS", {})
+    for contender, rounds in figures.items():
+        for number, each in enumerate(rounds, 1):
+            case = "latency" if results.P99_MS in each else "1000 idle" if results.IDLE_MB in each else "base"
+            made.measurements.append(Measurement(case, contender, number, each))
+    return made
+
+
+def throughput(produce: float, consume: float, cpu: float = 1.0) -> dict[str, float]:
+    """Makes the figures of one round."""
+    return {
+        results.PRODUCE_MB: produce,
+        results.CONSUME_MB: consume,
+        results.PRODUCE_CPU: cpu,
+        results.CONSUME_CPU: cpu,
+    }
+
+
+def outcome(made: Results, part: str) -> Verdict:
+    """Finds the one verdict whose name has this part."""
+    (found,) = [each for each in verdicts(made) if part in each.what]
+    return found
+
+
+def test_steady_state_is_read_and_warm_up_is_not() -> None:
+    """The producer's last summary counts."""
+    assert read_produced(PRODUCED)["p99"] == "7"
+    assert read_produced(PRODUCED.splitlines()[0])["p99"] == "120"
+
+
+def test_consumer_speed_leaves_out_the_time_to_join() -> None:
+    """500 MB in the one second of fetching are 500 MB/s, though the tool ran four seconds."""
+    assert read_consumed(CONSUMED, 1_000_000) == pytest.approx(500, rel=1e-4)
+
+
+def test_missing_records_are_no_figure() -> None:
+    """A consumer that timed out has not measured anything."""
+    with pytest.raises(ToolError, match="only 1000000 of 1000001"):
+        read_consumed(CONSUMED, 1_000_001)
+    with pytest.raises(ToolError):
+        read_consumed("", 1)
+    with pytest.raises(ToolError):
+        read_produced("java.lang.OutOfMemoryError")
+
+
+def test_medians_decide_and_not_one_bad_round() -> None:
+    """One slow round of three changes no verdict, two do."""
+    direct = [throughput(100, 400)] * 3
+    good = run_of({DIRECT: direct, KORDON: [throughput(96, 370), throughput(40, 100), throughput(99, 361)]})
+    assert outcome(good, "produced, of direct") == Verdict("throughput produced, of direct", ">= 0.95", "0.96", True)
+    assert outcome(good, "consumed, of direct").reached
+    bad = run_of({DIRECT: direct, KORDON: [throughput(96, 370), throughput(94, 350), throughput(94, 350)]})
+    assert not outcome(bad, "produced, of direct").reached
+    assert not outcome(bad, "consumed, of direct").reached
+
+
+def test_processor_time_is_compared_with_the_floor() -> None:
+    """1.35 times the floor's is the most."""
+    floor = [throughput(1, 1, cpu=0.6)]
+    assert outcome(run_of({FLOOR: floor, KORDON: [throughput(1, 1, cpu=0.80)]}), "GB produced").reached
+    assert not outcome(run_of({FLOOR: floor, KORDON: [throughput(1, 1, cpu=0.82)]}), "GB consumed").reached
+
+
+def test_added_latency_must_stay_within_the_spread_of_direct() -> None:
+    """Direct between 9 and 12 ms allows 3 ms above its median of 10."""
+    direct = [{results.P99_MS: value} for value in (9.0, 10.0, 12.0)]
+    assert outcome(run_of({DIRECT: direct, KORDON: [{results.P99_MS: 13.0}]}), "p99").reached
+    assert not outcome(run_of({DIRECT: direct, KORDON: [{results.P99_MS: 14.0}]}), "p99").reached
+
+
+def test_idle_memory_has_a_ceiling() -> None:
+    """A hundred MB are too many."""
+    assert outcome(run_of({KORDON: [{results.IDLE_MB: 99.0}]}), "memory").reached
+    assert not outcome(run_of({KORDON: [{results.IDLE_MB: 100.0}]}), "memory").reached
+
+
+def test_what_was_not_measured_is_not_judged() -> None:
+    """No verdict without figures on both sides."""
+    assert verdicts(run_of({KORDON: [throughput(1, 1)]})) == []
+
+
+def test_results_survive_their_file_and_make_a_page(tmp_path: Path) -> None:
+    """A run saved and loaded is the same run; its page and picture show every contender, direct first."""
+    made = run_of({KORDON: [throughput(96, 370)], "other proxy": [throughput(50, 100)], DIRECT: [throughput(100, 400)]})
+    made.save(tmp_path / "run.json")
+    loaded = Results.load(tmp_path / "run.json")
+    assert loaded == made
+    assert loaded.contenders() == [DIRECT, KORDON, "other proxy"]
+    page = report(loaded, "docs/picture.svg")
+    assert "| other proxy | 50 (50-50) | 100 (100-100) |" in page
+    assert "| throughput produced, of direct | >= 0.95 | 0.96 | reached |" in page
+    draw(loaded, tmp_path / "picture.svg")
+    assert "other proxy" in (tmp_path / "picture.svg").read_text()
+
+
+@pytest.mark.parametrize("text", ["", "name", "name=30001", "name=port=command", "=30001=command", "name=30001="])
+def test_a_peer_without_its_three_parts_is_refused(text: str) -> None:
+    """The message shows how to say it."""
+    with pytest.raises(PeerError, match="NAME=PORT=COMMAND"):
+        Peer.parse(text)
+
+
+def test_a_peers_command_may_hold_equal_signs() -> None:
+    """Only the first two separate."""
+    assert Peer.parse("my-proxy=30001=run --a=b {bootstrap}") == Peer("my-proxy", 30001, "run --a=b {bootstrap}")
+    assert Peer.parse("my-proxy=30001=run").listener == "PEER_MY_PROXY"
+
+
+@pytest.mark.parametrize("profile", ["full", "quick"])
+def test_profiles_hold_what_the_bar_asks_for(profile: str) -> None:
+    """At least three rounds, every number of connections with every size, a thousand idle connections."""
+    plan = PROFILES[profile]
+    assert plan.rounds >= 3
+    assert plan.matrix_rounds >= 3
+    assert (plan.base.records, plan.base.record_bytes, plan.memory.connections) == (1_000_000, 500, 1_000)
+    asked = {(connections, size) for connections in (1, 10, 100) for size in (100, 1_000, 100_000)}
+    assert asked <= {(case.connections, case.record_bytes) for case in plan.matrix}
