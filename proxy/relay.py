@@ -1,7 +1,7 @@
 """One client connection in the shell: two transports, one core between them. Read, handle, perform; no policy.
 
 All connections of a worker read into one buffer, which is possible because a chunk is handed on before the next one
-is read: transports write at once (`set_write_buffer_limits(high=0)`). What the kernel does not take stays with the
+is read: transports write at once (`set_write_buffer_limits`). What the kernel does not take stays with the
 transport, which keeps a view of the buffer; the worker then takes another buffer, and the other side is not read until
 this one has been written. So a connection holds one chunk at the most, and nothing is copied.
 
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES: Final = 256 * 1024
 """Most bytes read at once; a power of two above the largest request head (limits.header_bytes)."""
+_HIGH_WATER_BYTES: Final = 1
+"""Transports write at once, and say so as soon as the kernel takes no more. Not 0: uvloop's TLS transport pauses at
+"so many bytes or more", and would not go on."""
 LINGER_SECONDS: Final = 5.0
 """How long a closing connection may take to send what it still has."""
 
@@ -77,7 +80,8 @@ class _End(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        self.transport.set_write_buffer_limits(high=0)
+        # uvloop's TLS calls for a pause at `high` bytes, not above it; it copies within `write`, so 1 will do there
+        self.transport.set_write_buffer_limits(high=1 if transport.get_extra_info("sslcontext") else 0)
         if self._holds:
             self.transport.pause_reading()
 
@@ -168,7 +172,7 @@ class _Downstream(_End):
         if self.relay.lingering:
             self.close()
         self.relay.perform(self.relay.core.handle(DownstreamEnded()))
-        return True
+        return self.relay.relays.downstream_tls is None  # TLS cannot be half closed
 
     def pause_writing(self) -> None:
         self.blocked = True
@@ -251,13 +255,13 @@ class Relay:
         self._opening = self.relays.tasks.start(self._open(), name="open connection")
 
     async def _open(self) -> None:
-        """Shakes hands with the client, dials the broker, and lets the bytes flow.
+        """Waits until the client says something, dials the broker, and lets the bytes flow.
 
-        A plain client's socket is not read before its broker is there. uvloop reads from a new transport whatever
-        `connection_made` says, so the transport is made last.
+        Whoever says nothing costs the broker nothing. A plain client's socket is not read before its broker is there.
+        uvloop reads from a new transport whatever `connection_made` says, so the transport is made last.
         """
         context = self.relays.downstream_tls
-        if context is not None and not await self._meet_client(context):
+        if not await (self._meet_client(context) if context is not None else self._hear_client()):
             return
         target = self.listener.target(self.downstream.transport)
         self.node_id = target.node_id
@@ -267,6 +271,26 @@ class Relay:
             await self.relays.loop.connect_accepted_socket(lambda: self.downstream, self._socket)
         else:
             self.downstream.release("opening")
+
+    async def _hear_client(self) -> bool:
+        """Waits for a plain client's first byte, without taking it."""
+        loop, heard = self.relays.loop, asyncio.Event()
+        loop.add_reader(self._socket, heard.set)
+        try:
+            async with asyncio.timeout(self.relays.config.limits.handshake_ms / 1000):
+                await heard.wait()
+            first = self._socket.recv(1, socket.MSG_PEEK)
+        except TimeoutError:
+            self.close(CloseCause.HANDSHAKE_TIMEOUT, "the client said nothing within limits.handshake_ms")
+            return False
+        except OSError as error:
+            self.close(CloseCause.NETWORK_ERROR, explain(error))
+            return False
+        finally:
+            loop.remove_reader(self._socket)
+        if not first:
+            self.close(CloseCause.CLIENT_CLOSED, "the client closed the connection without a word")
+        return bool(first)
 
     async def _meet_client(self, context: ssl.SSLContext) -> bool:
         self.downstream.hold("opening")

@@ -98,6 +98,11 @@ class Aiokafka:
 
         await self.step("alter config", self.admin.alter_configs(resource(topic, {"max.message.bytes": "2000"})))
         await self.step("alter to nonsense", self.admin.alter_configs(resource(topic, {"max.message.bytes": "many"})))
+
+        async def altered() -> bool:
+            return "'2000'" in str(await self.admin.describe_configs(resource(topic)))
+
+        await until("the config", altered)
         await self.step("topic config", self.admin.describe_configs(resource(topic)))
         await self.step("unknown topic's config", self.admin.describe_configs(resource(self.name("nowhere"))))
         broker = [ConfigResource(ConfigResourceType.BROKER, "1")]

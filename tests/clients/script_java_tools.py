@@ -6,13 +6,12 @@ import base64
 import re
 import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from kordon.testing.cluster import TOOLS
 from kordon.testing.jars import jars_dir, kafka_version, need
-from kordon.testing.steps import CODECS, KEEP, Script
+from kordon.testing.steps import CODECS, KEEP, Script, wait_until
 
 LAUNCHER = Path(__file__).parent / "java" / "Tools.java"
 QUIET = "status = error\nrootLogger.level = off\n"
@@ -28,6 +27,8 @@ MOVING = (
     (re.compile(r"(HighWatermark|LeaderEpoch|MaxFollowerLag|MaxFollowerLagTimeMs|LogEndOffset):\s+\S+"), r"\1: <n>"),
     (re.compile(r'"(size|offsetLag)":\d+'), r'"\1":<n>'),
     (re.compile(r"(consumer|share|rdkafka|console)[\w.-]*-[0-9a-f-]{36}"), r"\1-<member>"),
+    # How far a share group has come depends on when its member was told to go.
+    (re.compile(r"(-share \S+-once 0) \d+ \d+$"), r"\1 <n>"),
     (re.compile(r"^(\d+ \S{22}) \d+ \d+ \d+ \d+"), r"\1 <n>"),
     (re.compile(r"(-tx 1) \d+(?= [A-Z])"), r"\1 <producer id>"),
     (re.compile(r"(-tx) \d+ (\d+ \w+ \d+) \d+ \d+"), r"\1 <producer id> \2 <time>"),
@@ -121,10 +122,7 @@ class JavaTools:
         topic = self.name(what)
         configs = [part for key, value in (KEEP | config).items() for part in ("--config", f"{key}={value}")]
         self.tool("kafka-topics", *self.at, "--create", "--topic", topic, "--partitions", str(partitions), *configs)
-        deadline = time.monotonic() + 20
-        while self.tool("kafka-get-offsets", *self.at, "--topic", topic)["exit"]:
-            if time.monotonic() > deadline:
-                raise TimeoutError(topic)
+        wait_until(topic, lambda: self.tool("kafka-get-offsets", *self.at, "--topic", topic)["exit"] == 0)
         return topic
 
     def topics(self) -> None:
@@ -153,6 +151,7 @@ class JavaTools:
         of_topic = ("--entity-type", "topics", "--entity-name", topic)
         self.step("alter", "kafka-configs", "--alter", *of_topic, "--add-config", "max.message.bytes=2000")
         self.step("alter to nonsense", "kafka-configs", "--alter", *of_topic, "--add-config", "max.message.bytes=many")
+        wait_until("the config", lambda: "=2000" in str(self.tool("kafka-configs", *self.at, "--describe", *of_topic)))
         self.step("describe", "kafka-configs", "--describe", *of_topic, "--all")
         self.step("remove", "kafka-configs", "--alter", *of_topic, "--delete-config", "max.message.bytes")
         unknown = ("--entity-type", "topics", "--entity-name", self.name("nowhere"))

@@ -87,6 +87,7 @@ class KafkaPython:
 
         self.step("alter config", self.admin.alter_configs, resource(topic, {"max.message.bytes": "2000"}))
         self.step("alter to nonsense", self.admin.alter_configs, resource(topic, {"max.message.bytes": "many"}))
+        wait_until("the config", lambda: "'2000'" in str(self.admin.describe_configs(resource(topic))))
         self.step("topic config", self.admin.describe_configs, resource(topic), False, "all")
         self.step("unknown topic's config", self.admin.describe_configs, resource(self.name("nowhere")))
         broker = [ConfigResource(ConfigResourceType.BROKER, "1")]

@@ -126,6 +126,7 @@ class Librdkafka:
 
         self.step("alter config", lambda: alter("max.message.bytes", "2000"))
         self.step("alter to nonsense", lambda: alter("max.message.bytes", "many"))
+        wait_until("the config", lambda: "'2000'" in str(describe(ConfigResource.Type.TOPIC, topic)))
         self.step("topic config", lambda: describe(ConfigResource.Type.TOPIC, topic))
         self.step("unknown topic's config", lambda: describe(ConfigResource.Type.TOPIC, self.name("nowhere")))
         self.step("broker config", lambda: describe(ConfigResource.Type.BROKER, "1"))

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from kordon.testing.cluster import Cluster
-from kordon.testing.equivalence import Run, Target, difference, run_script
+from kordon.testing.equivalence import Run, Target, comparable, difference, run_script
 from kordon.testing.jars import MissingTool, cache_dir, locked
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.side_effects import side_effects
@@ -137,9 +137,16 @@ def test_client_gets_same_answers_errors_and_side_effects(sides: Side, client: s
             strangers |= peers_of_port(sides.kordon_port) - {sides.kordon_pid, sides.broker_pid}
     check(client, direct.result(), proxied.result())
     assert not strangers, f"processes {strangers} went to the broker past Kordon"
-    left = [side_effects(sides.direct.bootstrap, prefix) for prefix in prefixes.values()]
-    pretty = [json.dumps({"step": "side effects", "answer": each}, sort_keys=True) for each in left]
-    assert not difference(pretty[:1], pretty[1:]), "\n" + difference(pretty[:1], pretty[1:])
+    left = [left_behind(sides.direct, prefix) for prefix in prefixes.values()]
+    different = difference(left[:1], left[1:])
+    assert not different, f"{client} has left something else behind:\n{different}"
+
+
+def left_behind(target: Target, prefix: str) -> str:
+    """Returns what a run has done to the cluster, as a line like a script's."""
+    return comparable(
+        json.dumps({"step": "side effects", "answer": side_effects(target.bootstrap, prefix)}), target, prefix
+    )
 
 
 def check(client: str, direct: Run, proxied: Run) -> None:

@@ -8,7 +8,7 @@ import ssl
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -103,10 +103,9 @@ def test_plain_bytes_on_a_tls_port_are_named(secure_cluster: Cluster) -> None:
         host, port = proxy.bootstrap.rsplit(":", 1)
         with socket.create_connection((host, int(port)), timeout=20) as sock:
             sock.sendall(b"\0\0\0\x10\0\x12\0\0\0\0\0\1\xff\xff" + b"\0" * 30)
-            with pytest.raises(ConnectionError):
+            with suppress(ConnectionError):
                 while sock.recv(1000):
                     pass
-                raise ConnectionError("closed")
         until(lambda: "does not speak TLS" in proxy.log())
 
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -132,6 +133,12 @@ func configs() {
 	}
 	step("alter config", alter("2000"))
 	step("alter to nonsense", alter("many"))
+	until("the config", func() bool {
+		found, err := admin.DescribeTopicConfigs(ctx, topic)
+		return err == nil && len(found) == 1 && slices.ContainsFunc(found[0].Configs, func(c kadm.Config) bool {
+			return c.Key == "max.message.bytes" && c.MaybeValue() == "2000"
+		})
+	})
 	step("topic config", func() (any, error) { return admin.DescribeTopicConfigs(ctx, topic) })
 	step("unknown topic's config", func() (any, error) {
 		found, err := admin.DescribeTopicConfigs(ctx, named("nowhere"))

@@ -119,6 +119,7 @@ async function configs() {
   const describe = (type, name) => admin.describeConfigs({ includeSynonyms: true, resources: [{ type, name }] })
   await step('alter config', () => alter('2000'))
   await step('alter to nonsense', () => alter('many'))
+  await until('the config', async () => JSON.stringify(await describe(ConfigResourceTypes.TOPIC, topic)).includes('"2000"'))
   await step('topic config', () => describe(ConfigResourceTypes.TOPIC, topic))
   await step("unknown topic's config", () => describe(ConfigResourceTypes.TOPIC, named('nowhere')))
   await step('broker config', () => describe(ConfigResourceTypes.BROKER, '1'))
