@@ -113,6 +113,7 @@ class Skim:
         Raises:
             WireError: A length is impossible.
         """
+        # Taken for every partition of every Fetch: hence local names, and 0 and 4 for _Read.UVARINT and _Read.REPEAT.
         steps, index, counts, resumed = self._steps, self._step, self._counts, self._resumed
         at = start + self._ahead
         while True:
@@ -122,7 +123,7 @@ class Skim:
             if read == 0 and at < end and chunk[at] < 0x80 and not resumed:  # a uvarint of one byte: nearly all are
                 number = chunk[at]
                 at += 1
-            elif read == 4:  # REPEAT
+            elif read == 4:
                 counts[-1] -= 1
                 if counts[-1]:
                     index = target

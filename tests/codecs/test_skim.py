@@ -1,5 +1,6 @@
 """The skim finds the same position as construct, however the bytes come in, and stops at impossible lengths."""
 
+from collections import Counter
 from random import Random
 from typing import Any
 
@@ -19,6 +20,10 @@ EXAMPLES = settings().max_examples // 3
 NEWEST_FETCH = 18
 
 
+class Unfinished(Exception):  # noqa: N818 - no error: more bytes are needed
+    """All bytes were given, the field has not ended."""
+
+
 def walk(skim: Skim, data: bytes, cuts: list[int]) -> int:
     """Feeds a skim with the pieces between cuts, each at another place of a buffer; returns where it was done."""
     border = 0
@@ -30,7 +35,7 @@ def walk(skim: Skim, data: bytes, cuts: list[int]) -> int:
         if skim.done:
             return border
         assert stop == end - start
-    raise AssertionError("the skim found no end")
+    raise Unfinished
 
 
 def position(message: Message, version: int, after: str, value: dict[str, Any]) -> int:
@@ -64,6 +69,36 @@ def test_skim_ends_where_construct_does_one_byte_at_a_time(key: int) -> None:
             expected = position(message, version, after, value)
             assert walk(Skim(message, version, after), built, list(range(1, len(built)))) == expected
             assert walk(Skim(message, version, after), built, []) == expected
+
+
+def outcome(message: Message, version: int, data: bytes, cuts: list[int]) -> tuple[str, int]:
+    """Where a skim over all fields ends, where it fails, or that it would go on."""
+    skim = Skim(message, version, message.fields[-1].name)
+    try:
+        return ("done", walk(skim, data, cuts))
+    except WireError as error:
+        return (error.reason, 0)
+    except Unfinished:
+        return ("unfinished", 0)
+
+
+def test_skim_of_changed_bytes_does_not_depend_on_the_cuts() -> None:
+    """Broken messages too have one outcome, in one piece and in many."""
+    random = Random(11)
+    outcomes: Counter[str] = Counter()
+    for message in MESSAGES:
+        for version in message.versions:
+            data = bytearray(message.build(version, Values(random, unknown_tags=True).message(message, version)))
+            for _ in range(4):
+                if data:
+                    data[random.randrange(len(data))] = random.choice((0, 1, 0x7F, 0x80, 0xFF, random.randrange(256)))
+                changed = bytes(data)
+                whole = outcome(message, version, changed, [])
+                for _ in range(3):
+                    cuts = sorted(random.choices(range(len(data) + 1), k=random.randint(1, 6)))
+                    assert outcome(message, version, changed, cuts) == whole
+                outcomes[whole[0] if whole[0] in ("done", "unfinished") else "refused"] += 1
+    assert min(outcomes[kind] for kind in ("done", "unfinished", "refused")) > 50
 
 
 def test_skim_passes_records_of_many_chunks() -> None:
