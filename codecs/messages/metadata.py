@@ -8,6 +8,16 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
+# In version 0, an empty array of topics asks for all of them. In version 1 and higher, an empty array asks for none,
+# and null asks for all.
+# Version 2 and 3 are the same as version 1.
+# Version 4 adds AllowAutoTopicCreation.
+# Starting in version 8, authorized operations can be requested for cluster and topic resource.
+# Version 9 is the first flexible version.
+# Version 10 adds topicId and allows name field to be null; not implemented on the server before version 12.
+# Version 11 deprecates IncludeClusterAuthorizedOperations. This is now exposed by the DescribeCluster API (KIP-700).
+# Version 12 supports topic Id.
+# Version 13 supports top-level error code in the response.
 REQUEST = message(
     "MetadataRequest",
     field("topics", array(struct(
