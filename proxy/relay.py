@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES: Final = 256 * 1024
 """Most bytes read at once; a power of two above the largest request head (limits.header_bytes)."""
-_HIGH_WATER_BYTES: Final = 1
-"""Transports write at once, and say so as soon as the kernel takes no more. Not 0: uvloop's TLS transport pauses at
-"so many bytes or more", and would not go on."""
+_TLS_HIGH_WATER_BYTES: Final = 64 * 1024
+"""TLS copies what it encrypts, so it need not write at once. Above what a handshake leaves behind: uvloop would call for
+a pause because of that, and would not take it back while reading is paused, so that two TLS sides wait for each other."""
 LINGER_SECONDS: Final = 5.0
 """How long a closing connection may take to send what it still has."""
 
@@ -77,11 +77,12 @@ class _End(asyncio.BufferedProtocol):
         self._buffer = buffer
         self._unread = b""
         self._holds: set[str] = set()
+        self._is_tls = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        # uvloop's TLS calls for a pause at `high` bytes, not above it; it copies within `write`, so 1 will do there
-        self.transport.set_write_buffer_limits(high=1 if transport.get_extra_info("sslcontext") else 0)
+        self._is_tls = transport.get_extra_info("sslcontext") is not None
+        self.transport.set_write_buffer_limits(high=_TLS_HIGH_WATER_BYTES if self._is_tls else 0)
         if self._holds:
             self.transport.pause_reading()
 
@@ -110,7 +111,7 @@ class _End(asyncio.BufferedProtocol):
             transport.write(pieces[0])
         else:
             transport.writelines(pieces)
-        if transport.get_write_buffer_size():
+        if not self._is_tls and transport.get_write_buffer_size():
             self._buffer.leave()
         return sum(map(len, pieces))
 

@@ -90,7 +90,7 @@ class Edit:
 
     def _whole(self, version: int, body: bytes, advertised: Advertised) -> tuple[bytes, Nodes]:
         if self.message.api_key == apis.API_VERSIONS and int.from_bytes(body[:2], "big") == _UNSUPPORTED_VERSION:
-            version = 0  # brokers answer a version they do not know in version 0 (KIP-511)
+            return body, {}  # in version 0 whatever was asked (KIP-511), and it offers ApiVersions alone
         value = self.message.parse(version, body)
         nodes = self.change(value, advertised)
         return self.message.build(version, value), nodes

@@ -11,6 +11,7 @@ from kordon.proxy.events import (
     Drain,
     EndUpstream,
     PauseDownstream,
+    RequestBytes,
     ResumeDownstream,
     Tick,
     UpstreamEnded,
@@ -25,6 +26,8 @@ from kordon.testing.plays import (
     Does,
     Happens,
     Learns,
+    Outcome,
+    Step,
     connection,
     perform,
     request_frame,
@@ -191,7 +194,7 @@ def test_the_described_cluster_is_the_proxys(version: int) -> None:
 
 
 def produce_answer(version: int, correlation_id: int, endpoints: list[dict[str, object]]) -> bytes:
-    partition = {
+    partition: dict[str, object] = {
         "index": 0,
         "error_code": 6 if endpoints else 0,
         "base_offset": 1,
@@ -339,8 +342,10 @@ def test_an_idle_connection_drains_at_once() -> None:
 )
 def test_silence_ends_a_connection(before: bytes, limits: dict[str, int], cause: CloseCause) -> None:
     """A connection that says nothing, or half of something, does not stay for ever."""
-    sent = [Client(before), BrokerGets(before)] if before else []
-    perform([*sent, Happens(Tick(4.9, True)), Happens(Tick(5.1, True)), Closes(cause)], lambda: connection(**limits))
+    sent: list[Step | Outcome] = [Client(before), BrokerGets(before)] if before else []
+    perform(
+        [*sent, Happens(Tick(4.9, True)), Happens(Tick(5.1, True)), Closes(cause)], lambda: connection(None, **limits)
+    )
 
 
 def test_idle_is_what_neither_side_uses() -> None:
@@ -388,6 +393,8 @@ def test_what_is_in_flight_is_counted_and_taken_back() -> None:
     """The gauge of requests in flight is 0 again however a connection ends."""
     tally = Tally()
     core = connection(tally)
-    perform([Client(heartbeat(1)), BrokerGets(heartbeat(1))], lambda: connection(tally))
-    assert tally.in_flight == 3
-    assert core.in_flight == 0
+    chunk = memoryview(bytearray(heartbeat(1) + heartbeat(2)))
+    core.handle(RequestBytes(chunk, 0.0))
+    assert (core.in_flight, tally.in_flight) == (2, 2)
+    core.handle(UpstreamEnded())
+    assert (core.in_flight, tally.in_flight) == (0, 0)

@@ -154,6 +154,7 @@ def test_a_wrong_password_is_the_brokers_to_refuse(secure_cluster: Cluster) -> N
         producer = Producer({"bootstrap.servers": proxy.bootstrap, "error_cb": errors.append, **wrong})
         with pytest.raises(KafkaException):
             producer.list_topics(timeout=8)
+        producer.poll(1)
         assert any("Invalid username or password" in error.str() for error in errors)
         assert "wrong" not in proxy.log()
 
