@@ -30,49 +30,98 @@ class BrokerPorts:
     """Ports that are told in place of the broker's own, by listener."""
 
 
+def needs_zookeeper(version: str) -> bool:
+    """Says whether a version of Kafka has no KRaft that is fit for use (before 3.3, KIP-833)."""
+    major, minor = version.split(".")[:2]
+    return (int(major), int(minor)) < (3, 3)
+
+
+def zookeeper_properties(port: int, folder: Path) -> dict[str, str]:
+    """Returns zoo.cfg of a ZooKeeper of one node."""
+    return {
+        "tickTime": "500",  # sessions may then end after 1 s: a killed broker is soon missed
+        "dataDir": str(folder),
+        "clientPort": str(port),
+        "clientPortAddress": "127.0.0.1",
+        "admin.enableServer": "false",
+    }
+
+
 def properties(
-    ports: BrokerPorts, voters: Sequence[BrokerPorts], folder: Path, certificates: Certificates | None
+    ports: BrokerPorts,
+    voters: Sequence[BrokerPorts],
+    folder: Path,
+    certificates: Certificates | None,
+    zookeeper: str | None = None,
 ) -> dict[str, str]:
-    """Returns server.properties of one broker of a KRaft cluster whose brokers are controllers as well."""
+    """Returns server.properties of one broker.
+
+    Args:
+        ports: Its own.
+        voters: Those of all brokers; with KRaft they are the controllers as well.
+        folder: For its data.
+        certificates: For TLS listeners.
+        zookeeper: host:port, for a Kafka without KRaft.
+    """
     names = list(ports.by_listener)
-    copies = str(min(3, len(voters)))
-    protocols = [f"{name}:{protocol_of(name)}" for name in names]
-    advertised = [f"{name}://127.0.0.1:{ports.advertised.get(name, port)}" for name, port in ports.by_listener.items()]
-    found = {
-        "process.roles": "broker,controller",
-        "node.id": str(ports.node_id),
-        "controller.quorum.voters": ",".join(f"{each.node_id}@127.0.0.1:{each.controller}" for each in voters),
-        "controller.listener.names": CONTROLLER,
-        "listeners": ",".join(
-            [f"{name}://127.0.0.1:{port}" for name, port in ports.by_listener.items()]
-            + [f"{CONTROLLER}://127.0.0.1:{ports.controller}"]
-        ),
-        "advertised.listeners": ",".join(advertised),
-        "listener.security.protocol.map": ",".join([*protocols, f"{CONTROLLER}:PLAINTEXT"]),
+    found = (_with_zookeeper(ports, zookeeper) if zookeeper else _with_kraft(ports, voters)) | {
         "inter.broker.listener.name": names[0],
         "log.dirs": str(folder / "data"),
         "broker.rack": f"rack-{ports.node_id}",
-        "num.partitions": "1",
-        "group.initial.rebalance.delay.ms": "0",
-        "offsets.topic.num.partitions": "4",
-        "offsets.topic.replication.factor": copies,
-        "transaction.state.log.num.partitions": "4",
-        "transaction.state.log.replication.factor": copies,
-        "transaction.state.log.min.isr": "1",
-        "share.coordinator.state.topic.num.partitions": "4",
-        "share.coordinator.state.topic.replication.factor": copies,
-        "share.coordinator.state.topic.min.isr": "1",
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS;User:admin",
         "allow.everyone.if.no.acl.found": "true",
         "log.cleaner.dedupe.buffer.size": "8388608",
-        "delegation.token.secret.key": "embedded",
     }
+    found |= _coordinators(copies=min(3, len(voters)))
     if any("SSL" in protocol_of(name) for name in names):
         found |= _tls(certificates)
     for name in names:
         if protocol_of(name).startswith("SASL"):
             found |= _sasl(name)
+    return found
+
+
+def _with_kraft(ports: BrokerPorts, voters: Sequence[BrokerPorts]) -> dict[str, str]:
+    controller = f"{CONTROLLER}://127.0.0.1:{ports.controller}"
+    return _listeners(ports, controller, f"{CONTROLLER}:PLAINTEXT") | {
+        "process.roles": "broker,controller",
+        "node.id": str(ports.node_id),
+        "controller.quorum.voters": ",".join(f"{each.node_id}@127.0.0.1:{each.controller}" for each in voters),
+        "controller.listener.names": CONTROLLER,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "delegation.token.secret.key": "embedded",
+    }
+
+
+def _with_zookeeper(ports: BrokerPorts, zookeeper: str) -> dict[str, str]:
+    return _listeners(ports) | {
+        "broker.id": str(ports.node_id),
+        "zookeeper.connect": zookeeper,
+        "zookeeper.session.timeout.ms": "5000",
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "delegation.token.master.key": "embedded",
+    }
+
+
+def _listeners(ports: BrokerPorts, more: str = "", more_protocol: str = "") -> dict[str, str]:
+    here = [f"{name}://127.0.0.1:{port}" for name, port in ports.by_listener.items()]
+    told = [f"{name}://127.0.0.1:{ports.advertised.get(name, port)}" for name, port in ports.by_listener.items()]
+    protocols = [f"{name}:{protocol_of(name)}" for name in ports.by_listener]
+    return {
+        "listeners": ",".join([*here, *filter(None, [more])]),
+        "advertised.listeners": ",".join(told),
+        "listener.security.protocol.map": ",".join([*protocols, *filter(None, [more_protocol])]),
+    }
+
+
+def _coordinators(copies: int) -> dict[str, str]:
+    """Small internal topics, and groups that start without waiting for more members."""
+    found = {"num.partitions": "1", "group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "4"}
+    found["offsets.topic.replication.factor"] = str(copies)
+    for topic in ("transaction.state.log", "share.coordinator.state.topic"):
+        found[f"{topic}.num.partitions"] = "4"
+        found[f"{topic}.replication.factor"] = str(copies)
+        found[f"{topic}.min.isr"] = "1"
     return found
 
 

@@ -6,10 +6,12 @@ By hand: `python -m kordon.testing.cluster --brokers 3` prints the bootstrap add
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -19,144 +21,46 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Final, Self
+from typing import Final, Self
 
-from kordon.testing.broker_config import SCRAM_MECHANISMS, USERS, BrokerPorts, properties, protocol_of
+from kordon.testing.broker_config import (
+    SCRAM_MECHANISMS,
+    USERS,
+    BrokerPorts,
+    needs_zookeeper,
+    properties,
+    protocol_of,
+    zookeeper_properties,
+)
 from kordon.testing.certificates import Certificates, make_certificates
-from kordon.testing.jars import jars_dir, kafka_version, need
+from kordon.testing.jars import jars_dir, kafka_version
+from kordon.testing.java_process import DIES_WITH_PARENT, START_SECONDS, ClusterFailed, JavaProcess, java_command
+from kordon.testing.kafka_tools import tool_class
 from kordon.testing.ports import free_ports
 
-START_SECONDS: Final = 90.0
-STOP_SECONDS: Final = 30.0
+__all__ = ["DIES_WITH_PARENT", "Broker", "Cluster", "ClusterFailed"]
+
 TOOL_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.1
-DIES_WITH_PARENT: Final = ("setpriv", "--pdeathsig", "KILL")
-"""Puts before a command: the kernel kills it when this process ends, however that happens."""
-_JVM: Final = ("-Xms256m", "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=4", "-Djava.awt.headless=true")
-_TOOL_JVM: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+IgnoreUnrecognizedVMOptions")
-_LOG4J: Final = """\
-status = error
-appender.out.type = Console
-appender.out.name = out
-appender.out.layout.type = PatternLayout
-appender.out.layout.pattern = [%d] %p %m (%c)%n
-rootLogger.level = LEVEL
-rootLogger.appenderRef.out.ref = out
-"""
-
-TOOLS: Final = {
-    "kafka-acls": "org.apache.kafka.tools.AclCommand",
-    "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
-    "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
-    "kafka-configs": "kafka.admin.ConfigCommand",
-    "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
-    "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
-    "kafka-console-share-consumer": "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
-    "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
-    "kafka-consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
-    "kafka-delegation-tokens": "org.apache.kafka.tools.DelegationTokenCommand",
-    "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
-    "kafka-e2e-latency": "org.apache.kafka.tools.EndToEndLatency",
-    "kafka-features": "org.apache.kafka.tools.FeatureCommand",
-    "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
-    "kafka-groups": "org.apache.kafka.tools.GroupsCommand",
-    "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
-    "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
-    "kafka-metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
-    "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
-    "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
-    "kafka-replica-verification": "org.apache.kafka.tools.ReplicaVerificationTool",
-    "kafka-share-groups": "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
-    "kafka-storage": "kafka.tools.StorageTool",
-    "kafka-streams-groups": "org.apache.kafka.tools.streams.StreamsGroupCommand",
-    "kafka-topics": "org.apache.kafka.tools.TopicCommand",
-    "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
-    "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
-    "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
-}
-"""Java class of each of Kafka's scripts."""
 
 
-class ClusterFailed(RuntimeError):  # noqa: N818 - says what happened
-    """A broker did not start, or died; the message ends with the last lines of its log."""
-
-
-class Broker:
+class Broker(JavaProcess):
     """One broker process; it can be stopped, killed, paused and started again with its data."""
 
     def __init__(self, ports: BrokerPorts, folder: Path, command: Sequence[str]) -> None:
+        super().__init__(f"broker {ports.node_id}", ports.by_listener.values(), folder, command)
         self.node_id = ports.node_id
         self.host = "127.0.0.1"
         self._ports = ports
-        self._folder = folder
-        self._command = command
-        self._process: subprocess.Popen[bytes] | None = None
-        self._output: IO[bytes] | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """Process id while it runs."""
-        return self._process.pid if self._process else None
 
     def port(self, listener: str = "PLAINTEXT") -> int:
         """Returns the port of a listener, the broker's own even if another is advertised."""
         return self._ports.by_listener[listener]
 
-    def start(self, *, wait: bool = True) -> None:
-        """Starts it, and waits until it takes connections.
-
-        Raises:
-            ClusterFailed: It did not within `START_SECONDS`.
-        """
-        self._output = (self._folder / "broker.log").open("ab")
-        command = [*DIES_WITH_PARENT, *self._command]
-        self._process = subprocess.Popen(command, stdout=self._output, stderr=subprocess.STDOUT, cwd=self._folder)
-        if wait:
-            self.wait_started()
-
-    def wait_started(self) -> None:
-        """Waits until every listener takes connections."""
-        deadline = time.monotonic() + START_SECONDS
-        while not all(_listens(port) for port in self._ports.by_listener.values()):
-            if self._process is None or self._process.poll() is not None:
-                raise ClusterFailed(f"broker {self.node_id} died while starting:\n{self.log_tail()}")
-            if time.monotonic() > deadline:
-                raise ClusterFailed(f"broker {self.node_id} did not start in {START_SECONDS} s:\n{self.log_tail()}")
-            time.sleep(_POLL_SECONDS)
-
-    def stop(self) -> None:
-        """Shuts it down as an operator would; kills it if it does not end in `STOP_SECONDS`."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
-            self._process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(STOP_SECONDS)
-        self.kill()
-
-    def kill(self) -> None:
-        """Ends it at once (SIGKILL)."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-        if self._output is not None:
-            self._output.close()
-            self._output = None
-
-    def pause(self) -> None:
-        """Stops its clock (SIGSTOP)."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Lets it go on (SIGCONT)."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
-
-    def log_tail(self, lines: int = 40) -> str:
-        """Returns the last lines of its log."""
-        text = (self._folder / "broker.log").read_text(errors="replace")
-        return "\n".join(text.splitlines()[-lines:])
+    @property
+    def listeners(self) -> list[str]:
+        """Names of its listeners; the first one is used between brokers."""
+        return list(self._ports.by_listener)
 
 
 class Cluster:
@@ -168,6 +72,9 @@ class Cluster:
         self.brokers = brokers
         self.certificates = certificates
         """Present where a listener has TLS."""
+        self.zookeeper: JavaProcess | None = None
+        """Of a Kafka that has no KRaft yet."""
+        self.zookeeper_address: str | None = None
 
     @classmethod
     def start(
@@ -178,7 +85,7 @@ class Cluster:
         config: Mapping[str, str] | None = None,
         extra_listeners: Mapping[str, int] | None = None,
     ) -> Cluster:
-        """Starts a cluster.
+        """Starts a cluster, and waits until its brokers know each other.
 
         Args:
             brokers: 1 or 3; node ids are 1 to 3.
@@ -190,31 +97,59 @@ class Cluster:
         Raises:
             ClusterFailed: A broker did not start.
             MissingTool: Java or Maven is not installed.
+            ValueError: This Kafka cannot have such a listener here.
         """
         version = version or kafka_version()
+        if needs_zookeeper(version) and any(protocol_of(name) != "PLAINTEXT" for name in listeners):
+            raise ValueError(f"TLS and SASL listeners need Kafka 3 or newer here, this is {version}")
         jars = jars_dir(version)
         folder = Path(tempfile.mkdtemp(prefix="kordon-kafka-"))
         tls = any("SSL" in protocol_of(name) for name in listeners)
-        certificates = make_certificates(folder) if tls else None
-        extra = dict(extra_listeners or {})
-        names = [*listeners, *extra]
-        ports = _take_ports(brokers, names, extra)
-        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        made: list[Broker] = []
-        cluster = cls(version, folder, made, certificates)
+        cluster = cls(version, folder, [], make_certificates(folder) if tls else None)
         try:
-            made += [
-                _make_broker(each, ports, folder, certificates, jars=jars, cluster_id=cluster_id, config=config or {})
-                for each in ports
-            ]
-            for broker in made:
-                broker.start(wait=False)
-            for broker in made:
-                broker.wait_started()
+            cluster._make_brokers(_take_ports(brokers, listeners, extra_listeners or {}), jars, config or {})
+            cluster._start_all()
         except BaseException:
             cluster.stop()
             raise
         return cluster
+
+    def _make_brokers(self, ports: Sequence[BrokerPorts], jars: Path, config: Mapping[str, str]) -> None:
+        if needs_zookeeper(self.version):
+            port = ports[0].controller  # that nobody else uses without KRaft
+            self.zookeeper_address = f"127.0.0.1:{port}"
+            self.zookeeper = _make_zookeeper(port, jars, self.folder / "zookeeper")
+        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        for each in ports:
+            own = self.folder / f"broker-{each.node_id}"
+            own.mkdir()
+            lines = properties(each, ports, own, self.certificates, self.zookeeper_address) | config
+            _write_properties(own / "server.properties", lines)
+            java = [*java_command(jars, own), "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls="]
+            if self.zookeeper is None:
+                _format(each, java, own, cluster_id)
+            self.brokers.append(Broker(each, own, [*java, "kafka.Kafka", "server.properties"]))
+
+    def _start_all(self) -> None:
+        if self.zookeeper is not None:
+            self.zookeeper.start()
+        for broker in self.brokers:
+            broker.start(wait=False)
+        for broker in self.brokers:
+            broker.wait_started()
+        for broker in self.brokers:
+            self._wait_known(broker)
+
+    def _wait_known(self, broker: Broker) -> None:
+        """Waits until a broker tells of all others: its ports open a moment earlier."""
+        plain = next((name for name in broker.listeners if protocol_of(name) == "PLAINTEXT"), None)
+        if plain is None:
+            return
+        deadline = time.monotonic() + START_SECONDS
+        while (known := known_brokers(broker.host, broker.port(plain))) != {each.node_id for each in self.brokers}:
+            if time.monotonic() > deadline:
+                raise ClusterFailed(f"{broker.name} knows only the brokers {sorted(known)}:\n{broker.log_tail()}")
+            time.sleep(_POLL_SECONDS)
 
     def __enter__(self) -> Self:
         return self
@@ -228,6 +163,8 @@ class Cluster:
         """Ends all brokers at once and removes their data."""
         for broker in self.brokers:
             broker.kill()
+        if self.zookeeper is not None:
+            self.zookeeper.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def bootstrap(self, listener: str = "PLAINTEXT") -> str:
@@ -235,14 +172,13 @@ class Cluster:
         return ",".join(f"{broker.host}:{broker.port(listener)}" for broker in self.brokers)
 
     def tool_command(self, name: str, *arguments: str) -> list[str]:
-        """Returns the command line of one of Kafka's tools, for use in the background."""
-        log = self.folder / "tools-log4j2.properties"
-        if not log.exists():
-            log.write_text(_LOG4J.replace("LEVEL", "error"))
-        return [
-            need("java"), *_TOOL_JVM, f"-Dlog4j2.configurationFile={log}", "-cp", f"{jars_dir(self.version)}/*",
-            TOOLS.get(name, name), *arguments,
-        ]  # fmt: skip
+        """Returns the command line of one of Kafka's tools, for use in the background.
+
+        Raises:
+            LookupError: This Kafka has no such tool.
+        """
+        java = java_command(jars_dir(self.version), self.folder, tool=True)
+        return [*java, tool_class(name, self.version), *arguments]
 
     def tool(
         self, name: str, *arguments: str, stdin: str | None = None, timeout: float = TOOL_SECONDS, check: bool = True
@@ -257,7 +193,9 @@ class Cluster:
             check: Raise when it fails.
 
         Raises:
+            LookupError: This Kafka has no such tool.
             RuntimeError: It failed; its output is in the message.
+            subprocess.TimeoutExpired: It did not end in time.
         """
         command = self.tool_command(name, *arguments)
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
@@ -273,8 +211,10 @@ class Cluster:
             f'{{"version":1,"partitions":[{{"topic":"{topic}","partition":{partition},'
             f'"replicas":[{",".join(map(str, [node_id, *others]))}]}}]}}'
         )
-        at = ("--bootstrap-server", self.bootstrap(next(iter(self.brokers[0]._ports.by_listener))))
-        self.tool("kafka-reassign-partitions", *at, "--reassignment-json-file", str(plan), "--execute")
+        at = ("--bootstrap-server", self.bootstrap(self.brokers[0].listeners[0]))
+        # Kafka 2.4 reassigns through ZooKeeper only.
+        reassign_at = ("--zookeeper", self.zookeeper_address) if self.zookeeper_address else at
+        self.tool("kafka-reassign-partitions", *reassign_at, "--reassignment-json-file", str(plan), "--execute")
         deadline = time.monotonic() + START_SECONDS
         while self.leader(topic, partition) != node_id:
             election = ("--election-type", "preferred", "--topic", topic, "--partition", str(partition))
@@ -284,7 +224,7 @@ class Cluster:
 
     def leader(self, topic: str, partition: int) -> int | None:
         """Returns the node id of a partition's leader, None while it has none."""
-        at = ("--bootstrap-server", self.bootstrap(next(iter(self.brokers[0]._ports.by_listener))))
+        at = ("--bootstrap-server", self.bootstrap(self.brokers[0].listeners[0]))
         text = self.tool("kafka-topics", *at, "--describe", "--topic", topic).stdout
         for line in text.splitlines():
             words = line.replace("\t", " ").split()
@@ -294,7 +234,30 @@ class Cluster:
         return None
 
 
-def _take_ports(brokers: int, names: Sequence[str], extra: Mapping[str, int]) -> list[BrokerPorts]:
+def known_brokers(host: str, port: int) -> set[int]:
+    """Asks a broker's plain listener, and returns the node ids of all brokers that it tells of."""
+    # Metadata v0 (every Kafka to 4.3 takes it) for no topics, as v0 cannot say so: for one that is not a legal name.
+    name = b"/"
+    ask = struct.pack(">hhih", 3, 0, 1, -1) + struct.pack(">ih", 1, len(name)) + name
+    with suppress(OSError, struct.error), socket.create_connection((host, port), 5) as sock:
+        sock.sendall(struct.pack(">i", len(ask)) + ask)
+        stream = sock.makefile("rb")
+        with stream:
+            (size,) = struct.unpack(">i", stream.read(4))
+            answer = io.BytesIO(stream.read(size))
+        _, count = struct.unpack(">ii", answer.read(8))
+        return {_next_broker(answer) for _ in range(count)}
+    return set()
+
+
+def _next_broker(answer: io.BytesIO) -> int:
+    node_id, host_length = struct.unpack(">ih", answer.read(6))
+    answer.seek(host_length + 4, io.SEEK_CUR)
+    return int(node_id)
+
+
+def _take_ports(brokers: int, listeners: Sequence[str], extra: Mapping[str, int]) -> list[BrokerPorts]:
+    names = [*listeners, *extra]
     each = len(names) + 1
     base = free_ports(brokers * each)
     return [
@@ -308,23 +271,19 @@ def _take_ports(brokers: int, names: Sequence[str], extra: Mapping[str, int]) ->
     ]
 
 
-def _make_broker(
-    ports: BrokerPorts,
-    voters: Sequence[BrokerPorts],
-    folder: Path,
-    certificates: Certificates | None,
-    *,
-    jars: Path,
-    cluster_id: str,
-    config: Mapping[str, str],
-) -> Broker:
-    own = folder / f"broker-{ports.node_id}"
-    own.mkdir()
-    lines = properties(ports, voters, own, certificates) | config
-    (own / "server.properties").write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
-    (own / "log4j2.properties").write_text(_LOG4J.replace("LEVEL", "warn"))
-    java = [need("java"), *_JVM, f"-Dlog4j2.configurationFile={own}/log4j2.properties"]
-    java += ["-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=", "-cp", f"{jars}/*"]
+def _write_properties(file: Path, lines: Mapping[str, str]) -> None:
+    file.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+
+
+def _make_zookeeper(port: int, jars: Path, folder: Path) -> JavaProcess:
+    folder.mkdir()
+    _write_properties(folder / "zoo.cfg", zookeeper_properties(port, folder / "data"))
+    command = [*java_command(jars, folder), "org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"]
+    return JavaProcess("ZooKeeper", [port], folder, command)
+
+
+def _format(ports: BrokerPorts, java: Sequence[str], folder: Path, cluster_id: str) -> None:
+    """Writes the first metadata, the users of SCRAM among them."""
     scram = [
         argument
         for name, password in USERS.items()
@@ -334,16 +293,9 @@ def _make_broker(
     ]
     given_id = f"--cluster-id={cluster_id}"  # one word: an id may begin with a dash, like a flag
     command = [*java, "kafka.tools.StorageTool", "format", given_id, "-c", "server.properties", *scram]
-    done = subprocess.run(command, cwd=own, capture_output=True, text=True, timeout=START_SECONDS, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=START_SECONDS, check=False)
     if done.returncode:
         raise ClusterFailed(f"formatting broker {ports.node_id} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
-    return Broker(ports, own, [*java, "kafka.Kafka", "server.properties"])
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as sock:
-        sock.settimeout(1)
-        return sock.connect_ex(("127.0.0.1", port)) == 0
 
 
 @contextmanager
@@ -358,7 +310,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m kordon.testing.cluster", description=__doc__)
     parser.add_argument("--brokers", type=int, default=1, choices=(1, 3))
     parser.add_argument("--listeners", default="PLAINTEXT", help="separated by commas")
-    parser.add_argument("--kafka", default=None, metavar="VERSION", help="4.3 (default), 3.9")
+    parser.add_argument("--kafka", default=None, metavar="VERSION", help="4.3 (default), 3.9, 2.4")
     told = parser.parse_args()
     if told.kafka:
         os.environ["KAFKA"] = told.kafka

@@ -9,16 +9,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from kordon.testing.cluster import TOOLS
 from kordon.testing.jars import jars_dir, kafka_version, need
+from kordon.testing.kafka_tools import tool_class
 from kordon.testing.steps import CODECS, KEEP, Script, wait_until
 
 LAUNCHER = Path(__file__).parent / "java" / "Tools.java"
 QUIET = "status = error\nrootLogger.level = off\n"
-MORE_TOOLS = {
-    "kafka-client-metrics": "org.apache.kafka.tools.ClientMetricsCommand",
-    "kafka-share-consumer-perf-test": "org.apache.kafka.tools.ShareConsumerPerformance",
-}
+CLIENT_METRICS = "org.apache.kafka.tools.ClientMetricsCommand"
 MOVING = (
     (re.compile(r"--bootstrap-server [^\s']+"), "--bootstrap-server <bootstrap>"),
     # What a run measures, and what the cluster counts on from one moment to the next.
@@ -74,7 +71,7 @@ class JavaTools:
         """Runs a tool; returns its exit code and the lines it wrote."""
         assert self.jvm.stdin is not None
         assert self.jvm.stdout is not None
-        fields = [TOOLS.get(name) or MORE_TOOLS[name], stdin, *arguments]
+        fields = [MORE_TOOLS.get(name) or tool_class(name, kafka_version()), stdin, *arguments]
         self.jvm.stdin.write(" ".join("=" + base64.b64encode(field.encode()).decode() for field in fields) + "\n")
         self.jvm.stdin.flush()
         code, _, written = self.jvm.stdout.readline().partition(" ")
@@ -117,10 +114,10 @@ class JavaTools:
             self.jvm.stdin.close()
             self.jvm.wait(10)
 
-    def create(self, what: str, partitions: int = 1, **config: str) -> str:
+    def create(self, what: str, partitions: int = 1, config: dict[str, str] | None = None) -> str:
         """Creates a topic and waits until it can be used."""
         topic = self.name(what)
-        configs = [part for key, value in (KEEP | config).items() for part in ("--config", f"{key}={value}")]
+        configs = [part for key, value in (KEEP | (config or {})).items() for part in ("--config", f"{key}={value}")]
         self.tool("kafka-topics", *self.at, "--create", "--topic", topic, "--partitions", str(partitions), *configs)
         wait_until(topic, lambda: self.tool("kafka-get-offsets", *self.at, "--topic", topic)["exit"] == 0)
         return topic
@@ -187,7 +184,7 @@ class JavaTools:
                           *settings, "--sync", stdin=text)  # fmt: skip
         self.step("read codecs", "kafka-console-consumer", *self.reading(topic, 45))
         once = self.create("once")
-        small = self.create("small", **{"max.message.bytes": "500"})
+        small = self.create("small", config={"max.message.bytes": "500"})
         self.step("message too large", "kafka-console-producer", "--topic", small, "--sync", stdin="x" * 5000 + "\n")
         unknown = ("--topic", self.name("nowhere"), "--sync", "--producer-property", "max.block.ms=2000")
         self.step("unknown topic", "kafka-console-producer", *unknown, stdin="x\n")
@@ -293,7 +290,7 @@ class JavaTools:
             "preferred", "kafka-leader-election", "--election-type", "preferred", "--topic", topic, "--partition", "0"
         )
         self.step("list", "kafka-reassign-partitions", "--list")
-        self.step("list", "kafka-client-metrics", "--list")
+        self.step("list", CLIENT_METRICS, "--list")
         self.step("list", "kafka-streams-groups", "--list", mine=True)
         self.step("describe", "kafka-delegation-tokens", "--describe")
 
