@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import trustme
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # not in its __all__
+from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 

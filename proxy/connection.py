@@ -107,6 +107,7 @@ class Connection:
         if self.closed is not None:
             return []
         before = len(self._waiting)
+        commands: list[Command]
         try:
             commands = self._dispatch(event)
         except ProtocolError as error:

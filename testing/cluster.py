@@ -123,7 +123,7 @@ class Cluster:
         for each in ports:
             own = self.folder / f"broker-{each.node_id}"
             own.mkdir()
-            lines = properties(each, ports, own, self.certificates, self.zookeeper_address) | config
+            lines = properties(each, ports, own, self.certificates, self.zookeeper_address) | dict(config)
             _write_properties(own / "server.properties", lines)
             java = [*java_command(jars, own), "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls="]
             if self.zookeeper is None:

@@ -90,8 +90,9 @@ def test_a_client_without_a_certificate_is_turned_away(secure_cluster: Cluster) 
     tls = downstream_tls(files, client_ca=str(files.ca), client_auth="required")
     with proxied(secure_cluster, "PLAINTEXT", tls) as proxy:
         context = ssl.create_default_context(cafile=str(files.ca))
-        with pytest.raises((ssl.SSLError, ConnectionError)):
-            handshake(proxy.bootstrap, context).recv(1)
+        with suppress(ssl.SSLError, ConnectionError), handshake(proxy.bootstrap, context) as sock:
+            # With TLS 1.3 the client's handshake is over before its certificate is judged.
+            assert sock.recv(1) == b""
         assert 'connections_closed_total{cause="downstream_tls_failed"} 1.0' in proxy.metrics()
 
 
