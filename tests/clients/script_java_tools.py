@@ -71,7 +71,7 @@ class JavaTools:
         """Runs a tool; returns its exit code and the lines it wrote."""
         assert self.jvm.stdin is not None
         assert self.jvm.stdout is not None
-        fields = [MORE_TOOLS.get(name) or tool_class(name, kafka_version()), stdin, *arguments]
+        fields = [tool_class(name, kafka_version()), stdin, *arguments]
         self.jvm.stdin.write(" ".join("=" + base64.b64encode(field.encode()).decode() for field in fields) + "\n")
         self.jvm.stdin.flush()
         code, _, written = self.jvm.stdout.readline().partition(" ")
