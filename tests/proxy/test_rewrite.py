@@ -1,0 +1,125 @@
+"""No broker's address leaves: what is changed in responses, and that nothing with an address was forgotten."""
+
+import json
+import re
+import zipfile
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kordon.codecs.messages import response
+from kordon.codecs.schema import versions_of
+from kordon.proxy import apis
+from kordon.proxy.addresses import Advertised
+from kordon.proxy.config import Limits
+from kordon.proxy.connection import Connection
+from kordon.proxy.events import LearnNodes, RequestBytes, ResponseBytes, SendDownstream
+from kordon.proxy.rewrite import EDITS
+from kordon.proxy.tally import Tally
+from kordon.testing.jars import NEWEST, VERSIONS, kafka_clients_jar
+from kordon.testing.plays import request_frame, response_frame
+
+HOST = "broker-7.internal.example"
+TAILS = [
+    *((apis.PRODUCE, version) for version in range(10, 14)),
+    *((apis.FETCH, version) for version in range(16, 19)),
+    *((apis.SHARE_FETCH, version) for version in range(1, 3)),
+    *((apis.SHARE_ACKNOWLEDGE, version) for version in range(1, 3)),
+]
+
+
+def addresses_in(fields: list[dict[str, Any]], version: int, structs: dict[str, list[dict[str, Any]]]) -> bool:
+    """Whether a message of Kafka's schemas has a host with a port in a version (an ACL's host has none)."""
+    present = [field for field in fields if version in versions_of(field["versions"])]
+    if {"Host", "Port"} <= {field["name"] for field in present}:
+        return True
+    inner = (field.get("fields") or structs.get(field["type"].removeprefix("[]"), []) for field in present)
+    return any(addresses_in(each, version, structs) for each in inner)
+
+
+@pytest.mark.parametrize("kafka", VERSIONS.values())
+def test_every_response_that_can_name_a_host_is_changed(kafka: str) -> None:
+    """Kafka's own schemas: each (api key, version) that Kordon lets through and that has a host has an edit."""
+    with zipfile.ZipFile(kafka_clients_jar(kafka)) as jar:
+        names = [name for name in jar.namelist() if re.fullmatch(r"common/message/\w+Response\.json", name)]
+        texts = [re.sub(r"^\s*//.*$|\s//[^\"\n]*$", "", jar.read(name).decode(), flags=re.MULTILINE) for name in names]
+    with_addresses: set[tuple[int, int]] = set()
+    for schema in map(json.loads, texts):
+        structs = {each["name"]: each["fields"] for each in schema.get("commonStructs", [])}
+        for route in apis.ROUTES:
+            if route.api.key == schema["apiKey"] and addresses_in(schema["fields"], route.version, structs):
+                with_addresses.add((route.api.key, route.version))
+    assert with_addresses
+    assert with_addresses <= EDITS.keys()
+    if kafka == NEWEST:
+        assert {key for key in EDITS if key[0] != apis.API_VERSIONS} <= with_addresses
+
+
+def answer(api_key: int, version: int, endpoints: int, partitions: int, records: int) -> bytes:
+    """A response that says of every partition that another broker leads it now."""
+    leader = {"leader_id": 7, "leader_epoch": 3}
+    partition: dict[str, Any] = {"index": 0, "partition_index": 0, "error_code": 6, "current_leader": leader}
+    if api_key in (apis.FETCH, apis.SHARE_FETCH):
+        partition["records"] = b"r" * records
+    rows = [partition] * partitions
+    topic = {"name": "t", "partition_responses": rows, "partitions": rows}
+    nodes = [{"node_id": node, "host": HOST, "port": 9092, "rack": f"rack-{node}"} for node in range(endpoints)]
+    return response_frame(api_key, version, 1, responses=[topic], node_endpoints=nodes, throttle_time_ms=5)
+
+
+def through_kordon(api_key: int, version: int, sent: bytes, chunk_bytes: int, host: str) -> tuple[bytes, set[int]]:
+    """Passes a response through a core in chunks; returns what the client gets, and the brokers learned."""
+    core = Connection(Limits(), Tally(), Advertised(host=host, base_port=20000), 0.0)
+    core.handle(RequestBytes(memoryview(bytearray(asked(api_key, version))), 0.0))
+    got, unread, learned = b"", b"", set[int]()
+    for at in range(0, len(sent), chunk_bytes):
+        chunk = memoryview(bytearray(unread + sent[at : at + chunk_bytes]))
+        for command in core.handle(ResponseBytes(chunk, 0.0)):
+            if isinstance(command, SendDownstream):
+                got += b"".join(map(bytes, command.pieces))
+            elif isinstance(command, LearnNodes):
+                learned |= command.nodes.keys()
+        unread = bytes(chunk[len(chunk) - core.unread_response_bytes :]) if core.unread_response_bytes else b""
+    assert core.closed is None
+    return got, learned
+
+
+def asked(api_key: int, version: int) -> bytes:
+    if api_key == apis.PRODUCE:
+        return request_frame(api_key, version, 1, transactional_id=None, acks=-1, timeout_ms=1, topic_data=[])
+    return request_frame(api_key, version, 1)
+
+
+@pytest.mark.parametrize(("api_key", "version"), TAILS)
+@given(
+    endpoints=st.integers(0, 4),
+    partitions=st.integers(0, 3),
+    records=st.integers(0, 300),
+    chunk_bytes=st.sampled_from([1, 2, 7, 64, 100, 1 << 20]),
+    host=st.sampled_from(
+        ["p", "proxy", "x" * (len(HOST) - 1), "x" * len(HOST), "a-proxy-with-a-very-long-name.example.com"]
+    ),
+)
+def test_new_leaders_are_found_at_the_proxy(
+    api_key: int, version: int, endpoints: int, partitions: int, records: int, chunk_bytes: int, host: str
+) -> None:
+    """KIP-951 endpoints name the proxy, or are left out where a longer name has no room; the rest is as it was."""
+    sent = answer(api_key, version, endpoints, partitions, records)
+    got, learned = through_kordon(api_key, version, sent, chunk_bytes, host)
+    assert int.from_bytes(got[:4], "big") == len(got) - 4
+    assert HOST.encode() not in got
+    before, after = (response(api_key).parse(version, frame[9:]) for frame in (sent, got))
+    found = after.node_endpoints or []
+    assert [(each.host, each.port) for each in found] == [(host, 20000 + each.node_id) for each in found]
+    assert learned == set(range(endpoints))
+    whole = chunk_bytes >= len(sent)
+    if whole or len(host) <= len(HOST) - 2:
+        assert [each.node_id for each in found] == list(range(endpoints))
+    if whole:
+        assert [each.rack for each in found] == [f"rack-{node}" for node in range(endpoints)]
+    for value in (before, after):
+        value.node_endpoints = []
+        value._tagged = {}
+    assert after == before
