@@ -86,6 +86,11 @@ class Connection:
         return self._responses.held_bytes
 
     @property
+    def completed(self) -> bool:
+        """Whether the last event completed a frame, so that `Performed` is worth telling."""
+        return bool(self._requests.completed or self._responses.completed)
+
+    @property
     def unread_request_bytes(self) -> int:
         """Bytes at the end of the last `RequestBytes` that must begin the next one."""
         return self._requests.unread
@@ -106,10 +111,18 @@ class Connection:
         """
         if self.closed is not None:
             return []
+        if isinstance(event, Performed):  # the most frequent one, and nothing can come of it
+            self._requests.performed(event.now)
+            self._responses.performed(event.now)
+            return []
         before = len(self._waiting)
-        commands: list[Command]
         try:
-            commands = self._dispatch(event)
+            if isinstance(event, RequestBytes):
+                commands = self._on_request_bytes(event.chunk, event.now)
+            elif isinstance(event, ResponseBytes):
+                commands = self._on_response_bytes(event.chunk, event.now)
+            else:
+                commands = self._dispatch(event)
         except ProtocolError as error:
             commands = [self._close(error.cause, error.detail)]
         self._tally.in_flight += len(self._waiting) - before
@@ -120,16 +133,8 @@ class Connection:
         self._tally.in_flight -= len(self._waiting)
         self._close(cause, detail)
 
-    def _dispatch(self, event: Event) -> list[Command]:
+    def _dispatch(self, event: DownstreamEnded | UpstreamEnded | Tick | Drain) -> list[Command]:
         match event:
-            case RequestBytes(chunk, now):
-                return self._on_request_bytes(chunk, now)
-            case ResponseBytes(chunk, now):
-                return self._on_response_bytes(chunk, now)
-            case Performed(now):
-                self._requests.performed(now)
-                self._responses.performed(now)
-                return []
             case DownstreamEnded():
                 self._downstream_ended = True
                 return [EndUpstream()]
@@ -149,8 +154,7 @@ class Connection:
         pieces = self._requests.receive(chunk, now)
         if pieces:
             commands.append(SendUpstream(pieces))
-        answers = self._responses.answers()
-        if answers:
+        if self._waiting and self._waiting[0].answer is not None and (answers := self._responses.answers()):
             commands.append(SendDownstream(answers))
         if not self._paused and len(self._waiting) >= self._limits.requests_in_flight:
             self._paused = True
@@ -162,7 +166,8 @@ class Connection:
         self._active = now
         commands: list[Command] = []
         pieces: list[Buffer] = self._responses.receive(chunk, now)
-        pieces += self._responses.answers()
+        if self._waiting and self._waiting[0].answer is not None:
+            pieces += self._responses.answers()
         if self._responses.nodes:
             commands.append(LearnNodes(self._responses.nodes))
         if pieces:

@@ -1,7 +1,7 @@
 """The words between a connection's core and its shell: what happened (events), what to do (commands).
 
-Events and commands are values. Chunks are views into a buffer that the shell uses again: they are valid until the
-commands of the event have been performed, and no longer.
+Events and commands are values; those made for each chunk are not frozen, which would cost a microsecond each. Chunks
+are views into a buffer that the shell uses again: valid until the event's commands have been performed, and no longer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kordon.codecs.look import Buffer
 from kordon.proxy.causes import CloseCause
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RequestBytes:
     """Bytes came from the client; they begin with those that the core left unread the last time."""
 
@@ -22,7 +22,7 @@ class RequestBytes:
     """Seconds of a monotonic clock."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ResponseBytes:
     """Bytes came from the broker; they begin with those that the core left unread the last time."""
 
@@ -30,7 +30,7 @@ class ResponseBytes:
     now: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Performed:
     """The commands of the last event have been performed: the frames they completed are out of Kordon's hands."""
 
@@ -64,14 +64,14 @@ class Drain:
 Event: TypeAlias = RequestBytes | ResponseBytes | Performed | DownstreamEnded | UpstreamEnded | Tick | Drain
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SendUpstream:
     """Write these to the broker, in order."""
 
     pieces: list[Buffer]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SendDownstream:
     """Write these to the client, in order."""
 

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 CHUNK_BYTES: Final = 256 * 1024
 """Most bytes read at once; a power of two above the largest request head (limits.header_bytes)."""
 _TLS_HIGH_WATER_BYTES: Final = 64 * 1024
-"""TLS copies what it encrypts, so it need not write at once. Above what a handshake leaves behind: uvloop would call for
-a pause because of that, and would not take it back while reading is paused, so that two TLS sides wait for each other."""
+"""TLS copies what it encrypts, so it need not write at once. Above what a handshake leaves behind: uvloop would call
+for a pause because of that and not take it back while reading is paused, so that two TLS sides wait for each other."""
 LINGER_SECONDS: Final = 5.0
 """How long a closing connection may take to send what it still has."""
 
@@ -96,6 +96,8 @@ class _End(asyncio.BufferedProtocol):
 
     def take(self, nbytes: int) -> memoryview:
         """Returns the chunk that has just been read, with what was unread in front."""
+        if not self._unread:
+            return self._buffer.view[:nbytes]
         return self._buffer.view[: len(self._unread) + nbytes]
 
     def keep_unread(self, chunk: memoryview, unread: int) -> None:
@@ -164,9 +166,16 @@ class _Downstream(_End):
         relay = self.relay
         chunk = self.take(nbytes)
         relay.relays.tally.received_downstream_bytes += nbytes
-        relay.perform(relay.core.handle(RequestBytes(chunk, monotonic())))
-        relay.core.handle(Performed(monotonic()))
-        self.keep_unread(chunk, relay.core.unread_request_bytes)
+        core = relay.core
+        for command in core.handle(RequestBytes(chunk, monotonic())):
+            if isinstance(command, SendUpstream):  # nearly all are: a short way for what passes
+                relay.relays.tally.sent_upstream_bytes += relay.upstream.send(command.pieces)
+            else:
+                relay.perform([command])
+        if core.completed:
+            core.handle(Performed(monotonic()))
+        if self._unread or core.unread_request_bytes:
+            self.keep_unread(chunk, core.unread_request_bytes)
 
     def eof_received(self) -> bool:
         self.ended = True
@@ -196,9 +205,16 @@ class _Upstream(_End):
         relay = self.relay
         chunk = self.take(nbytes)
         relay.relays.tally.received_upstream_bytes += nbytes
-        relay.perform(relay.core.handle(ResponseBytes(chunk, monotonic())))
-        relay.core.handle(Performed(monotonic()))
-        self.keep_unread(chunk, relay.core.unread_response_bytes)
+        core = relay.core
+        for command in core.handle(ResponseBytes(chunk, monotonic())):
+            if isinstance(command, SendDownstream):
+                relay.relays.tally.sent_downstream_bytes += relay.downstream.send(command.pieces)
+            else:
+                relay.perform([command])
+        if core.completed:
+            core.handle(Performed(monotonic()))
+        if self._unread or core.unread_response_bytes:
+            self.keep_unread(chunk, core.unread_response_bytes)
 
     def eof_received(self) -> bool:
         self.ended = True

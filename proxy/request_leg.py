@@ -92,7 +92,7 @@ class RequestLeg:
         self._remaining = 0
         self._dropping = False
         self._current: Waiting | None = None
-        self._completed: list[Waiting] = []
+        self.completed: list[Waiting] = []
 
     def receive(self, chunk: memoryview, now: float) -> list[Buffer]:
         """Takes the next bytes of the client.
@@ -129,10 +129,10 @@ class RequestLeg:
 
     def performed(self, now: float) -> None:
         """Notes that the frames completed since the last call have been handed to the broker's socket."""
-        for waiting in self._completed:
+        for waiting in self.completed:
             waiting.handed = now
             self._tally.request_seconds.observe(now - waiting.started)
-        self._completed.clear()
+        self.completed.clear()
 
     @property
     def under_way(self) -> bool:
@@ -191,7 +191,7 @@ class RequestLeg:
 
     def _complete(self) -> None:
         if self._current is not None and not self._dropping:
-            self._completed.append(self._current)
+            self.completed.append(self._current)
         self._current = None
         self._dropping = False
         self.frame_started = None

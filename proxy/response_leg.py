@@ -27,6 +27,15 @@ _LARGEST_SECTION: Final = 16 * 1024 * 1024
 """Bytes of a section that is changed: 16 MiB hold the addresses of 100,000 brokers."""
 
 
+def _names_nobody(chunk: memoryview, frame_end: int, end: int) -> bool:
+    """Whether a response that is all there ends in five zeros, hence without endpoints (a look instead of a skim).
+
+    Endpoints end with a port, a rack and two tagged-field sections, of which five zeros would need port 0 or a rack of
+    four NULs. A Produce response without them ends with throttle_time_ms, 0 unless quotas bite, and an empty section.
+    """
+    return frame_end <= end and not int.from_bytes(chunk[frame_end - 5 : frame_end], "big")
+
+
 class ResponseLeg:
     """One connection's responses; owned by its `Connection`."""
 
@@ -52,7 +61,7 @@ class ResponseLeg:
         # Of the chunk at hand:
         self._pieces: list[Buffer] = []
         self._start = 0  # first byte that is neither in `_pieces` nor in `_held`
-        self._completed: list[float] = []
+        self.completed: list[float] = []
 
     @property
     def between_frames(self) -> bool:
@@ -98,9 +107,9 @@ class ResponseLeg:
 
     def performed(self, now: float) -> None:
         """Notes that the responses completed since the last call have been handed to the client's socket."""
-        for started in self._completed:
+        for started in self.completed:
             self._tally.response_seconds.observe(now - started)
-        self._completed.clear()
+        self.completed.clear()
 
     def answers(self) -> list[Buffer]:
         """Takes the answers of Kordon's own whose turn has come."""
@@ -140,6 +149,8 @@ class ResponseLeg:
         self._remaining = at + SIZE_BYTES + size - body
         if waiting.handed:
             self._tally.broker_seconds.observe(now - waiting.handed)
+        if edit is not None and edit.section is Section.TAIL and _names_nobody(chunk, at + SIZE_BYTES + size, end):
+            edit = None
         if edit is not None:
             self._edit = edit
             self._skim = None if edit.section is Section.WHOLE else edit.skim(waiting.route.version)
@@ -243,6 +254,6 @@ class ResponseLeg:
         if self._holding:
             self._send_changed(chunk)
         self._tally.responses[self._current.route.index] += 1
-        self._completed.append(self._started)
+        self.completed.append(self._started)
         self._current = None
         self._edit = None
