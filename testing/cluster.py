@@ -8,16 +8,14 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import shutil
 import signal
 import socket
 import struct
 import subprocess
-import tempfile
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +31,7 @@ from kordon.testing.broker_config import (
     zookeeper_properties,
 )
 from kordon.testing.certificates import Certificates, make_certificates
+from kordon.testing.folders import make_folder, remove_folder
 from kordon.testing.jars import jars_dir, kafka_version
 from kordon.testing.java_process import DIES_WITH_PARENT, START_SECONDS, ClusterFailed, JavaProcess, java_command
 from kordon.testing.kafka_tools import tool_class
@@ -40,6 +39,7 @@ from kordon.testing.ports import free_ports
 
 __all__ = ["DIES_WITH_PARENT", "Broker", "Cluster", "ClusterFailed"]
 
+FOLDER_PREFIX: Final = "kordon-kafka-"
 TOOL_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.1
 
@@ -103,7 +103,7 @@ class Cluster:
         if needs_zookeeper(version) and any(protocol_of(name) != "PLAINTEXT" for name in listeners):
             raise ValueError(f"TLS and SASL listeners need Kafka 3 or newer here, this is {version}")
         jars = jars_dir(version)
-        folder = Path(tempfile.mkdtemp(prefix="kordon-kafka-"))
+        folder = make_folder(FOLDER_PREFIX)
         tls = any("SSL" in protocol_of(name) for name in listeners)
         cluster = cls(version, folder, [], make_certificates(folder) if tls else None)
         try:
@@ -165,7 +165,7 @@ class Cluster:
             broker.kill()
         if self.zookeeper is not None:
             self.zookeeper.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove_folder(self.folder)
 
     def bootstrap(self, listener: str = "PLAINTEXT") -> str:
         """Returns host:port of every broker's listener, separated by commas."""
@@ -299,7 +299,7 @@ def _format(ports: BrokerPorts, java: Sequence[str], folder: Path, cluster_id: s
 
 
 @contextmanager
-def _until_interrupted() -> Iterator[None]:
+def _until_interrupted() -> Generator[None]:
     with suppress(KeyboardInterrupt):
         yield
         signal.pause()

@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -50,7 +50,7 @@ def cache_dir() -> Path:
 
 
 @contextmanager
-def locked(name: str) -> Iterator[None]:
+def locked(name: str) -> Generator[None]:
     """Keeps other processes out while something in the cache is made."""
     with (cache_dir() / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

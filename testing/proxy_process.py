@@ -6,18 +6,20 @@ import json
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from kordon.testing.cluster import DIES_WITH_PARENT
+from kordon.testing.folders import make_folder, remove_folder
+from kordon.testing.java_process import DIES_WITH_PARENT
 from kordon.testing.ports import free_ports
 
+FOLDER_PREFIX: Final = "kordon-proxy-"
 START_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 45.0
 _NODE_IDS: Final = 8
@@ -38,6 +40,8 @@ class ProxyProcess:
         """host:port of /readyz, /metrics and /status."""
         self._process = process
         self._log_file = log_file
+        # Its log can be read after its end, so the folder goes with this object, at the latest when Python ends.
+        weakref.finalize(self, remove_folder, log_file.parent)
 
     @classmethod
     def start(
@@ -63,7 +67,7 @@ class ProxyProcess:
         """
         base = free_ports(_NODE_IDS + 2)
         listen, admin = f"127.0.0.1:{base + 1}", f"127.0.0.1:{base}"
-        folder = Path(tempfile.mkdtemp(prefix="kordon-proxy-"))
+        folder = make_folder(FOLDER_PREFIX)
         file = folder / "kordon.yaml"
         file.write_text(json.dumps(dict(config or {})))  # JSON is YAML
         command = [sys.executable, "-m", "kordon.proxy", "run", "--bootstrap", bootstrap, "--listen", listen]
