@@ -97,7 +97,9 @@ def measure(plan: Plan, profile: str, peers: Sequence[Peer], console: Console, s
             figures.save(save_to)
 
         with _contenders(cluster, floor_port, peers, logs) as contenders:
-            topics = Topics(AdminClient({"bootstrap.servers": cluster.bootstrap("PLAINTEXT")}), NewTopic)
+            topics = Topics(
+                AdminClient({"bootstrap.servers": cluster.bootstrap("PLAINTEXT"), "log_level": 2}), NewTopic
+            )
             Runner(contenders, _tool(cluster), topics, shown, keep).run(plan)
         if plan.with_tls:
             shown(figures.memory_tls, results.KORDON, 1, plan.memory.seconds)
