@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -225,7 +225,7 @@ def verdict(rows: Sequence[Row], dialled: set[int], broker_ports: set[int]) -> l
 
 
 @contextmanager
-def _told(console: Console, what: str) -> Iterator[None]:
+def _told(console: Console, what: str) -> Generator[None]:
     """Says what is being done, and how long it took."""
     began = time.monotonic()
     with console.status(what):

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 READ_SECONDS = 60.0
 """After this long a reader gives up on what has not come."""
@@ -124,14 +125,14 @@ async def aiokafka_consume(bootstrap: str, topic: str, count: int, _: int) -> Ac
     from aiokafka import AIOKafkaConsumer  # noqa: PLC0415
 
     digest, began = Digest(), 0.0
-    group = {"group_id": f"{topic}-aiokafka", "auto_offset_reset": "earliest"}
+    group: dict[str, Any] = {"group_id": f"{topic}-aiokafka", "auto_offset_reset": "earliest"}
     deadline = time.monotonic() + READ_SECONDS
     async with AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, **group) as consumer:
         while digest.records < count and time.monotonic() < deadline:
             for batch in (await consumer.getmany(timeout_ms=1000)).values():
                 began = began or time.monotonic()
                 for record in batch:
-                    digest.add(record.value)
+                    digest.add(record.value or b"")
     return digest.account(time.monotonic() - began)
 
 

@@ -12,9 +12,12 @@ import re
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from kordon.testing.socket_watch import SocketWatch
 
@@ -86,7 +89,7 @@ def run_script(command: Sequence[str], target: Target, prefix: str, cwd: Path, e
         [*command, target.bootstrap, prefix], cwd=cwd, env=dict(env), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True,
     ) as process:  # fmt: skip
-        timer = threading.Timer(SCRIPT_SECONDS, process.kill)
+        timer = threading.Timer(SCRIPT_SECONDS, _kill_all, [process.pid])
         timer.start()
         try:
             with SocketWatch(process.pid) as watch:
@@ -99,6 +102,15 @@ def run_script(command: Sequence[str], target: Target, prefix: str, cwd: Path, e
         raise TimeoutError(f"{' '.join(command)} did not end; it wrote\n" + "\n".join(lines) + errors[-4000:])
     trespassed = frozenset(watch.ports & target.forbidden_ports)
     return Run(lines, errors, process.returncode, trespassed, watch.samples)
+
+
+def _kill_all(pid: int) -> None:
+    """Ends a process and its children, who may hold its outputs open."""
+    with suppress(psutil.NoSuchProcess):
+        script = psutil.Process(pid)
+        for process in [*script.children(recursive=True), script]:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def comparable(line: str, target: Target, prefix: str) -> str:

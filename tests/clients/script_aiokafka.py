@@ -49,10 +49,10 @@ class Aiokafka:
         await self.errors()
         await self.listings()
 
-    async def create(self, what: str, partitions: int = 1, **config: str) -> str:
+    async def create(self, what: str, partitions: int = 1, config: dict[str, str] | None = None) -> str:
         """Creates a topic and waits until it can be used."""
         topic = self.name(what)
-        await self.admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=KEEP | config)])
+        await self.admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=KEEP | (config or {}))])
         await self.wait_for(topic)
         async with AIOKafkaConsumer(**self.common) as consumer:
             # Known is not yet led, and what comes too early with acks=0 is lost.
@@ -206,7 +206,7 @@ class Aiokafka:
 
     async def errors(self) -> None:
         """Does what must fail."""
-        small = await self.create("small", **{"max.message.bytes": "500"})
+        small = await self.create("small", config={"max.message.bytes": "500"})
         async with AIOKafkaProducer(**self.common, request_timeout_ms=3000) as producer:
             await self.step("message too large", producer.send_and_wait(small, b"x" * 5000))
             await self.step("unknown topic", producer.send_and_wait(self.name("nowhere"), b"x"))

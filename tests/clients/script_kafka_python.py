@@ -50,10 +50,10 @@ class KafkaPython:
         self.listings()
         self.admin.close()
 
-    def create(self, what: str, partitions: int = 1, **config: str) -> str:
+    def create(self, what: str, partitions: int = 1, config: dict[str, str] | None = None) -> str:
         """Creates a topic and waits until it can be used."""
         topic = self.name(what)
-        self.admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=KEEP | config)])
+        self.admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=KEEP | (config or {}))])
         wait_until(topic, lambda: topic in self.admin.list_topics())
         # Known is not yet led, and what comes too early with acks=0 is lost.
         self.admin.list_partition_offsets({TopicPartition(topic, at): OffsetSpec.LATEST for at in range(partitions)})
@@ -220,7 +220,7 @@ class KafkaPython:
 
     def errors(self) -> None:
         """Does what must fail."""
-        small = self.create("small", **{"max.message.bytes": "500"})
+        small = self.create("small", config={"max.message.bytes": "500"})
         impatient = KafkaProducer(**self.common, max_block_ms=3000, retries=0, enable_idempotence=False)
         self.step("message too large", lambda: impatient.send(small, b"x" * 5000).get(10))
         self.step("unknown topic", lambda: impatient.send(self.name("nowhere"), b"x").get(10))

@@ -71,10 +71,10 @@ class Librdkafka:
         self.errors()
         self.listings()
 
-    def create(self, what: str, partitions: int = 1, **config: str) -> str:
+    def create(self, what: str, partitions: int = 1, config: dict[str, str] | None = None) -> str:
         """Creates a topic and waits until it can be used."""
         topic = self.name(what)
-        one(self.admin.create_topics([NewTopic(topic, partitions, 1, config=KEEP | config)]))
+        one(self.admin.create_topics([NewTopic(topic, partitions, 1, config=KEEP | (config or {}))]))
         wait_until(topic, lambda: self.admin.list_topics(topic, 10).topics[topic].error is None)
         for partition in range(partitions):
             self.wait_for_end(topic, partition, 0)  # known is not yet led, and what comes too early with acks=0 is lost
@@ -298,7 +298,7 @@ class Librdkafka:
 
     def errors(self) -> None:
         """Does what must fail."""
-        small = self.create("small", **{"max.message.bytes": "500"})
+        small = self.create("small", config={"max.message.bytes": "500"})
         impatient = Producer({**self.common, "message.timeout.ms": 3000})
 
         def too_large() -> object:

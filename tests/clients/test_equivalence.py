@@ -18,7 +18,7 @@ import pytest
 
 from kordon.testing.cluster import Cluster
 from kordon.testing.equivalence import Run, Target, comparable, difference, run_script
-from kordon.testing.jars import MissingTool, cache_dir, locked
+from kordon.testing.jars import MissingTool, cache_dir, kafka_version, locked
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.side_effects import side_effects
 from kordon.testing.socket_watch import peers_of_port
@@ -112,6 +112,7 @@ SCRIPTS: dict[str, Callable[[], Sequence[str]]] = {
 
 
 @pytest.mark.broker
+@pytest.mark.skipif(not kafka_version().startswith("4."), reason="the scripts ask for what Kafka 4 has")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("client", SCRIPTS)
 def test_client_gets_same_answers_errors_and_side_effects(sides: Side, client: str) -> None:
