@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import socket
 import struct
+import time
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -27,6 +28,9 @@ from confluent_kafka.admin import (
 )
 
 from kordon.testing.steps import TIMESTAMP_MS, in_order
+
+READ_SECONDS = 20
+"""A topic that takes longer to read is not readable."""
 
 _FETCH, _FETCH_VERSION = 1, 4
 _BATCH = struct.Struct(">qiibIhiqqqhii")
@@ -79,9 +83,12 @@ def _contents(bootstrap: str, topic: str, partitions: Collection[int]) -> dict[i
             found[partition] = {"start": start, "end": end}
         consumer.assign([TopicPartition(topic, partition, at["start"]) for partition, at in found.items()])
         digests = {partition: hashlib.sha256() for partition in found}
-        unread = set(found)
+        unread = {partition for partition, at in found.items() if at["start"] < at["end"]}
+        deadline = time.monotonic() + READ_SECONDS
         while unread:
-            for message in consumer.consume(1000, 5):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{topic}: partitions {sorted(unread)} could not be read to their end")
+            for message in consumer.consume(1000, 0.2):
                 if message.error():
                     if message.error().code() != KafkaError._PARTITION_EOF:
                         raise KafkaException(message.error())
@@ -89,6 +96,8 @@ def _contents(bootstrap: str, topic: str, partitions: Collection[int]) -> dict[i
                     continue
                 record = (message.offset(), message.key(), message.value(), message.headers())
                 digests[message.partition()].update(repr(record).encode())
+                if message.offset() == found[message.partition()]["end"] - 1:
+                    unread.discard(message.partition())
     finally:
         consumer.close()
     return {partition: {**of, "records": digests[partition].hexdigest()[:16]} for partition, of in found.items()}
