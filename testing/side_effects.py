@@ -130,7 +130,7 @@ def _groups(admin: AdminClient, prefix: str) -> dict[str, Any]:
         if group.group_id.startswith(prefix):
             ask = [ConsumerGroupTopicPartitions(group.group_id)]
             (offsets,) = admin.list_consumer_group_offsets(ask).values()
-            committed = [(at.topic, at.partition, at.offset, at.metadata) for at in offsets.result(10).topic_partitions]
+            committed = [(at.topic, at.partition, at.offset) for at in offsets.result(10).topic_partitions]
             groups[group.group_id] = {
                 "type": group.type.name,
                 "state": group.state.name,
