@@ -116,6 +116,7 @@ class Connection:
             self._responses.performed(event.now)
             return []
         before = len(self._waiting)
+        commands: list[Command]
         try:
             if isinstance(event, RequestBytes):
                 commands = self._on_request_bytes(event.chunk, event.now)
