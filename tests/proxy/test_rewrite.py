@@ -124,5 +124,5 @@ def test_new_leaders_are_found_at_the_proxy(
     if whole:
         assert [each.rack for each in found] == [f"rack-{node}" for node in range(endpoints)]
     for value in (before, after):
-        value.update(node_endpoints=[], _tagged={})
+        value.update({"node_endpoints": [], "_tagged": {}})
     assert after == before
