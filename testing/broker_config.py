@@ -44,6 +44,7 @@ def zookeeper_properties(port: int, folder: Path) -> dict[str, str]:
         "clientPort": str(port),
         "clientPortAddress": "127.0.0.1",
         "admin.enableServer": "false",
+        "4lw.commands.whitelist": "dump",  # tells whether a killed broker is forgotten yet
     }
 
 

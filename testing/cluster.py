@@ -47,11 +47,32 @@ _POLL_SECONDS: Final = 0.1
 class Broker(JavaProcess):
     """One broker process; it can be stopped, killed, paused and started again with its data."""
 
-    def __init__(self, ports: BrokerPorts, folder: Path, command: Sequence[str]) -> None:
+    def __init__(
+        self, ports: BrokerPorts, folder: Path, command: Sequence[str], zookeeper: tuple[str, int] | None = None
+    ) -> None:
         super().__init__(f"broker {ports.node_id}", ports.by_listener.values(), folder, command)
         self.node_id = ports.node_id
         self.host = "127.0.0.1"
         self._ports = ports
+        self._zookeeper = zookeeper
+
+    def start(self, *, wait: bool = True) -> None:
+        """Starts it, and waits until it takes connections.
+
+        Raises:
+            ClusterFailed: It did not within `START_SECONDS`.
+        """
+        if self._zookeeper is not None:
+            self._wait_forgotten(self._zookeeper)
+        super().start(wait=wait)
+
+    def _wait_forgotten(self, zookeeper: tuple[str, int]) -> None:
+        """Waits for the end of a killed broker's session: its successor would not start before that."""
+        deadline = time.monotonic() + START_SECONDS
+        while f"/brokers/ids/{self.node_id}\n" in _ephemeral_nodes(zookeeper):
+            if time.monotonic() > deadline:
+                raise ClusterFailed(f"ZooKeeper still holds the session of the former {self.name}")
+            time.sleep(_POLL_SECONDS)
 
     def port(self, listener: str = "PLAINTEXT") -> int:
         """Returns the port of a listener, the broker's own even if another is advertised."""
@@ -128,7 +149,8 @@ class Cluster:
             java = [*java_command(jars, own), "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls="]
             if self.zookeeper is None:
                 _format(each, java, own, cluster_id)
-            self.brokers.append(Broker(each, own, [*java, "kafka.Kafka", "server.properties"]))
+            at = ("127.0.0.1", ports[0].controller) if self.zookeeper else None
+            self.brokers.append(Broker(each, own, [*java, "kafka.Kafka", "server.properties"], at))
 
     def _start_all(self) -> None:
         if self.zookeeper is not None:
@@ -248,6 +270,14 @@ def known_brokers(host: str, port: int) -> set[int]:
         _, count = struct.unpack(">ii", answer.read(8))
         return {_next_broker(answer) for _ in range(count)}
     return set()
+
+
+def _ephemeral_nodes(zookeeper: tuple[str, int]) -> str:
+    """Returns ZooKeeper's list of sessions and what goes with them, one path a line."""
+    with socket.create_connection(zookeeper, 5) as sock:
+        sock.sendall(b"dump")
+        with sock.makefile("rb") as stream:
+            return stream.read().decode() + "\n"
 
 
 def _next_broker(answer: io.BytesIO) -> int:
