@@ -191,7 +191,7 @@ def table(rows: Sequence[Row]) -> Table:
     drawn = Table(title="What went in and what came out", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("client", "way"):
         drawn.add_column(name, no_wrap=True)
-    for name in ("records\nin", "records\nout", "MB\nin", "MB\nout", "MB/s\nin", "MB/s\nout", "errors"):
+    for name in ("records\nin", "records\nout", "MB\nout", "MB/s\nin", "MB/s\nout", "errors"):
         drawn.add_column(name, justify="right", no_wrap=True)
     drawn.add_column("digest\nout", no_wrap=True)
     drawn.add_column("same", no_wrap=True)
@@ -201,7 +201,7 @@ def table(rows: Sequence[Row]) -> Table:
             row.client,
             row.way,
             *(f"{each.records:,}" for each in both),
-            *(f"{each.size_bytes / 1e6:.0f}" for each in both),
+            f"{row.taken.size_bytes / 1e6:.0f}",
             *(f"{each.size_bytes / 1e6 / max(each.seconds, 1e-3):.0f}" for each in both),
             str(row.sent.errors + row.taken.errors),
             row.taken.digest[:8],
