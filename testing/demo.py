@@ -191,10 +191,10 @@ def table(rows: Sequence[Row]) -> Table:
     drawn = Table(title="What went in and what came out", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("client", "way"):
         drawn.add_column(name, no_wrap=True)
-    for name in ("records\nin", "records\nout", "MB\nout", "MB/s\nin", "MB/s\nout", "errors"):
+    for name in ("records\nin", "records\nout", "MB\nout", "MB/s\nin", "MB/s\nout", "err"):
         drawn.add_column(name, justify="right", no_wrap=True)
     drawn.add_column("digest\nout", no_wrap=True)
-    drawn.add_column("same", no_wrap=True)
+    drawn.add_column("ok", no_wrap=True)
     for row in rows:
         both = (row.sent, row.taken)
         drawn.add_row(
@@ -204,7 +204,7 @@ def table(rows: Sequence[Row]) -> Table:
             f"{row.taken.size_bytes / 1e6:.0f}",
             *(f"{each.size_bytes / 1e6 / max(each.seconds, 1e-3):.0f}" for each in both),
             str(row.sent.errors + row.taken.errors),
-            row.taken.digest[:8],
+            row.taken.digest[:6],
             "[green]yes[/]" if row.whole else "[red]NO[/]",
             end_section=row.way == KORDON,
         )
