@@ -56,6 +56,7 @@ METADATA: Final = 3
 FIND_COORDINATOR: Final = 10
 SASL_HANDSHAKE: Final = 17
 API_VERSIONS: Final = 18
+DESCRIBE_QUORUM: Final = 55
 DESCRIBE_CLUSTER: Final = 60
 SHARE_FETCH: Final = 78
 SHARE_ACKNOWLEDGE: Final = 79
@@ -125,8 +126,7 @@ APIS: Final[tuple[Api, ...]] = (
     _row(52, "Vote", "none", REFUSE),
     _row(53, "BeginQuorumEpoch", "none", REFUSE),
     _row(54, "EndQuorumEpoch", "none", REFUSE),
-    # v2 names the controllers with their addresses (KIP-853), which a client behind a proxy cannot use
-    _row(55, "DescribeQuorum", "0-1", PASS),
+    _row(55, "DescribeQuorum", "0-2", REWRITE),
     _row(56, "AlterPartition", "none", REFUSE),
     _row(57, "UpdateFeatures", "0-2", PASS),
     _row(58, "Envelope", "none", REFUSE),

@@ -2,7 +2,7 @@
 
 Only the section of a response that holds addresses is parsed. Which one that is says `EDITS`, a row per api key:
 
-- WHOLE: small answers (FindCoordinator, DescribeCluster, ApiVersions);
+- WHOLE: small answers (FindCoordinator, DescribeCluster, DescribeQuorum, ApiVersions);
 - HEAD: Metadata names the brokers before the topics, so the topics stream on unread;
 - TAIL: Produce, Fetch and their share counterparts name new leaders behind all data (KIP-951). The data is walked,
   not kept. Where the frame's size has been sent on already, the new tail is fitted into the room of the old one.
@@ -174,6 +174,12 @@ def _endpoints(value: Any, advertised: Advertised) -> Nodes:
     return nodes
 
 
+def _leave_out_controllers(value: Any, _: Advertised) -> Nodes:
+    """Leaves voters without the addresses of their controllers (KIP-853), which no client reaches through a proxy."""
+    value.nodes = []
+    return {}
+
+
 def _clamp(value: Any, _: Advertised) -> Nodes:
     """Leaves of ApiVersions what broker and table both have."""
     kept = []
@@ -197,6 +203,7 @@ _EDITS: Final = tuple(
         (apis.METADATA, Section.HEAD, _brokers, 0, "brokers", "cluster_id"),
         (apis.FIND_COORDINATOR, Section.WHOLE, _coordinators, 0, "", ""),
         (apis.API_VERSIONS, Section.WHOLE, _clamp, 0, "", ""),
+        (apis.DESCRIBE_QUORUM, Section.WHOLE, _leave_out_controllers, 2, "", ""),
         (apis.DESCRIBE_CLUSTER, Section.WHOLE, _cluster, 0, "", ""),
         (apis.SHARE_FETCH, Section.TAIL, _endpoints, 0, "responses", ""),
         (apis.SHARE_ACKNOWLEDGE, Section.TAIL, _endpoints, 0, "responses", ""),

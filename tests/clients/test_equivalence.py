@@ -24,16 +24,14 @@ from kordon.testing.side_effects import side_effects
 from kordon.testing.socket_watch import peers_of_port
 
 HERE = Path(__file__).parent
-PACKAGES = {"node": "nodejs", "npm": "npm", "go": "golang-go (1.24 or newer)"}
+PACKAGES = {"node": "nodejs", "npm": "npm", "go": "golang-go (1.26 or newer)"}
 DIRECT, FOR_KORDON = "PLAINTEXT", "PLAINTEXT_KORDON"
 """Two listeners of the same broker, so that it can be told who came from where."""
 
-QUORUM = (
-    "DescribeQuorum ends at version 1: from 2 on it tells where the controllers listen, where no client has business"
-)
+QUORUM = "the controllers' addresses are left out of DescribeQuorum: no client has business there"
 ALLOWED: dict[str, dict[str, str]] = {
     "java_tools": {"kafka-metadata-quorum status": QUORUM},
-    "kafka_python": {"quorum": QUORUM + "; kafka-python fails on the answer of that version"},
+    "kafka_python": {"quorum": QUORUM},
 }
 """Steps that may differ, by client, with the reason."""
 
