@@ -111,9 +111,10 @@ class Relays:
         upstream, context = self.config.upstream, self.topology.context
         name = (upstream.tls.server_name if upstream.tls else None) or address.host
         async with asyncio.timeout(upstream.connect_timeout_ms / 1000):
-            await self.loop.create_connection(
+            transport, _ = await self.loop.create_connection(
                 factory, address.host, address.port, ssl=context, server_hostname=name if context else None
             )
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def note_closed(self, relay: Relay, cause: CloseCause, detail: str) -> None:
         """Counts and logs the one cause of a connection's end."""
