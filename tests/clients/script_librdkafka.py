@@ -36,7 +36,13 @@ from confluent_kafka.admin import (
 
 from kordon.testing.steps import CODECS, KEEP, TIMESTAMP_MS, Script, in_order, records, wait_until
 
-NOT_YET_THERE = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART)
+NOT_YET_THERE = (
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+)
 HEADERS = [("kind", b"test"), ("empty", b""), ("none", None)]
 
 
