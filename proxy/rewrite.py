@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final
 
 from kordon.codecs.messages import response
@@ -89,8 +90,8 @@ class Edit:
         return codec.build(value), nodes
 
     def _whole(self, version: int, body: bytes, advertised: Advertised) -> tuple[bytes, Nodes]:
-        if self.message.api_key == apis.API_VERSIONS and int.from_bytes(body[:2], "big") == _UNSUPPORTED_VERSION:
-            return body, {}  # in version 0 whatever was asked (KIP-511), and it offers ApiVersions alone
+        if self.message.api_key == apis.API_VERSIONS:
+            return _clamped(version, body), {}
         value = self.message.parse(version, body)
         nodes = self.change(value, advertised)
         return self.message.build(version, value), nodes
@@ -180,8 +181,13 @@ def _leave_out_controllers(value: Any, _: Advertised) -> Nodes:
     return {}
 
 
-def _clamp(value: Any, _: Advertised) -> Nodes:
-    """Leaves of ApiVersions what broker and table both have."""
+@lru_cache(maxsize=64)
+def _clamped(version: int, body: bytes) -> bytes:
+    """Leaves of ApiVersions what broker and table both have; every connection asks, and a broker answers the same."""
+    if int.from_bytes(body[:2], "big") == _UNSUPPORTED_VERSION:
+        return body  # in version 0 whatever was asked (KIP-511), and it offers ApiVersions alone
+    message = response(apis.API_VERSIONS)
+    value = message.parse(version, body)
     kept = []
     for row in value.api_keys:
         api = apis.API_BY_KEY.get(row.api_key)
@@ -191,7 +197,12 @@ def _clamp(value: Any, _: Advertised) -> Nodes:
         row.max_version = min(row.max_version, api.versions[-1])
         if row.min_version <= row.max_version:
             kept.append(row)
-    value.api_keys = kept
+    value.update({"api_keys": kept})
+    return message.build(version, value)
+
+
+def _nobody(_: Any, __: Advertised) -> Nodes:
+    """ApiVersions names no broker; `_clamped` changes it."""
     return {}
 
 
@@ -202,7 +213,7 @@ _EDITS: Final = tuple(
         (apis.FETCH, Section.TAIL, _endpoints, 16, "responses", ""),
         (apis.METADATA, Section.HEAD, _brokers, 0, "brokers", "cluster_id"),
         (apis.FIND_COORDINATOR, Section.WHOLE, _coordinators, 0, "", ""),
-        (apis.API_VERSIONS, Section.WHOLE, _clamp, 0, "", ""),
+        (apis.API_VERSIONS, Section.WHOLE, _nobody, 0, "", ""),
         (apis.DESCRIBE_QUORUM, Section.WHOLE, _leave_out_controllers, 2, "", ""),
         (apis.DESCRIBE_CLUSTER, Section.WHOLE, _cluster, 0, "", ""),
         (apis.SHARE_FETCH, Section.TAIL, _endpoints, 0, "responses", ""),
