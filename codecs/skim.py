@@ -151,6 +151,14 @@ class Skim:
             else:
                 index = target
 
+    def skips(self, nbytes: int) -> bool:
+        """Whether the next `nbytes` of the message hold nothing to read; they count as walked over then."""
+        if nbytes > self._ahead:
+            return False
+        self._ahead -= nbytes
+        self._offset += nbytes
+        return True
+
     def _number(self, read: int, chunk: Buffer, at: int, end: int) -> tuple[int, int | None]:
         """Reads the number of the step, whatever of it came in earlier chunks.
 

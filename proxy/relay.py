@@ -49,6 +49,8 @@ CHUNK_BYTES: Final = 256 * 1024
 _TLS_HIGH_WATER_BYTES: Final = 64 * 1024
 """TLS copies what it encrypts, so it need not write at once. Above what a handshake leaves behind: uvloop would call
 for a pause because of that and not take it back while reading is paused, so that two TLS sides wait for each other."""
+_SPARE_BUFFERS: Final = 8
+"""Buffers kept for the next slow readers: 2 MiB. Fresh ones cost as much time as a chunk's way through Kordon."""
 LINGER_SECONDS: Final = 5.0
 """How long a closing connection may take to send what it still has."""
 
@@ -58,10 +60,17 @@ class ReadBuffer:
 
     def __init__(self) -> None:
         self.view = memoryview(bytearray(CHUNK_BYTES))
+        self._spare: list[memoryview] = []
 
-    def leave(self) -> None:
-        """Leaves the memory to the transport that still writes from it, and takes new."""
-        self.view = memoryview(bytearray(CHUNK_BYTES))
+    def leave(self) -> memoryview:
+        """Leaves the memory to the transport that still writes from it, and takes other; returns what was left."""
+        left, self.view = self.view, self._spare.pop() if self._spare else memoryview(bytearray(CHUNK_BYTES))
+        return left
+
+    def give_back(self, left: list[memoryview]) -> None:
+        """Takes memory back that has been written; keeps a few for the next that is left."""
+        self._spare = (self._spare + left)[:_SPARE_BUFFERS]
+        left.clear()
 
 
 class _End(asyncio.BufferedProtocol):
@@ -72,9 +81,8 @@ class _End(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport | None = None
         self.ended = False
         """Whether the peer has sent its end."""
-        self.blocked = False
-        """Whether the peer does not take what was written."""
         self._buffer = buffer
+        self._left: list[memoryview] = []  # what is still written from
         self._unread = b""
         self._holds: set[str] = set()
         self._is_tls = False
@@ -106,16 +114,30 @@ class _End(asyncio.BufferedProtocol):
 
     def send(self, pieces: list[Buffer]) -> int:
         """Writes at once as much as the kernel takes; returns the number of bytes accepted."""
+        if len(pieces) == 1:
+            return self.send_piece(pieces[0])
         transport = self.transport
         if transport is None or transport.is_closing():
             return 0
-        if len(pieces) == 1:
-            transport.write(pieces[0])
-        else:
-            transport.writelines(pieces)
+        transport.writelines(pieces)
         if not self._is_tls and transport.get_write_buffer_size():
-            self._buffer.leave()
+            self._left.append(self._buffer.leave())
         return sum(map(len, pieces))
+
+    def send_piece(self, piece: Buffer) -> int:
+        """Does what `send` does with one piece."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return 0
+        transport.write(piece)
+        if not self._is_tls and transport.get_write_buffer_size():
+            self._left.append(self._buffer.leave())
+        return len(piece)
+
+    def all_sent(self) -> None:
+        """The peer has taken everything."""
+        if self._left:
+            self._buffer.give_back(self._left)
 
     def hold(self, reason: str) -> None:
         """Reads nothing more from the peer until `release` of every reason."""
@@ -164,12 +186,15 @@ class _Downstream(_End):
 
     def buffer_updated(self, nbytes: int) -> None:
         relay = self.relay
+        core, tally, now = relay.core, relay.relays.tally, monotonic()
+        tally.received_downstream_bytes += nbytes
+        if core.passes_request(nbytes, now):
+            tally.sent_upstream_bytes += relay.upstream.send_piece(self._buffer.view[:nbytes])
+            return
         chunk = self.take(nbytes)
-        relay.relays.tally.received_downstream_bytes += nbytes
-        core = relay.core
-        for command in core.handle(RequestBytes(chunk, monotonic())):
+        for command in core.handle(RequestBytes(chunk, now)):
             if isinstance(command, SendUpstream):  # nearly all are: a short way for what passes
-                relay.relays.tally.sent_upstream_bytes += relay.upstream.send(command.pieces)
+                tally.sent_upstream_bytes += relay.upstream.send(command.pieces)
             else:
                 relay.perform([command])
         if core.completed:
@@ -185,11 +210,10 @@ class _Downstream(_End):
         return self.relay.relays.downstream_tls is None  # TLS cannot be half closed
 
     def pause_writing(self) -> None:
-        self.blocked = True
         self.relay.upstream.hold("downstream blocked")
 
     def resume_writing(self) -> None:
-        self.blocked = False
+        self.all_sent()
         self.relay.upstream.release("downstream blocked")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -203,12 +227,15 @@ class _Upstream(_End):
 
     def buffer_updated(self, nbytes: int) -> None:
         relay = self.relay
+        core, tally, now = relay.core, relay.relays.tally, monotonic()
+        tally.received_upstream_bytes += nbytes
+        if core.passes_response(nbytes, now):
+            tally.sent_downstream_bytes += relay.downstream.send_piece(self._buffer.view[:nbytes])
+            return
         chunk = self.take(nbytes)
-        relay.relays.tally.received_upstream_bytes += nbytes
-        core = relay.core
-        for command in core.handle(ResponseBytes(chunk, monotonic())):
+        for command in core.handle(ResponseBytes(chunk, now)):
             if isinstance(command, SendDownstream):
-                relay.relays.tally.sent_downstream_bytes += relay.downstream.send(command.pieces)
+                tally.sent_downstream_bytes += relay.downstream.send(command.pieces)
             else:
                 relay.perform([command])
         if core.completed:
@@ -222,11 +249,10 @@ class _Upstream(_End):
         return False
 
     def pause_writing(self) -> None:
-        self.blocked = True
         self.relay.downstream.hold("upstream blocked")
 
     def resume_writing(self) -> None:
-        self.blocked = False
+        self.all_sent()
         self.relay.downstream.release("upstream blocked")
 
     def connection_lost(self, exc: Exception | None) -> None:

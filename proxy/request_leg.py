@@ -127,6 +127,13 @@ class RequestLeg:
         self.unread = 0 if self.draining and not self._remaining else end - at
         return pieces
 
+    def passes(self, nbytes: int) -> bool:
+        """Whether the next `nbytes` lie amid a body that streams; they count as received then and go on as they are."""
+        if nbytes >= self._remaining or self._dropping:
+            return False
+        self._remaining -= nbytes
+        return True
+
     def performed(self, now: float) -> None:
         """Notes that the frames completed since the last call have been handed to the broker's socket."""
         for waiting in self.completed:

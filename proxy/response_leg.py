@@ -105,6 +105,13 @@ class ResponseLeg:
         self.unread = end - at
         return pieces
 
+    def passes(self, nbytes: int) -> bool:
+        """Whether the next `nbytes` lie amid a body that streams; they count as received then and go on as they are."""
+        if nbytes >= self._remaining or self._holding or (self._skim is not None and not self._skim.skips(nbytes)):
+            return False
+        self._remaining -= nbytes
+        return True
+
     def performed(self, now: float) -> None:
         """Notes that the responses completed since the last call have been handed to the client's socket."""
         for started in self.completed:

@@ -1,13 +1,14 @@
 """Plays: what happens to a connection's core and what it must do, as one list, without sockets or clocks.
 
-A play runs three times, with the bytes of each step as one chunk, byte by byte, and in chunks of seven; the outcome
-must be the same.
+A play runs with the bytes of each step as one chunk, byte by byte, and in chunks of seven, each with and without the
+short way past `handle`; the outcome must be the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, TypeAlias
 
 from kordon.codecs.headers import build_request_header, build_response_header
@@ -108,8 +109,8 @@ def perform(script: Sequence[Step | Outcome], make: Callable[[], Connection] = c
     Raises:
         AssertionError: It did something else; both versions are shown.
     """
-    for chunk_bytes in CHUNKINGS:
-        stage = _Stage(make(), chunk_bytes)
+    for chunk_bytes, short_way in product(CHUNKINGS, (True, False)):
+        stage = _Stage(make(), chunk_bytes, short_way=short_way)
         outcomes: list[Step | Outcome] = []
         for entry in script:
             if isinstance(entry, Client | Broker | Happens):
@@ -118,7 +119,7 @@ def perform(script: Sequence[Step | Outcome], make: Callable[[], Connection] = c
         outcomes += stage.take_outcomes()
         expected = list(script)
         if outcomes != expected:
-            lines = [f"in chunks of {chunk_bytes} bytes:"]
+            lines = [f"in chunks of {chunk_bytes} bytes, {'with' if short_way else 'without'} the short way:"]
             lines += [f"   {line}" if line in expected else f"<< {line}" for line in outcomes]
             lines += [f">> {line}" for line in expected if line not in outcomes]
             raise AssertionError("\n".join(lines))
@@ -127,9 +128,10 @@ def perform(script: Sequence[Step | Outcome], make: Callable[[], Connection] = c
 class _Stage:
     """A core, what it has left unread, and what it did."""
 
-    def __init__(self, core: Connection, chunk_bytes: int) -> None:
+    def __init__(self, core: Connection, chunk_bytes: int, *, short_way: bool) -> None:
         self.core = core
         self._chunk_bytes = chunk_bytes
+        self._short_way = short_way
         self._unread = {Client: b"", Broker: b""}
         self._outcomes: list[Outcome] = []
 
@@ -147,6 +149,10 @@ class _Stage:
         return outcomes
 
     def _feed(self, side: type[Client] | type[Broker], piece: bytes) -> None:
+        passes = self.core.passes_request if side is Client else self.core.passes_response
+        if self._short_way and passes(len(piece), 0.0):
+            self._add(BrokerGets(piece) if side is Client else ClientGets(piece))
+            return
         chunk = memoryview(bytearray(self._unread[side] + piece))
         event = RequestBytes(chunk, 0.0) if side is Client else ResponseBytes(chunk, 0.0)
         self._note(self.core.handle(event))
