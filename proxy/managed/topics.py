@@ -1,0 +1,118 @@
+"""The managed topics that a worker knows, with all that serving them asks for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from kordon.proxy.ordering.images import Image
+from kordon.proxy.ordering.layout import Layout
+
+OWN_PREFIX = "__kordon."
+"""Faces and Kordon's own topics begin with it; clients do not see them."""
+
+
+def face_of(topic: str) -> str:
+    """Returns the name of a topic's face."""
+    return OWN_PREFIX + topic
+
+
+@dataclass(frozen=True)
+class Fence:
+    """The pause in which a layout changes, as one worker keeps it.
+
+    Attributes:
+        number: Of the procedure.
+        sealed: Physical partitions that are not written to until the next layout is adopted.
+        high_watermarks: Of each, what readers may see of it until then (rule C5).
+    """
+
+    number: int
+    sealed: frozenset[int]
+    high_watermarks: Mapping[int, int] = field(default_factory=dict)
+
+
+class ManagedTopic:
+    """One managed topic; `layout`, `images` and `fence` are replaced as a whole.
+
+    Args:
+        layout: In force.
+        face_id: The topic id of its face, by which clients know it.
+        images: By virtual partition, of its last move; where there is none, it has not moved.
+    """
+
+    def __init__(self, layout: Layout, face_id: UUID, images: Mapping[int, Image] | None = None) -> None:
+        self.layout = layout
+        self.face_id = face_id
+        self.images: Mapping[int, Image] = images or {}
+        self.fence: Fence | None = None
+        self._changed = asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.layout.topic
+
+    def is_sealed(self, partition: int) -> bool:
+        """Whether a physical partition is not to be written to now."""
+        return self.fence is not None and partition in self.fence.sealed
+
+    async def wait_for_change(self) -> None:
+        """Returns when another layout is adopted, or a fence begins or ends."""
+        await self._changed.wait()
+
+    def raise_fence(self, fence: Fence) -> None:
+        """Stops writing to the fence's partitions."""
+        self.fence = fence
+        self._tell()
+
+    def cancel_fence(self) -> None:
+        """Goes on under the layout in force."""
+        self.fence = None
+        self._tell()
+
+    def adopt(self, layout: Layout, images: Mapping[int, Image]) -> None:
+        """Goes on under another layout; `images` are of the virtual partitions that have moved by it."""
+        self.layout = layout
+        self.images = {**self.images, **images}
+        self.fence = None
+        self._tell()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+class ManagedTopics:
+    """All managed topics of a cluster, by name and by the id that clients know."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, ManagedTopic] = {}
+        self._by_face_id: dict[UUID, ManagedTopic] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __iter__(self) -> Iterator[ManagedTopic]:
+        return iter(self._by_name.values())
+
+    def named(self, name: str) -> ManagedTopic | None:
+        """Finds a topic by its name."""
+        return self._by_name.get(name)
+
+    def with_face_id(self, topic_id: UUID) -> ManagedTopic | None:
+        """Finds a topic by the topic id that clients know."""
+        return self._by_face_id.get(topic_id)
+
+    def add(self, topic: ManagedTopic) -> None:
+        """Takes a topic in."""
+        self._by_name[topic.name] = topic
+        self._by_face_id[topic.face_id] = topic
+
+    def remove(self, name: str) -> None:
+        """Lets a topic go."""
+        topic = self._by_name.pop(name, None)
+        if topic is not None:
+            self._by_face_id.pop(topic.face_id, None)

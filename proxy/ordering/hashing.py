@@ -1,0 +1,76 @@
+"""Linear hashing (KIP-253 "Linear hashing"), and the numbering of virtual partitions that keeps neighbours together.
+
+U = 3        U = 4              U = 6                      (N = 3)
+0  1  2      0  1  2  3         0  1  2  3  4  5
+└───────┘ 0 split  └────────┴──┴──┘ 0, 1 and 2 split into 3, 4 and 5
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LARGEST_VIRTUAL_PARTITIONS: Final = 32_766
+"""More do not fit beside a producer id (rule I1)."""
+
+
+def linear(value: int, n: int, u: int) -> int:
+    """Returns the physical partition of a slot or hash.
+
+    Args:
+        value: Not negative.
+        n: initial_partition_count, at least 1.
+        u: undeleted_partition_count, at least `n`.
+    """
+    level = n << ((u // n).bit_length() - 1)
+    partition = value % (2 * level)
+    return partition if partition < u else value % level
+
+
+def parent(partition: int, n: int) -> int:
+    """Returns the partition that `partition` was split from.
+
+    Raises:
+        ValueError: It is one of the first `n`, which have none.
+    """
+    if partition < n:
+        raise ValueError(f"partition {partition} is one of the first {n}: it has no parent")
+    return partition - (n << ((partition // n).bit_length() - 1))
+
+
+def slot(v: int, n: int, virtual_partitions: int) -> int:
+    """Returns the number of a virtual partition in linear hashing.
+
+    Each physical partition then holds one unbroken run of neighbours at every U, and a growth halves a run, so that
+    assignors that give neighbours to one consumer make it read few physical partitions.
+
+    Args:
+        v: Of the virtual partition, below `virtual_partitions`.
+        n: initial_partition_count.
+        virtual_partitions: V = n * 2^k.
+    """
+    bits = (virtual_partitions // n).bit_length() - 1
+    low = v & ((1 << bits) - 1)
+    reverse = int(f"{low:0{bits}b}"[::-1], 2) if bits else 0
+    return (v >> bits) + n * reverse
+
+
+def home(v: int, n: int, u: int, virtual_partitions: int) -> int:
+    """Returns the physical partition where a virtual one lives."""
+    return linear(slot(v, n, virtual_partitions), n, u)
+
+
+def why_not(n: int, u: int, virtual_partitions: int) -> str | None:
+    """Says why counts are impossible, and what would be possible; None if they are fine."""
+    if n < 1:
+        return f"a topic has at least one partition, not {n}"
+    if virtual_partitions > LARGEST_VIRTUAL_PARTITIONS:
+        return f"{virtual_partitions} virtual partitions are more than the {LARGEST_VIRTUAL_PARTITIONS} there can be"
+    factor, rest = divmod(virtual_partitions, n)
+    if rest or factor < 1 or factor & (factor - 1):
+        some = ", ".join(str(n << k) for k in range(5))
+        return f"{virtual_partitions} virtual partitions are not {n} times a power of two; {some}, … would be"
+    if u < n:
+        return f"{u} partitions are fewer than the {n} the topic began with, which is the least there can be"
+    if u > virtual_partitions:
+        return f"{u} partitions are more than the {virtual_partitions} virtual ones, so some would stay empty"
+    return None

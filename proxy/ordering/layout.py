@@ -1,0 +1,235 @@
+"""The layout of a managed topic: which physical partition each virtual one lives on, and on which it lived before.
+
+A layout is a value; `changed` makes the next one. All else is derived from the history of counts and the segments:
+
+    epoch       0            1               2
+    U           3            4               3
+    partition 0 [0, 120)     [120, 300)      [300, …)    0 splits at 120, and takes 3 back in at 300
+    partition 3              [0, 95)                     the child lives from epoch 1 to 2
+    partition 1 [0, …)                                   nothing changes here: one segment
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cached_property
+from uuid import UUID
+
+from pydantic import TypeAdapter
+
+from kordon.proxy.ordering.chain import Chain, Stay
+from kordon.proxy.ordering.hashing import home, why_not
+
+
+class Placement(Enum):
+    """How virtual partitions lie on physical ones in an epoch."""
+
+    LINEAR = "linear"
+    """By linear hashing of their slots."""
+    OWN = "own"
+    """While a topic with data is taken over: v < N still on partition v, v >= N by linear hashing (rule A2)."""
+    UNMANAGED = "unmanaged"
+    """Before a topic with data was taken over: v < N is partition v, and there are no others (rule A1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentId:
+    """A physical partition and the layout epoch in which the segment was opened."""
+
+    partition: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Offsets [start, end) of a physical partition, written under an unchanged set of virtual partitions."""
+
+    id: SegmentId
+    start: int
+    end: int | None = None
+    """The next offset after the last; None while it is written to."""
+    predecessors: tuple[SegmentId, ...] = ()
+    """Those that held its keys before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """What one layout epoch changed."""
+
+    number: int
+    u: int
+    placement: Placement = Placement.LINEAR
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One immutable layout of a topic; names are KIP-253's.
+
+    Attributes:
+        topic: Its name.
+        topic_id: Of the real topic (rule C9).
+        n: initial_partition_count.
+        v_count: V, the virtual partitions.
+        epochs: All so far, oldest first.
+        segments: All so far, by epoch and partition.
+        withheld: v >= N are written but not delivered yet (rule A2).
+        floors: By virtual partition, the virtual offset that DeleteRecords has raised its start to (rule F9).
+    """
+
+    topic: str
+    topic_id: UUID
+    n: int
+    v_count: int
+    epochs: tuple[Epoch, ...]
+    segments: tuple[Segment, ...]
+    withheld: bool = False
+    floors: Mapping[int, int] | None = None
+
+    @classmethod
+    def created(cls, topic: str, topic_id: UUID, n: int, v_count: int) -> Layout:
+        """Returns the first layout of a topic that is empty.
+
+        Raises:
+            ValueError: The counts are impossible.
+        """
+        if problem := why_not(n, n, v_count):
+            raise ValueError(problem)
+        segments = tuple(Segment(SegmentId(q, 0), 0) for q in range(n))
+        return cls(topic, topic_id, n, v_count, (Epoch(0, n),), segments)
+
+    @classmethod
+    def unmanaged(cls, topic: str, topic_id: UUID, n: int, v_count: int) -> Layout:
+        """Returns the layout that a topic with data has had all along; the first `changed` takes it over.
+
+        Raises:
+            ValueError: The counts are impossible.
+        """
+        created = cls.created(topic, topic_id, n, v_count)
+        return replace(created, epochs=(Epoch(0, n, Placement.UNMANAGED),))
+
+    @property
+    def epoch(self) -> int:
+        """The layout epoch."""
+        return self.epochs[-1].number
+
+    @property
+    def u(self) -> int:
+        """undeleted_partition_count: partitions that are written to."""
+        return self.epochs[-1].u
+
+    @cached_property
+    def by_id(self) -> Mapping[SegmentId, Segment]:
+        """All segments by their names."""
+        return {segment.id: segment for segment in self.segments}
+
+    @cached_property
+    def open_segments(self) -> Mapping[int, Segment]:
+        """By physical partition, the segment that is written to."""
+        return {segment.id.partition: segment for segment in self.segments if segment.end is None}
+
+    @cached_property
+    def homes(self) -> tuple[int | None, ...]:
+        """By virtual partition, the physical one that it lives on; None where it is not born yet."""
+        return self._homes(self.epochs[-1])
+
+    @cached_property
+    def chains(self) -> tuple[Chain, ...]:
+        """By virtual partition, where it lives and has lived."""
+        homes = [self._homes(epoch) for epoch in self.epochs]
+        return tuple(self._chain(v, [each[v] for each in homes]) for v in range(self.v_count))
+
+    def residents(self, partition: int) -> tuple[int, ...]:
+        """Returns the virtual partitions that live on a physical one."""
+        return tuple(v for v, q in enumerate(self.homes) if q == partition)
+
+    def next_epoch(self, u: int, placement: Placement = Placement.LINEAR) -> Epoch:
+        """Returns the epoch that a change to `u` partitions would begin.
+
+        Raises:
+            ValueError: The count is impossible.
+        """
+        if problem := why_not(self.n, u, self.v_count):
+            raise ValueError(problem)
+        return Epoch(self.epoch + 1, u, placement)
+
+    def sealed_by(self, following: Epoch) -> frozenset[int]:
+        """Returns the physical partitions whose segment ends when `following` begins: their residents change."""
+        if self.epochs[-1].placement is Placement.UNMANAGED:
+            return frozenset(range(self.n))  # what was there before Kordon ends everywhere
+        changes = zip(self.homes, self._homes(following), strict=True)
+        touched = frozenset(q for change in changes if change[0] != change[1] for q in change if q is not None)
+        return touched & frozenset(self.open_segments)
+
+    def opened_by(self, following: Epoch) -> frozenset[int]:
+        """Returns the physical partitions on which a segment begins with `following`."""
+        homes = self._homes(following)
+        sealed = self.sealed_by(following)
+        return frozenset(q for q in homes if q is not None and (q in sealed or q not in self.open_segments))
+
+    def movers(self, following: Epoch) -> tuple[int, ...]:
+        """Returns the virtual partitions whose home `following` changes."""
+        changes = enumerate(zip(self.homes, self._homes(following), strict=True))
+        return tuple(v for v, (before, after) in changes if before is not None and before != after)
+
+    def changed(self, following: Epoch, cuts: Mapping[int, int], *, withheld: bool = False) -> Layout:
+        """Returns the layout in which `following` has begun.
+
+        Args:
+            following: By `next_epoch`.
+            cuts: The next offset of each physical partition that is sealed or opened.
+            withheld: Keep v >= N from readers (rule A2).
+
+        Raises:
+            KeyError: A cut is missing.
+            ValueError: A cut lies below the start of its segment.
+        """
+        sealed = self.sealed_by(following)
+        segments: list[Segment] = []
+        for segment in self.segments:
+            if segment.end is None and segment.id.partition in sealed:
+                cut = cuts[segment.id.partition]
+                if cut < segment.start:
+                    raise ValueError(f"cut {cut} lies below the start of {segment}")
+                segments.append(replace(segment, end=cut))
+            else:
+                segments.append(segment)
+        homes = self._homes(following)
+        for q in sorted(self.opened_by(following)):
+            before = {self.homes[v] for v, after in enumerate(homes) if after == q} - {None}
+            sources = tuple(self.open_segments[p].id for p in sorted(p for p in before if p is not None))
+            segments.append(Segment(SegmentId(q, following.number), cuts[q], predecessors=sources))
+        return replace(self, epochs=(*self.epochs, following), segments=tuple(segments), withheld=withheld)
+
+    def _homes(self, epoch: Epoch) -> tuple[int | None, ...]:
+        return tuple(self._home(v, epoch) for v in range(self.v_count))
+
+    def _home(self, v: int, epoch: Epoch) -> int | None:
+        if v < self.n and epoch.placement is not Placement.LINEAR:
+            return v
+        return None if epoch.placement is Placement.UNMANAGED else home(v, self.n, epoch.u, self.v_count)
+
+    def _chain(self, v: int, homes: list[int | None]) -> Chain:
+        """Joins the segments in which v lived; those in a row on one partition, without a gap, are one stay."""
+        stays: list[Stay] = []
+        for epoch, q in zip(self.epochs, homes, strict=True):
+            segment = self.by_id.get(SegmentId(q, epoch.number)) if q is not None else None
+            if segment is None:
+                continue  # not born yet, or its segment goes on
+            tagged = epoch.placement is not Placement.UNMANAGED
+            last = stays[-1] if stays else None
+            if last is not None and last.partition == q and last.tagged == tagged:
+                stays[-1] = replace(last, end=segment.end)
+            elif last is None:
+                delta = 0 if epoch.number == 0 else -segment.start
+                stays.append(Stay(segment.id.partition, 0, segment.start, segment.end, delta, tagged=tagged))
+            else:
+                delta = (last.end or 0) + last.delta - segment.start
+                move = last.move + (last.partition != q)
+                stays.append(Stay(segment.id.partition, move, segment.start, segment.end, delta, tagged=tagged))
+        return Chain(tuple(stays))
+
+
+LAYOUT_JSON: TypeAdapter[Layout] = TypeAdapter(Layout)
+"""How a layout is written into `__kordon.layouts`."""

@@ -1,0 +1,177 @@
+"""Layouts and chains over random histories of growth and shrink."""
+
+from __future__ import annotations
+
+import itertools
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kordon.proxy.ordering.chain import Stay
+from kordon.proxy.ordering.hashing import home, linear, parent, slot, why_not
+from kordon.proxy.ordering.identity import LARGEST_CLIENT_ID, Identity, tag, untag
+from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout, Placement
+
+TOPIC_ID = UUID(int=7)
+COUNTS = st.tuples(st.integers(1, 6), st.integers(0, 5)).map(lambda pair: (pair[0], pair[0] << pair[1]))
+"""n and V = n * 2^k."""
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> Layout:
+    """A layout that has grown and shrunk, with logs that went on between; some topics had data before."""
+    n, v_count = draw(COUNTS)
+    taken_over = draw(st.booleans())
+    layout = (Layout.unmanaged if taken_over else Layout.created)("orders", TOPIC_ID, n, v_count)
+    ends = dict.fromkeys(range(v_count), 0)
+    placements = [Placement.OWN] if taken_over else []
+    for number in range(draw(st.integers(0, 8))):
+        u = layout.u if number < len(placements) else draw(st.integers(n, v_count))
+        placement = placements[number] if number < len(placements) else Placement.LINEAR
+        for q in ends:
+            ends[q] += draw(st.integers(0, 50))
+        layout = layout.changed(layout.next_epoch(u, placement), ends)
+    return layout
+
+
+@given(COUNTS, st.data())
+def test_every_physical_partition_holds_one_run_of_neighbours(counts: tuple[int, int], data: st.DataObject) -> None:
+    """Assignors that give neighbours to one consumer make it read few partitions."""
+    n, v_count = counts
+    u = data.draw(st.integers(n, v_count))
+    homes = [home(v, n, u, v_count) for v in range(v_count)]
+    assert set(homes) == set(range(u))
+    borders = sum(before != after for before, after in itertools.pairwise(homes))
+    assert borders == u - 1
+
+
+@given(COUNTS, st.data())
+def test_a_growth_by_one_splits_only_the_parent(counts: tuple[int, int], data: st.DataObject) -> None:
+    """KIP-253: the keys of a new partition come from its parent alone."""
+    n, v_count = counts
+    if v_count == n:
+        return
+    u = data.draw(st.integers(n, v_count - 1))
+    moved = {
+        (home(v, n, u, v_count), home(v, n, u + 1, v_count))
+        for v in range(v_count)
+        if home(v, n, u, v_count) != home(v, n, u + 1, v_count)
+    }
+    assert moved == {(parent(u, n), u)}
+
+
+@given(COUNTS)
+def test_slots_number_all_virtual_partitions(counts: tuple[int, int]) -> None:
+    """No two share a slot, and each slot is below V."""
+    n, v_count = counts
+    assert sorted(slot(v, n, v_count) for v in range(v_count)) == list(range(v_count))
+
+
+def test_linear_hashing_as_in_the_proposal() -> None:
+    """KIP-253's picture: with N = 3 and U = 5, partitions 0 and 1 are split and 2 is not."""
+    assert [linear(x, 3, 5) for x in range(12)] == [0, 1, 2, 3, 4, 2, 0, 1, 2, 3, 4, 2]
+
+
+@given(histories())
+def test_a_chain_has_no_hole_and_no_overlap(layout: Layout) -> None:
+    """Laid end to end, the stays of a virtual partition are one log: each begins where the last one ends."""
+    for v, chain in enumerate(layout.chains):
+        for before, after in zip(chain.stays, chain.stays[1:], strict=False):
+            assert before.virtual_end == after.virtual_start
+            assert (after.move, after.tagged) != (before.move, before.tagged)
+        assert all(stay.end is not None for stay in chain.stays[:-1])
+        if chain.home is not None:
+            assert chain.home.end is None
+            assert chain.home.partition == layout.homes[v]
+            assert chain.start == 0 or chain.stays[0].delta == 0
+
+
+@given(histories())
+def test_segments_of_a_partition_follow_one_another(layout: Layout) -> None:
+    """Nothing of a partition that is in use lies in two segments, and sealed ones are never opened again."""
+    for q in {segment.id.partition for segment in layout.segments}:
+        segments = [segment for segment in layout.segments if segment.id.partition == q]
+        assert [s.id.epoch for s in segments] == sorted(s.id.epoch for s in segments)
+        for before, after in itertools.pairwise(segments):
+            assert before.end is not None
+            assert before.end <= after.start
+
+
+@given(histories(), st.data())
+def test_only_partitions_whose_residents_change_are_sealed(layout: Layout, data: st.DataObject) -> None:
+    """A partition whose key set stays the same keeps its segment (design §3)."""
+    following = layout.next_epoch(data.draw(st.integers(layout.n, layout.v_count)))
+    ends = dict.fromkeys(range(layout.v_count), 10000)
+    after = layout.changed(following, ends)
+    for q in layout.open_segments:
+        if layout.epochs[-1].placement is not Placement.UNMANAGED:
+            assert (q in layout.sealed_by(following)) == (layout.residents(q) != after.residents(q))
+    for v in layout.movers(following):
+        assert layout.chains[v].home is not None
+        assert after.chains[v].stays[-2].end == 10_000
+
+
+@given(histories())
+def test_predecessors_are_the_former_homes(layout: Layout) -> None:
+    """A segment's predecessors are sealed, and hold what its residents had before (design §3)."""
+    for segment in layout.segments:
+        for before in segment.predecessors:
+            assert layout.by_id[before].end is not None
+            assert before.epoch < segment.id.epoch
+    for chain in layout.chains:
+        for stay in chain.stays[1:]:
+            assert any(s.id.partition == stay.partition and s.start == stay.start for s in layout.segments)
+
+
+@given(histories(), st.data())
+def test_a_virtual_offset_stands_in_one_stay(layout: Layout, data: st.DataObject) -> None:
+    """Real offsets come back from virtual ones, and below the first there is nothing."""
+    v = data.draw(st.integers(0, layout.v_count - 1))
+    chain = layout.chains[v]
+    if not chain.stays:
+        return
+    assert chain.stay_of(chain.start - 1) is None
+    offset = data.draw(st.integers(chain.start, chain.start + 1_000))
+    stay = chain.stay_of(offset)
+    assert stay is not None
+    assert stay.virtual_start <= offset
+    assert stay.virtual_end is None or offset < stay.virtual_end or chain.after(stay) is None
+
+
+def test_a_topic_with_data_keeps_its_offsets() -> None:
+    """Rule A1: v < N is the partition of old with its offsets; v >= N begins at 0 when it is born."""
+    layout = Layout.unmanaged("orders", TOPIC_ID, 3, 6)
+    assert layout.homes == (0, 1, 2, None, None, None)
+    taken = layout.changed(layout.next_epoch(3, Placement.OWN), {0: 100, 1: 200, 2: 300}, withheld=True)
+    assert taken.chains[1].stays == (Stay(1, 0, 0, 200, 0, tagged=False), Stay(1, 0, 200, None, 0))
+    assert taken.chains[5].start == 0
+    settled = taken.changed(taken.next_epoch(3), {0: 110, 1: 220, 2: 330})
+    assert settled.chains[1].stays[-1] == Stay(0, 1, 110, None, 110)
+    assert settled.chains[1].stays[-2].virtual_end == 220
+
+
+def test_impossible_counts_are_explained() -> None:
+    """Whoever asks for them reads what would be possible."""
+    assert why_not(3, 3, 10) == "10 virtual partitions are not 3 times a power of two; 3, 6, 12, 24, 48, … would be"
+    assert "the least there can be" in (why_not(3, 2, 12) or "")
+    assert "some would stay empty" in (why_not(3, 13, 12) or "")
+    with pytest.raises(ValueError, match="power of two"):
+        Layout.created("orders", TOPIC_ID, 3, 10)
+
+
+@given(histories())
+def test_layouts_survive_their_record(layout: Layout) -> None:
+    """What is written into the layouts topic is read back equal."""
+    assert LAYOUT_JSON.validate_json(LAYOUT_JSON.dump_json(layout)) == layout
+
+
+@given(st.integers(0, 32_765), st.integers(0, 1000), st.integers(0, LARGEST_CLIENT_ID))
+def test_identities_survive_the_log(v: int, move: int, client_id: int) -> None:
+    """Rule I1: who wrote a batch is read back from its producer id, which stays positive."""
+    producer_id = tag(v, move, client_id)
+    assert 0 < producer_id < 1 << 63
+    assert untag(producer_id) == Identity(v, move % 256, client_id)
+    assert untag(client_id) is None
+    assert untag(-1) is None
