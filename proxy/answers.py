@@ -5,11 +5,19 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
+from kordon.codecs.headers import build_response_header
 from kordon.codecs.messages import response
 from kordon.proxy import apis
+from kordon.proxy.apis import Route
 
 _HEAD: Final = Struct(">ii")
 _UNSUPPORTED_VERSION: Final = 35
+
+
+def answer_frame(route: Route, correlation_id: int, body: bytes) -> bytes:
+    """Makes a response frame of a body."""
+    header = build_response_header(route.api.key, route.version, correlation_id)
+    return (len(header) + len(body)).to_bytes(4, "big") + header + body
 
 
 def unsupported_api_versions(correlation_id: int) -> bytes:

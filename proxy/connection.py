@@ -12,6 +12,7 @@ from typing import Protocol, assert_never
 
 from kordon.codecs.look import Buffer
 from kordon.proxy.addresses import Advertised
+from kordon.proxy.answers import answer_frame
 from kordon.proxy.causes import CloseCause
 from kordon.proxy.errors import ProtocolError
 from kordon.proxy.events import (
@@ -22,19 +23,26 @@ from kordon.proxy.events import (
     EndUpstream,
     Event,
     LearnNodes,
+    PassToServing,
     PauseDownstream,
+    PauseUpstream,
     Performed,
     RequestBytes,
     ResponseBytes,
     ResumeDownstream,
+    ResumeUpstream,
     SendDownstream,
     SendUpstream,
+    Served,
+    StartServing,
     Tick,
     UpstreamEnded,
 )
-from kordon.proxy.request_leg import FrameLimits, RequestLeg, Waiting
+from kordon.proxy.interception import Interception, NothingManaged
+from kordon.proxy.request_leg import FrameLimits, RequestLeg
 from kordon.proxy.response_leg import ResponseLeg
 from kordon.proxy.tally import Tally
+from kordon.proxy.waiting import Waiting
 
 
 class ConnectionLimits(FrameLimits, Protocol):
@@ -62,14 +70,22 @@ class Connection:
     After `DownstreamEnded` no request comes, after a `Close` command nothing does.
     """
 
-    def __init__(self, limits: ConnectionLimits, tally: Tally, advertised: Advertised, now: float) -> None:
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        tally: Tally,
+        advertised: Advertised,
+        now: float,
+        interception: Interception | None = None,
+    ) -> None:
         self._limits = limits
         self._tally = tally
         self._waiting: deque[Waiting] = deque()
-        self._requests = RequestLeg(limits, tally, self._waiting)
+        self._requests = RequestLeg(limits, tally, self._waiting, interception or NothingManaged())
         self._responses = ResponseLeg(limits, tally, self._waiting, advertised)
         self._opened = self._active = now
         self._paused = False
+        self._upstream_paused = False
         self._draining = False
         self._downstream_ended = False
         self.closed: Close | None = None
@@ -83,7 +99,7 @@ class Connection:
     @property
     def held_bytes(self) -> int:
         """Bytes kept here between events."""
-        return self._responses.held_bytes
+        return self._requests.held_bytes + self._responses.held_bytes
 
     @property
     def completed(self) -> bool:
@@ -151,7 +167,7 @@ class Connection:
         self._tally.in_flight -= len(self._waiting)
         self._close(cause, detail)
 
-    def _dispatch(self, event: DownstreamEnded | UpstreamEnded | Tick | Drain) -> list[Command]:
+    def _dispatch(self, event: DownstreamEnded | UpstreamEnded | Tick | Drain | Served) -> list[Command]:
         match event:
             case DownstreamEnded():
                 self._downstream_ended = True
@@ -163,6 +179,8 @@ class Connection:
             case Drain():
                 self._draining = self._requests.draining = True
                 return self._close_if_drained()
+            case Served(waiting, body):
+                return self._on_served(waiting, body)
             case _:
                 assert_never(event)
 
@@ -172,6 +190,9 @@ class Connection:
         pieces = self._requests.receive(chunk, now)
         if pieces:
             commands.append(SendUpstream(pieces))
+        if self._requests.served:
+            commands += [StartServing(waiting, request) for waiting, request in self._requests.served]
+            self._requests.served.clear()
         if self._waiting and self._waiting[0].answer is not None and (answers := self._responses.answers()):
             commands.append(SendDownstream(answers))
         if not self._paused and len(self._waiting) >= self._limits.requests_in_flight:
@@ -190,6 +211,30 @@ class Connection:
             commands.append(LearnNodes(self._responses.nodes))
         if pieces:
             commands.append(SendDownstream(pieces))
+        if self._responses.parts:
+            commands += [PassToServing(waiting, response) for waiting, response in self._responses.parts]
+            self._responses.parts.clear()
+        if self._responses.stalled and not self._upstream_paused:
+            self._upstream_paused = True
+            commands.append(PauseUpstream())
+        return commands + self._after_responses()
+
+    def _on_served(self, waiting: Waiting, body: bytes) -> list[Command]:
+        """Gives an answer that was promised, if its turn has come; otherwise it waits for that."""
+        if waiting not in self._waiting:
+            return []
+        waiting.answer = answer_frame(waiting.route, waiting.correlation_id, body)
+        commands: list[Command] = []
+        if answers := self._responses.answers():
+            commands.append(SendDownstream(answers))
+        if self._upstream_paused and not (self._waiting and self._waiting[0].promised and not self._waiting[0].asks):
+            self._upstream_paused = False
+            commands.append(ResumeUpstream())
+        return commands + self._after_responses()
+
+    def _after_responses(self) -> list[Command]:
+        """Reads the client again where its answers were waited for, and ends what has drained."""
+        commands: list[Command] = []
         if self._paused and len(self._waiting) < self._limits.requests_in_flight:
             self._paused = False
             commands.append(ResumeDownstream())

@@ -7,10 +7,11 @@ are views into a buffer that the shell uses again: valid until the event's comma
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from kordon.codecs.look import Buffer
 from kordon.proxy.causes import CloseCause
+from kordon.proxy.waiting import Waiting
 
 
 @dataclass(slots=True)
@@ -61,7 +62,16 @@ class Drain:
     """No request may be accepted any more; those accepted still get their responses."""
 
 
-Event: TypeAlias = RequestBytes | ResponseBytes | Performed | DownstreamEnded | UpstreamEnded | Tick | Drain
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What Kordon was told to answer is answered."""
+
+    waiting: Waiting
+    body: bytes
+    """Of the response, in the request's version."""
+
+
+Event: TypeAlias = RequestBytes | ResponseBytes | Performed | DownstreamEnded | UpstreamEnded | Tick | Drain | Served
 
 
 @dataclass(slots=True)
@@ -87,6 +97,24 @@ class LearnNodes:
 
 
 @dataclass(frozen=True, slots=True)
+class StartServing:
+    """Answer a request; `Served` tells the answer. One that nobody waits for (acks=0) is served all the same."""
+
+    waiting: Waiting
+    request: Any
+    """What the interception said."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassToServing:
+    """The broker's answer to what it was asked besides (`Serve.rest`), to be merged into what is served."""
+
+    waiting: Waiting
+    response: Any
+    """Parsed; its addresses are the proxy's already."""
+
+
+@dataclass(frozen=True, slots=True)
 class EndUpstream:
     """Tell the broker that nothing more will come; what it still answers is passed on."""
 
@@ -102,6 +130,16 @@ class ResumeDownstream:
 
 
 @dataclass(frozen=True, slots=True)
+class PauseUpstream:
+    """Read nothing more from the broker until `ResumeUpstream`: an answer of Kordon's own is due first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeUpstream:
+    """Read from the broker again, beginning with what was left unread."""
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     """End both sides, after what was written has left; nothing follows it."""
 
@@ -110,5 +148,15 @@ class Close:
 
 
 Command: TypeAlias = (
-    SendUpstream | SendDownstream | LearnNodes | EndUpstream | PauseDownstream | ResumeDownstream | Close
+    SendUpstream
+    | SendDownstream
+    | LearnNodes
+    | StartServing
+    | PassToServing
+    | EndUpstream
+    | PauseDownstream
+    | ResumeDownstream
+    | PauseUpstream
+    | ResumeUpstream
+    | Close
 )

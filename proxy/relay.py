@@ -14,7 +14,7 @@ import asyncio
 import socket
 import ssl
 from time import monotonic
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from kordon.codecs.look import Buffer
 from kordon.proxy.causes import CloseCause
@@ -27,17 +27,23 @@ from kordon.proxy.events import (
     Drain,
     EndUpstream,
     LearnNodes,
+    PassToServing,
     PauseDownstream,
+    PauseUpstream,
     Performed,
     RequestBytes,
     ResponseBytes,
     ResumeDownstream,
+    ResumeUpstream,
     SendDownstream,
     SendUpstream,
+    Served,
+    StartServing,
     Tick,
     UpstreamEnded,
 )
 from kordon.proxy.tls import explain
+from kordon.proxy.waiting import Waiting
 
 if TYPE_CHECKING:
     from kordon.proxy.config import HostPort
@@ -232,7 +238,18 @@ class _Upstream(_End):
         if core.passes_response(nbytes, now):
             tally.sent_downstream_bytes += relay.downstream.send_piece(self._buffer.view[:nbytes])
             return
-        chunk = self.take(nbytes)
+        self._handle(self.take(nbytes), now)
+
+    def read_again(self) -> None:
+        """Hands what was left unread to the core once more."""
+        unread = len(self._unread)
+        if unread:
+            self._buffer.view[:unread] = self._unread
+            self._handle(self._buffer.view[:unread], monotonic())
+
+    def _handle(self, chunk: memoryview, now: float) -> None:
+        relay = self.relay
+        core, tally = relay.core, relay.relays.tally
         for command in core.handle(ResponseBytes(chunk, now)):
             if isinstance(command, SendDownstream):
                 tally.sent_downstream_bytes += relay.downstream.send(command.pieces)
@@ -279,7 +296,11 @@ class Relay:
         """The broker it leads to; None for the bootstrap listener."""
         self.opened = monotonic()
         self.lingering = False
-        self.core = Connection(relays.config.limits, relays.tally, relays.advertised_at(sock), self.opened)
+        self.core = Connection(
+            relays.config.limits, relays.tally, relays.advertised_at(sock), self.opened, relays.service
+        )
+        self._parts: dict[Waiting, asyncio.Future[Any]] = {}
+        self._serving: set[asyncio.Task[None]] = set()
         self._socket = sock
         self._opening: asyncio.Task[None] | None = None
         self._closing_since: float | None = None
@@ -378,14 +399,30 @@ class Relay:
                     self.relays.tally.sent_downstream_bytes += self.downstream.send(pieces)
                 case LearnNodes(nodes):
                     self.relays.learn(nodes)
-                case EndUpstream():
-                    self._end_upstream()
-                case PauseDownstream():
-                    self.downstream.hold("too many requests in flight")
-                case ResumeDownstream():
-                    self.downstream.release("too many requests in flight")
+                case StartServing(waiting, request):
+                    self._start_serving(waiting, request)
+                case PassToServing(waiting, response):
+                    self._parts[waiting].set_result(response)
                 case Close(cause, detail):
                     self.close(cause, detail)
+                case _:
+                    self._steer(command)
+
+    def _steer(
+        self, command: EndUpstream | PauseDownstream | ResumeDownstream | PauseUpstream | ResumeUpstream
+    ) -> None:
+        match command:
+            case EndUpstream():
+                self._end_upstream()
+            case PauseDownstream():
+                self.downstream.hold("too many requests in flight")
+            case ResumeDownstream():
+                self.downstream.release("too many requests in flight")
+            case PauseUpstream():
+                self.upstream.hold("an answer of Kordon's own is due first")
+            case ResumeUpstream():
+                self.upstream.release("an answer of Kordon's own is due first")
+                self.upstream.read_again()
 
     def tick(self, now: float) -> None:
         """Ends what took too long."""
@@ -412,6 +449,8 @@ class Relay:
         self.relays.note_closed(self, cause, detail)
         if self._opening is not None and self._opening is not asyncio.current_task():
             self._opening.cancel()
+        for task in self._serving:
+            task.cancel()
         self.upstream.close()
         if self.downstream.transport is None:
             self._socket.close()
@@ -431,6 +470,24 @@ class Relay:
         """The client's side is gone."""
         self.relays.remove(self)
         self.upstream.close()
+
+    def _start_serving(self, waiting: Waiting, request: Any) -> None:
+        part: asyncio.Future[Any] | None = None
+        if waiting.asks:
+            part = self._parts[waiting] = self.relays.loop.create_future()
+        task = self.relays.tasks.start(self._serve(waiting, request, part), name="serve request")
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _serve(self, waiting: Waiting, request: Any, part: asyncio.Future[Any] | None) -> None:
+        try:
+            body = await self.relays.service.serve(waiting.route, request, part)
+        except Exception as error:
+            self.close(CloseCause.INTERNAL_ERROR, f"{waiting.route.api.name} could not be answered: {error!r}")
+            raise
+        finally:
+            self._parts.pop(waiting, None)
+        self.perform(self.core.handle(Served(waiting, body)))
 
     def _end_upstream(self) -> None:
         if self.upstream.transport is None:

@@ -16,6 +16,7 @@ import structlog
 from kordon.proxy.addresses import Advertised
 from kordon.proxy.causes import LIMIT_OF_CAUSE, ORDINARY, CloseCause
 from kordon.proxy.config import Config, HostPort
+from kordon.proxy.interception import NothingManaged, Service
 from kordon.proxy.relay import ReadBuffer, Relay
 from kordon.proxy.tally import Tally
 from kordon.proxy.tasks import Tasks
@@ -37,12 +38,16 @@ class Relays:
         tally: What is counted.
         topology: Where brokers are.
         advertised: What clients are told instead.
+        service: Decides on what concerns managed topics, and answers it.
     """
 
-    def __init__(self, config: Config, tally: Tally, topology: Topology, advertised: Advertised) -> None:
+    def __init__(
+        self, config: Config, tally: Tally, topology: Topology, advertised: Advertised, service: Service | None = None
+    ) -> None:
         self.config = config
         self.tally = tally
         self.topology = topology
+        self.service = service or NothingManaged()
         self.advertised = advertised
         self.advertised_by_connection = False
         """Whether clients are told the address that they connected to."""

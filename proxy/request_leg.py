@@ -1,15 +1,17 @@
 """Requests on their way upstream: cut into frames, judged by their first bytes, streamed on as they come.
 
 begin ──(head is all there, verdict: pass or rewrite)──> body ──(last byte)──> begin
-  └────(answered here)──> body, dropped ──(last byte)──────────────────────────^
+  ├────(answered here)──> body, dropped ──(last byte)──────────────────────────^
+  └────(may concern a managed topic)──> body, held ──(last byte: decided)──────^
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from kordon.codecs.errors import WireError
+from kordon.codecs.headers import parse_request_header
 from kordon.codecs.look import (
     REQUEST_LOOK_BYTES,
     SIZE_BYTES,
@@ -25,7 +27,10 @@ from kordon.proxy.answers import unsupported_api_versions
 from kordon.proxy.apis import Route, api_name
 from kordon.proxy.causes import CloseCause
 from kordon.proxy.errors import ClientProtocolError
+from kordon.proxy.interception import Interception, Serve, Translate
+from kordon.proxy.rewrite import Translated
 from kordon.proxy.tally import Tally
+from kordon.proxy.waiting import Waiting
 
 _SPOKEN_BY_OTHERS: Final = {
     b"\x16\x03": "TLS (this listener is plain; connect without TLS, or give it listen.tls)",
@@ -59,26 +64,10 @@ class FrameLimits(Protocol):
         ...
 
 
-class Waiting:
-    """A request that was forwarded or answered here, and whose response has not left yet."""
-
-    __slots__ = ("answer", "correlation_id", "handed", "route", "started")
-
-    def __init__(self, route: Route, correlation_id: int, started: float, answer: bytes | None = None) -> None:
-        self.route = route
-        self.correlation_id = correlation_id
-        self.started = started
-        """When its first byte was seen."""
-        self.handed = 0.0
-        """When its last byte was handed to the broker's socket; 0 before."""
-        self.answer = answer
-        """The response frame where Kordon itself answers."""
-
-
 class RequestLeg:
     """One connection's requests; owned by its `Connection`."""
 
-    def __init__(self, limits: FrameLimits, tally: Tally, waiting: deque[Waiting]) -> None:
+    def __init__(self, limits: FrameLimits, tally: Tally, waiting: deque[Waiting], interception: Interception) -> None:
         self.unread = 0
         """Bytes at the end of the last chunk that must come again in front of the next one."""
         self.frames = 0
@@ -91,8 +80,17 @@ class RequestLeg:
         self._waiting = waiting
         self._remaining = 0
         self._dropping = False
+        self._held: bytearray | None = None  # the frame under way, where it is not sent before it is whole
+        self._interception = interception
         self._current: Waiting | None = None
         self.completed: list[Waiting] = []
+        self.served: list[tuple[Waiting, Any]] = []
+        """Requests of the last chunk that Kordon is to answer, with what the interception said of each."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of a request that is kept until it is whole."""
+        return len(self._held) if self._held is not None else 0
 
     def receive(self, chunk: memoryview, now: float) -> list[Buffer]:
         """Takes the next bytes of the client.
@@ -102,7 +100,7 @@ class RequestLeg:
             now: Seconds of a monotonic clock.
 
         Returns:
-            What goes to the broker, as views into `chunk`.
+            What goes to the broker: views into `chunk`, and requests that were held.
 
         Raises:
             ClientProtocolError: A frame that is refused.
@@ -113,15 +111,18 @@ class RequestLeg:
         while at < end:
             if not self._remaining and not self._begin(chunk, at, end, now):
                 break
-            if self._dropping and at > start:
+            takes_out = self._dropping or self._held is not None
+            if takes_out and at > start:
                 pieces.append(chunk[start:at])
             step = min(self._remaining, end - at)
+            if self._held is not None:
+                self._held += chunk[at : at + step]
             at += step
             self._remaining -= step
-            if self._dropping:
+            if takes_out:
                 start = at
             if not self._remaining:
-                self._complete()
+                self._complete(pieces)
         if at > start:
             pieces.append(chunk[start:at] if at - start < end else chunk)
         self.unread = 0 if self.draining and not self._remaining else end - at
@@ -129,7 +130,7 @@ class RequestLeg:
 
     def passes(self, nbytes: int) -> bool:
         """Whether the next `nbytes` lie amid a body that streams; they count as received then and go on as they are."""
-        if nbytes >= self._remaining or self._dropping:
+        if nbytes >= self._remaining or self._dropping or self._held is not None:
             return False
         self._remaining -= nbytes
         return True
@@ -169,7 +170,9 @@ class RequestLeg:
         if route is None:
             answer, route = self._answer_or_refuse(look)
         waiting = Waiting(route, look.correlation_id, self.frame_started, answer)
-        if look.api_key != apis.PRODUCE:
+        if answer is None and self._interception.wants(route):
+            self._held = bytearray()
+        elif look.api_key != apis.PRODUCE:
             self._waiting.append(waiting)
         elif not self._begin_produce(waiting, look, chunk, at, end):
             return False
@@ -196,12 +199,41 @@ class RequestLeg:
             self._waiting.append(waiting)
         return True
 
-    def _complete(self) -> None:
+    def _complete(self, pieces: list[Buffer]) -> None:
         if self._current is not None and not self._dropping:
+            if self._held is not None:
+                held, self._held = self._held, None
+                self._decide(self._current, held, pieces)
             self.completed.append(self._current)
         self._current = None
         self._dropping = False
         self.frame_started = None
+
+    def _decide(self, waiting: Waiting, frame: bytearray, pieces: list[Buffer]) -> None:
+        """Lets a request pass, or changes it, or has it answered here, as the interception says."""
+        try:
+            _, header_bytes = parse_request_header(memoryview(frame)[SIZE_BYTES:])
+            body_at = SIZE_BYTES + header_bytes
+            route = waiting.route
+            silent = route.api.key == apis.PRODUCE and not look_acks(frame, 0, len(frame), route.version)
+            decision = self._interception.decide(route, memoryview(frame)[body_at:])
+        except WireError as error:
+            raise ClientProtocolError(CloseCause.MALFORMED_REQUEST, str(error)) from None
+        body: bytes | None
+        match decision:
+            case None:
+                body = None
+            case Translate(body, back):
+                waiting.edit = Translated(waiting.route, waiting.edit, back)
+            case Serve(request, body):
+                waiting.promised, waiting.asks = True, body is not None
+                self.served.append((waiting, request))
+        if not silent:
+            self._waiting.append(waiting)
+        if body is not None:
+            pieces += [(body_at - SIZE_BYTES + len(body)).to_bytes(SIZE_BYTES, "big"), frame[SIZE_BYTES:body_at], body]
+        elif not waiting.promised:
+            pieces.append(frame)
 
     def _check_size(self, size: int, chunk: memoryview, at: int) -> None:
         if SMALLEST_REQUEST <= size <= self._limits.frame_bytes:

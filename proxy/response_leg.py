@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
 from kordon.codecs.errors import WireError
 from kordon.codecs.headers import parse_response_header, response_header_version
@@ -18,9 +18,10 @@ from kordon.codecs.skim import Skim
 from kordon.proxy.addresses import Advertised
 from kordon.proxy.causes import CloseCause
 from kordon.proxy.errors import BrokerProtocolError
-from kordon.proxy.request_leg import FrameLimits, Waiting
-from kordon.proxy.rewrite import SMALLEST_ENDPOINTS, Edit, Nodes, Section, edit_of
+from kordon.proxy.request_leg import FrameLimits
+from kordon.proxy.rewrite import SMALLEST_ENDPOINTS, Edit, Nodes, Section, Translated
 from kordon.proxy.tally import Tally
+from kordon.proxy.waiting import Waiting
 
 _SIZE: Final = Struct(">i")
 _LARGEST_SECTION: Final = 16 * 1024 * 1024
@@ -34,6 +35,10 @@ def _names_nobody(chunk: memoryview, frame_end: int, end: int) -> bool:
     four NULs. A Produce response without them ends with throttle_time_ms, 0 unless quotas bite, and an empty section.
     """
     return frame_end <= end and not int.from_bytes(chunk[frame_end - 5 : frame_end], "big")
+
+
+def _keep_all(_: Any) -> None:
+    """A part of what Kordon serves is merged as it is."""
 
 
 class ResponseLeg:
@@ -53,7 +58,7 @@ class ResponseLeg:
         self._remaining = 0
         self._started = 0.0
         self._frame_at = -1  # where it begins in the chunk at hand; -1: in an earlier one
-        self._edit: Edit | None = None
+        self._edit: Edit | Translated | None = None
         self._skim: Skim | None = None  # finds the border of the section, None once it is behind
         self._holding = False
         self._held = bytearray()
@@ -62,6 +67,10 @@ class ResponseLeg:
         self._pieces: list[Buffer] = []
         self._start = 0  # first byte that is neither in `_pieces` nor in `_held`
         self.completed: list[float] = []
+        self.parts: list[tuple[Waiting, Any]] = []
+        """Answers of the last chunk that go into what Kordon serves."""
+        self.stalled = False
+        """Whether the broker's answer under way comes behind one that Kordon has promised and not yet given."""
 
     @property
     def between_frames(self) -> bool:
@@ -139,18 +148,17 @@ class ResponseLeg:
             return None
         size, correlation_id = look_response(chunk, at)
         self._check_size(size)
-        if self._waiting and self._waiting[0].answer is not None:
-            self._flush(chunk, at)
-            self._pieces.extend(self.answers())
+        if self._is_stalled(chunk, at):
+            return None
         waiting = self._expected(correlation_id)
-        edit = edit_of(waiting.route)
+        edit = Translated(waiting.route, waiting.edit, _keep_all) if waiting.promised else waiting.edit
         body = at + RESPONSE_LOOK_BYTES
         if edit is not None:
             header_end = self._header_end(chunk, at, min(end, at + SIZE_BYTES + size), size)
             if header_end is None:
                 return None
             body = header_end
-        self._current = self._waiting.popleft()
+        self._current = waiting if waiting.promised else self._waiting.popleft()
         self._started = now
         self._frame_at = at
         self._remaining = at + SIZE_BYTES + size - body
@@ -160,12 +168,20 @@ class ResponseLeg:
             edit = None
         if edit is not None:
             self._edit = edit
-            self._skim = None if edit.section is Section.WHOLE else edit.skim(waiting.route.version)
+            self._skim = edit.skim(waiting.route.version) if isinstance(edit, Edit) and edit.last else None
             if edit.section is not Section.TAIL:
                 self._hold(chunk, at, body)
         if not self._remaining:
             self._finish(chunk)
         return body
+
+    def _is_stalled(self, chunk: memoryview, at: int) -> bool:
+        """Gives the answers of Kordon's own that are due before the frame at `at`; tells whether one is missing."""
+        if self._waiting and self._waiting[0].answer is not None:
+            self._flush(chunk, at)
+            self._pieces.extend(self.answers())
+        self.stalled = bool(self._waiting) and not self._waiting[0].asks
+        return self.stalled
 
     def _check_size(self, size: int) -> None:
         if size < SMALLEST_RESPONSE:
@@ -242,6 +258,12 @@ class ResponseLeg:
         if self._edit is None or self._current is None:
             return
         section = bytes(self._held[self._head_bytes :])
+        if self._current.promised and isinstance(self._edit, Translated):
+            value, nodes = self._edit.parse(self._current.route.version, section, self._advertised)
+            self.nodes |= nodes
+            self.parts.append((self._current, value))
+            self._edit, self._holding, self._held, self._head_bytes = None, False, bytearray(), 0
+            return
         fit = self._edit.section is Section.TAIL and self._frame_at < 0
         changed, nodes = self._edit.apply(self._current.route.version, section, self._advertised, fit=fit)
         self.nodes |= nodes
@@ -260,7 +282,10 @@ class ResponseLeg:
             raise WireError(f"a {self._current.route.api.name} response ends in the middle of a field")
         if self._holding:
             self._send_changed(chunk)
-        self._tally.responses[self._current.route.index] += 1
-        self.completed.append(self._started)
+        if self._current.promised:
+            self._current.asks = False
+        else:
+            self._tally.responses[self._current.route.index] += 1
+            self.completed.append(self._started)
         self._current = None
         self._edit = None

@@ -107,6 +107,39 @@ class Edit:
         return next(built for built in _fitting(codec.build, value, len(tail)) if len(built) == len(tail)), nodes
 
 
+class Translated:
+    """An answer that is changed as a whole because its request was: addresses as ever, then what `back` does.
+
+    Args:
+        route: Of the request.
+        edit: What is changed in such answers anyway.
+        back: Changes the parsed answer in place.
+    """
+
+    section = Section.WHOLE
+
+    def __init__(self, route: Route, edit: Edit | Translated | None, back: Callable[[Any], None]) -> None:
+        self._message = response(route.api.key)
+        self._edit = edit
+        self._back = back
+
+    def parse(self, version: int, body: bytes, advertised: Advertised) -> tuple[Any, Nodes]:
+        """Returns the answer with the proxy's addresses, and the brokers it names.
+
+        Raises:
+            WireError: It cannot be read.
+        """
+        value = self._message.parse(version, body)
+        nodes = self._edit.change(value, advertised) if isinstance(self._edit, Edit) else {}
+        self._back(value)
+        return value, nodes
+
+    def apply(self, version: int, section: bytes, advertised: Advertised, *, fit: bool = False) -> tuple[bytes, Nodes]:
+        """Does what `Edit.apply` does."""
+        value, nodes = self.parse(version, section, advertised)
+        return self._message.build(version, value), nodes
+
+
 def _fitting(build: Callable[[Any], bytes], value: Any, room: int) -> Iterator[bytes]:
     """Yields a tail in forms that may take exactly `room` bytes, the most telling first.
 

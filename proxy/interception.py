@@ -1,0 +1,89 @@
+"""What may happen to a request that concerns managed topics: the words between a connection's core and who decides.
+
+While a cluster has no managed topic, nothing is intercepted and every request streams through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kordon.proxy.apis import Route
+
+
+@dataclass(frozen=True, slots=True)
+class Translate:
+    """The broker is asked something else on the client's own connection, and its answer translated back."""
+
+    body: bytes | None
+    """Of the request as the broker gets it; None: as it came."""
+    back: Callable[[Any], None]
+    """Changes the parsed response in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """Kordon answers by itself, later."""
+
+    request: Any
+    """What to answer: a word between who decides and who serves."""
+    rest: bytes | None = None
+    """The body of what the broker is asked besides, on the client's own connection; its answer is merged in."""
+
+
+Decision = Translate | Serve | None
+"""None: the request passes as it came."""
+
+
+class Interception(Protocol):
+    """Decides on requests; does no I/O."""
+
+    def wants(self, route: Route) -> bool:
+        """Whether a request may concern a managed topic, so that it is held until it is whole."""
+        ...
+
+    def decide(self, route: Route, body: memoryview) -> Decision:
+        """Says what happens to a request.
+
+        Args:
+            route: Of the request.
+            body: All of it behind the header; not valid after the call.
+
+        Raises:
+            WireError: It cannot be read.
+        """
+        ...
+
+
+class Service(Interception, Protocol):
+    """Decides on requests, and answers those that it said it would."""
+
+    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> bytes:
+        """Answers a request.
+
+        Args:
+            route: Of the request.
+            request: Of the decision (`Serve.request`).
+            part: The broker's answer to the rest of it, parsed; None if it was not asked.
+
+        Returns:
+            The body of the response.
+        """
+        ...
+
+
+class NothingManaged:
+    """The service of a cluster without managed topics."""
+
+    def wants(self, route: Route) -> bool:
+        """Wants nothing."""
+        return False
+
+    def decide(self, route: Route, body: memoryview) -> Decision:
+        """Lets everything pass."""
+        return None
+
+    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> bytes:
+        """Is never asked."""
+        raise NotImplementedError(route.api.name)

@@ -1,0 +1,28 @@
+"""A request that has no response yet: what the two legs of a connection share."""
+
+from __future__ import annotations
+
+from kordon.proxy.apis import Route
+from kordon.proxy.rewrite import Edit, Translated, edit_of
+
+
+class Waiting:
+    """A request that was forwarded or answered here, and whose response has not left yet."""
+
+    __slots__ = ("answer", "asks", "correlation_id", "edit", "handed", "promised", "route", "started")
+
+    def __init__(self, route: Route, correlation_id: int, started: float, answer: bytes | None = None) -> None:
+        self.route = route
+        self.correlation_id = correlation_id
+        self.started = started
+        """When its first byte was seen."""
+        self.handed = 0.0
+        """When its last byte was handed to the broker's socket; 0 before."""
+        self.answer = answer
+        """The response frame where Kordon itself answers."""
+        self.promised = False
+        """Whether `answer` comes later."""
+        self.asks = answer is None
+        """Whether the broker will answer something of it."""
+        self.edit: Edit | Translated | None = edit_of(route)
+        """What is changed in the broker's answer."""

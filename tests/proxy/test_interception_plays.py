@@ -1,0 +1,197 @@
+"""Requests that are translated or served: whatever comes late, responses leave in the order of their requests."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kordon.codecs.messages import request, response
+from kordon.proxy.addresses import Advertised
+from kordon.proxy.apis import Route
+from kordon.proxy.config import Limits
+from kordon.proxy.connection import Connection
+from kordon.proxy.events import (
+    Command,
+    PassToServing,
+    PauseUpstream,
+    RequestBytes,
+    ResponseBytes,
+    ResumeUpstream,
+    SendDownstream,
+    SendUpstream,
+    Served,
+    StartServing,
+)
+from kordon.proxy.interception import Decision, Serve, Translate
+from kordon.proxy.tally import Tally
+from kordon.proxy.waiting import Waiting
+from kordon.testing.plays import request_frame, response_frame
+
+HEARTBEAT, VERSION = 12, 4
+KINDS = ("pass", "translate", "serve", "merge", "slow")
+
+
+class ByGroup:
+    """Decides by the group id of heartbeats: its beginning says what to do."""
+
+    def wants(self, route: Route) -> bool:
+        """Wants them all."""
+        return route.api.key == HEARTBEAT
+
+    def decide(self, route: Route, body: memoryview) -> Decision:
+        """Does as the group id says."""
+        value = request(HEARTBEAT).parse(VERSION, body)
+        kind = value.group_id.split("-")[0]
+        rest = request(HEARTBEAT).build(VERSION, value | {"group_id": f"asked-{value.group_id}"})
+        if kind == "translate":
+            return Translate(rest, _mark)
+        if kind in ("serve", "slow"):
+            return Serve(value.group_id)
+        return Serve(value.group_id, rest) if kind == "merge" else None
+
+    async def serve(self, route: Route, request: Any, part: Any) -> bytes:
+        """Is not asked: there is no shell in a play."""
+        raise NotImplementedError
+
+
+def _mark(value: Any) -> None:
+    value.throttle_time_ms += 1000
+
+
+class Stage:
+    """A connection between a client and a broker that answers each heartbeat with its number as throttle time."""
+
+    def __init__(self, chunk_bytes: int) -> None:
+        self.core = Connection(Limits(), Tally(), Advertised(host="proxy", base_port=1), 0.0, ByGroup())
+        self.to_broker = bytearray()
+        self.to_client = bytearray()
+        self.serving: deque[tuple[Waiting, str]] = deque()
+        self.parts: dict[Waiting, int] = {}
+        self.paused = False
+        self._chunk_bytes = chunk_bytes
+        self._unread = {RequestBytes: b"", ResponseBytes: b""}
+        self._kept_back = bytearray()
+        self._answered = 0
+
+    def client_sends(self, data: bytes) -> None:
+        """Sends requests in chunks."""
+        for at in range(0, len(data), self._chunk_bytes):
+            self._feed(RequestBytes, data[at : at + self._chunk_bytes])
+
+    def broker_answers(self) -> None:
+        """Answers the next request that has reached the broker, if there is one."""
+        if len(self.to_broker) >= 4 and len(self.to_broker) >= (size := int.from_bytes(self.to_broker[:4])) + 4:
+            number = int.from_bytes(self.to_broker[8:12])
+            del self.to_broker[: size + 4]
+            self._kept_back += response_frame(HEARTBEAT, VERSION, number, throttle_time_ms=number)
+        self._read_broker()
+
+    def serve_one(self) -> None:
+        """Gives the answer that was promised first, if what it waits for is there."""
+        if self.serving and (not self.serving[0][0].asks):
+            waiting, group = self.serving.popleft()
+            merged = self.parts.pop(waiting, 0)
+            assert bool(merged) == group.startswith("merge")
+            fields = {"throttle_time_ms": 2000 + waiting.correlation_id, "error_code": 0}
+            self._perform(self.core.handle(Served(waiting, response(HEARTBEAT).build(VERSION, fields))))
+
+    def _read_broker(self) -> None:
+        while self._kept_back and not self.paused:
+            chunk = bytes(self._kept_back[: self._chunk_bytes])
+            del self._kept_back[: self._chunk_bytes]
+            self._feed(ResponseBytes, chunk)
+
+    def _feed(self, side: type[RequestBytes | ResponseBytes], piece: bytes) -> None:
+        passes = self.core.passes_request if side is RequestBytes else self.core.passes_response
+        if passes(len(piece), 0.0):
+            (self.to_broker if side is RequestBytes else self.to_client).extend(piece)
+            return
+        chunk = memoryview(bytearray(self._unread[side] + piece))
+        commands = self.core.handle(side(chunk, 0.0))
+        unread = self.core.unread_request_bytes if side is RequestBytes else self.core.unread_response_bytes
+        self._unread[side] = bytes(chunk[len(chunk) - unread :])
+        self._perform(commands)
+
+    def _perform(self, commands: list[Command]) -> None:
+        for command in commands:
+            match command:
+                case SendUpstream(pieces):
+                    self.to_broker += b"".join(map(bytes, pieces))
+                case SendDownstream(pieces):
+                    self.to_client += b"".join(map(bytes, pieces))
+                case StartServing(waiting, group):
+                    self.serving.append((waiting, group))
+                case PassToServing(waiting, value):
+                    self.parts[waiting] = value.throttle_time_ms
+                case PauseUpstream():
+                    self.paused = True
+                case ResumeUpstream():
+                    self.paused = False
+                    if self._unread[ResponseBytes]:
+                        self._feed(ResponseBytes, b"")
+                    self._read_broker()
+                case _:
+                    raise AssertionError(command)
+
+
+def heartbeats(kinds: list[str]) -> bytes:
+    """Requests numbered from 1 on; the kind of each is in its group id."""
+    frames = (
+        request_frame(HEARTBEAT, VERSION, n, group_id=f"{kind}-{n}", generation_id=1, member_id="m")
+        for n, kind in enumerate(kinds, 1)
+    )
+    return b"".join(frames)
+
+
+def answers(kinds: list[str]) -> bytes:
+    """What the client must get, in this order."""
+    extra = {"pass": 0, "translate": 1000}
+    return b"".join(
+        response_frame(HEARTBEAT, VERSION, n, throttle_time_ms=n + extra.get(kind, 2000))
+        for n, kind in enumerate(kinds, 1)
+    )
+
+
+@given(
+    st.lists(st.sampled_from(KINDS), min_size=1, max_size=12),
+    st.sampled_from([1 << 30, 1, 7, 40]),
+    st.lists(st.sampled_from(["broker", "serve"]), max_size=40),
+)
+def test_responses_leave_in_the_order_of_their_requests(kinds: list[str], chunk: int, turns: list[str]) -> None:
+    """Whoever is late, broker or Kordon: nobody overtakes, nothing is lost, nothing comes twice."""
+    stage = Stage(chunk)
+    stage.client_sends(heartbeats(kinds))
+    for turn in [*turns, *(["broker", "serve"] * (2 * len(kinds) + 2))]:
+        stage.broker_answers() if turn == "broker" else stage.serve_one()
+        expected = answers(kinds)
+        assert expected.startswith(bytes(stage.to_client))
+    assert bytes(stage.to_client) == answers(kinds)
+    assert stage.core.in_flight == 0
+
+
+def test_an_answer_that_is_missing_holds_back_only_what_comes_behind_it() -> None:
+    """The broker is read no further while its answer would overtake one of Kordon's own, and then read again."""
+    stage = Stage(1 << 30)
+    stage.client_sends(heartbeats(["pass", "serve", "pass"]))
+    stage.broker_answers()
+    stage.broker_answers()
+    assert stage.paused
+    assert bytes(stage.to_client) == answers(["pass"])
+    stage.serve_one()
+    assert not stage.paused
+    assert bytes(stage.to_client) == answers(["pass", "serve", "pass"])
+
+
+def test_what_is_served_costs_the_broker_nothing() -> None:
+    """Only the rest of a merged request, and what is translated, reaches the broker."""
+    stage = Stage(1 << 30)
+    stage.client_sends(heartbeats(["serve", "merge", "translate"]))
+    groups = []
+    while stage.to_broker:
+        size = int.from_bytes(stage.to_broker[:4])
+        groups.append(bytes(stage.to_broker[: size + 4]))
+        del stage.to_broker[: size + 4]
+    assert [b"asked-merge-2" in groups[0], b"asked-translate-3" in groups[1], len(groups)] == [True, True, 2]
