@@ -169,7 +169,12 @@ class Layout:
         return frozenset(q for q in homes if q is not None and (q in sealed or q not in self.open_segments))
 
     def movers(self, following: Epoch) -> tuple[int, ...]:
-        """Returns the virtual partitions whose home `following` changes."""
+        """Returns the virtual partitions that write under another identity from `following` on.
+
+        Their home changes, or what they are was not written down before.
+        """
+        if self.epochs[-1].placement is Placement.UNMANAGED:
+            return tuple(range(self.n))
         changes = enumerate(zip(self.homes, self._homes(following), strict=True))
         return tuple(v for v, (before, after) in changes if before is not None and before != after)
 

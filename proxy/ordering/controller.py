@@ -1,0 +1,299 @@
+"""The controller: changes layouts, one procedure per topic, each step durable before the next (design §5).
+
+    PREPARING ──(partitions are there, no lease is missing)──> FENCING ──(all have acknowledged)──> CUTTING ──> done
+        ^                                                        │                                    │
+        └────────────────────(too long, or somebody went missing: cancelled by a record)─────────────┘
+
+It decides from what the layouts topic says and from the proxies' group, and does no I/O: events in, commands out. Any
+later controller begins from the same log: a fence that it finds there is cancelled and its wish begun again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from kordon.proxy.ordering.identity import MOVES, untag
+from kordon.proxy.ordering.images import Image, Written, carried
+from kordon.proxy.ordering.layout import Epoch, Layout
+from kordon.proxy.ordering.records import FenceRecord, ImageRecord, TopicRecord, Value
+
+FENCE_SECONDS: Final = 2.0
+"""How long proxies hold writes before a fence is cancelled: below the patience of every client (facts §3)."""
+RETRY_SECONDS: Final = 1.0
+"""Between a cancelled attempt and the next."""
+
+
+class Stage(Enum):
+    """How far a procedure has come."""
+
+    PREPARING = "preparing"
+    WAITING = "waiting for leases"
+    OPENING = "writing the fence"
+    CONFIRMING = "asking who serves"
+    FENCING = "waiting for acknowledgements"
+    CUTTING = "reading cuts"
+    COMMITTING = "writing the layout"
+    CANCELLING = "cancelling"
+    PAUSING = "waiting for another attempt"
+
+
+@dataclass
+class Change:
+    """A procedure under way."""
+
+    topic: str
+    target: int
+    """undeleted_partition_count to come to."""
+    stage: Stage = Stage.PREPARING
+    since: float = 0.0
+    """When the stage began."""
+    fence: FenceRecord | None = None
+    acknowledged: set[str] = field(default_factory=set)
+    attempts: int = 0
+
+
+@dataclass(frozen=True)
+class Producers:
+    """What was read of a sealed or opened partition when nothing could land there any more (rule C6).
+
+    Attributes:
+        end: The next offset.
+        written: By tagged producer id: epoch and last sequence.
+    """
+
+    end: int
+    written: Mapping[int, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Make sure that a topic has so many partitions and all of them leaders; answer with `Prepared`."""
+
+    topic: str
+    partitions: int
+
+
+@dataclass(frozen=True)
+class ConfirmMembers:
+    """Ask the group whether the generation that this proxy leads is still the present one.
+
+    Answer with `on_confirmed` if it is; if it is not, `on_members` tells the next one. Asked after a fence is durable:
+    whoever joins from then on reads the fence before it serves, whoever joined before is known (rule C2).
+    """
+
+    topic: str
+
+
+@dataclass(frozen=True)
+class ReadCuts:
+    """Read end and producers of these partitions until they stand still; answer with `Cuts`."""
+
+    topic: str
+    fence: str
+    partitions: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """Write these in one transaction; answer with `Committed` or `NotCommitted`. None is a tombstone."""
+
+    topic: str
+    records: tuple[tuple[str, Value | None], ...]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A wish has come true."""
+
+    topic: str
+
+
+Command = Prepare | ConfirmMembers | ReadCuts | Commit | Finished
+
+
+class Controller:
+    """Changes layouts while this proxy leads the proxies' group.
+
+    Args:
+        now: Seconds on the clock of leases.
+        lease_seconds: L: after so long no proxy serves that has not been heard of.
+        members: Incarnations of the present generation.
+    """
+
+    def __init__(self, now: float, lease_seconds: float, members: frozenset[str]) -> None:
+        self._lease_seconds = lease_seconds
+        self._members = members
+        self._alone_from = now + lease_seconds
+        """From when on nobody serves but the members: rule C2."""
+        self._topics: dict[str, TopicRecord] = {}
+        self._images: dict[str, dict[int, Image]] = {}
+        self._changes: dict[str, Change] = {}
+
+    @property
+    def changes(self) -> Mapping[str, Change]:
+        """What is under way, by topic."""
+        return self._changes
+
+    def know(self, topic: TopicRecord, images: Mapping[int, Image]) -> None:
+        """Takes in what the layouts topic says of a topic, before anything is asked of it."""
+        self._topics[topic.layout.topic] = topic
+        self._images[topic.layout.topic] = dict(images)
+
+    def found_fence(self, fence: FenceRecord, now: float) -> list[Command]:
+        """Takes over what a former controller left under way: cancels it, and begins anew (design §5)."""
+        change = Change(fence.topic, fence.following.u, Stage.CANCELLING, now, fence)
+        self._changes[fence.topic] = change
+        return [Commit(fence.topic, ((f"fence/{fence.topic}", None),))]
+
+    def resize(self, topic: str, target: int, now: float) -> list[Command]:
+        """Begins a change; the caller has checked the count, and that no other change of the topic is under way."""
+        change = self._changes[topic] = Change(topic, target)
+        return self._prepare(change, now)
+
+    def on_members(self, members: frozenset[str], now: float, gone: frozenset[str] = frozenset()) -> list[Command]:
+        """The group has another generation; `gone` are those that ended in order and hold no lease (rule C2)."""
+        if self._members - members - gone:
+            self._alone_from = max(self._alone_from, now + self._lease_seconds)
+        self._members = members
+        confirm = [each.topic for each in self._changes.values() if each.stage is Stage.CONFIRMING]
+        return [*(ConfirmMembers(topic) for topic in confirm), *self._look(now)]
+
+    def on_prepared(self, topic: str, problem: str | None, now: float) -> list[Command]:
+        """The partitions are there, or could not be made."""
+        change = self._changes.get(topic)
+        if change is None or change.stage is not Stage.PREPARING:
+            return []
+        if problem is not None:
+            return self._enter(change, Stage.PAUSING, now)
+        return [*self._enter(change, Stage.WAITING, now), *self._look(now)]
+
+    def on_ack(self, fence: str, incarnation: str, now: float) -> list[Command]:
+        """A proxy holds what a fence names."""
+        for change in self._changes.values():
+            if change.fence is not None and change.fence.id == fence:
+                change.acknowledged.add(incarnation)
+        return self._look(now)
+
+    def on_committed(self, topic: str, now: float) -> list[Command]:
+        """What was to be written for a topic is durable."""
+        change = self._changes.get(topic)
+        if change is None:
+            return []
+        match change.stage:
+            case Stage.OPENING:
+                self._enter(change, Stage.CONFIRMING, now)
+                return [ConfirmMembers(topic)]
+            case Stage.COMMITTING:
+                del self._changes[topic]
+                return [Finished(topic)]
+            case Stage.CANCELLING:
+                change.fence = None
+                return self._enter(change, Stage.PAUSING, now)
+            case _:
+                return []
+
+    def on_confirmed(self, topic: str, now: float) -> list[Command]:
+        """The members that are known were all there are when the fence was durable."""
+        change = self._changes.get(topic)
+        if change is None or change.stage is not Stage.CONFIRMING:
+            return []
+        change.stage = Stage.FENCING  # its time runs since the fence is durable
+        return self._look(now)
+
+    def on_cuts(self, topic: str, fence: str, cuts: Mapping[int, Producers] | None, now: float) -> list[Command]:
+        """Ends and producers have been read, or (None) did not stand still."""
+        change = self._changes.get(topic)
+        if change is None or change.stage is not Stage.CUTTING or change.fence is None or change.fence.id != fence:
+            return []
+        if cuts is None:
+            return self._cancel(change, now)
+        before = self._topics[topic]
+        layout = before.layout.changed(change.fence.following, {q: read.end for q, read in cuts.items()})
+        images = _images_after(before.layout, change.fence.following, cuts, self._images[topic])
+        self._topics[topic] = TopicRecord(layout, before.face_id)
+        self._images[topic].update(images)
+        self._enter(change, Stage.COMMITTING, now)
+        # images first: whoever reads the layout has read what goes with it
+        records: list[tuple[str, Value | None]] = [
+            (f"image/{topic}/{v}", ImageRecord(image)) for v, image in images.items()
+        ]
+        records.append((f"topic/{topic}", self._topics[topic]))
+        records += [(f"ack/{fence}/{incarnation}", None) for incarnation in sorted(change.acknowledged)]
+        return [Commit(topic, (*records, (f"fence/{topic}", None)))]
+
+    def on_tick(self, now: float, new_id: str) -> list[Command]:
+        """Time has passed; `new_id` names the next attempt."""
+        commands: list[Command] = []
+        for change in list(self._changes.values()):
+            waited = now - change.since
+            if change.stage in (Stage.CONFIRMING, Stage.FENCING, Stage.CUTTING) and waited > FENCE_SECONDS:
+                commands += self._cancel(change, now)
+            elif change.stage is Stage.PAUSING and waited > RETRY_SECONDS:
+                commands += self._prepare(change, now)
+            elif change.stage is Stage.WAITING and now >= self._alone_from:
+                commands += self._open(change, f"{new_id}-{change.topic}", now)
+        return commands
+
+    def _look(self, now: float) -> list[Command]:
+        """Goes on where all that a stage waits for is there."""
+        commands: list[Command] = []
+        for change in self._changes.values():
+            if change.stage is not Stage.FENCING or change.fence is None:
+                continue
+            if now < self._alone_from:
+                commands += self._cancel(change, now)  # somebody is missing, and may serve for a lease's time
+            elif self._members <= change.acknowledged:
+                self._enter(change, Stage.CUTTING, now)
+                layout, following = self._topics[change.topic].layout, change.fence.following
+                partitions = layout.sealed_by(following) | layout.opened_by(following)
+                commands.append(ReadCuts(change.topic, change.fence.id, partitions))
+        return commands
+
+    def _prepare(self, change: Change, now: float) -> list[Command]:
+        self._enter(change, Stage.PREPARING, now)
+        return [Prepare(change.topic, max(change.target, self._topics[change.topic].layout.n))]
+
+    def _open(self, change: Change, fence_id: str, now: float) -> list[Command]:
+        layout = self._topics[change.topic].layout
+        following = layout.next_epoch(change.target)
+        change.fence = FenceRecord(fence_id, change.topic, following, layout.sealed_by(following))
+        change.acknowledged = set()
+        change.attempts += 1
+        self._enter(change, Stage.OPENING, now)
+        return [Commit(change.topic, ((f"fence/{change.topic}", change.fence),))]
+
+    def _cancel(self, change: Change, now: float) -> list[Command]:
+        self._enter(change, Stage.CANCELLING, now)
+        records: list[tuple[str, Value | None]] = [(f"fence/{change.topic}", None)]
+        if change.fence is not None:
+            records += [(f"ack/{change.fence.id}/{each}", None) for each in sorted(change.acknowledged)]
+        return [Commit(change.topic, tuple(records))]
+
+    def _enter(self, change: Change, stage: Stage, now: float) -> list[Command]:
+        change.stage, change.since = stage, now
+        return []
+
+
+def _images_after(
+    layout: Layout, following: Epoch, cuts: Mapping[int, Producers], before: Mapping[int, Image]
+) -> dict[int, Image]:
+    """Returns the images of the virtual partitions that move (rule I3)."""
+    return {v: carried(before.get(v, {}), _written_by(layout, v, cuts)) for v in layout.movers(following)}
+
+
+def _written_by(layout: Layout, v: int, cuts: Mapping[int, Producers]) -> dict[int, Written]:
+    """Returns who has written of a virtual partition on its present home, by the id that the client knows."""
+    stay = layout.chains[v].home
+    if stay is None:
+        return {}
+    written: dict[int, Written] = {}
+    for producer_id, (epoch, last_sequence) in cuts[stay.partition].written.items():
+        identity = untag(producer_id)
+        if identity is None and not stay.tagged:
+            written[producer_id] = Written(epoch, last_sequence)
+        elif identity is not None and (identity.v, identity.move) == (v, stay.move % MOVES):
+            written[identity.client_id] = Written(epoch, last_sequence)
+    return written

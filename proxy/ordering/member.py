@@ -1,0 +1,144 @@
+"""What one worker may do with managed topics: by its lease, by what it has read, and by the fences it keeps.
+
+It does no I/O: the shell tells what happened and asks before each write. The clock is CLOCK_BOOTTIME, which goes on
+while a machine sleeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kordon.proxy.ordering.images import Image
+from kordon.proxy.ordering.records import AckRecord, FenceRecord, ImageRecord, TopicRecord, Value
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Write no more to what the fence names, let what is under way end, freeze reading; then call `on_held`."""
+
+    fence: FenceRecord
+
+
+@dataclass(frozen=True)
+class Release:
+    """A fence was cancelled: go on under the layout in force."""
+
+    topic: str
+
+
+@dataclass(frozen=True)
+class Adopt:
+    """Go on under this layout."""
+
+    record: TopicRecord
+    images: Mapping[int, Image]
+
+
+@dataclass(frozen=True)
+class Forget:
+    """A topic is no longer managed."""
+
+    topic: str
+
+
+@dataclass(frozen=True)
+class Acknowledge:
+    """Append this to the layouts topic."""
+
+    ack: AckRecord
+
+
+Command = Hold | Release | Adopt | Forget | Acknowledge
+
+
+class Member:
+    """One worker's part in the proxies' group.
+
+    Args:
+        incarnation: Of this process; never used again.
+    """
+
+    def __init__(self, incarnation: str) -> None:
+        self.incarnation = incarnation
+        self.lease_expires = 0.0
+        self._caught_up = False
+        self._fences: dict[str, FenceRecord] = {}
+        self._held: set[str] = set()
+        self._topics: dict[str, TopicRecord] = {}
+        self._images: dict[str, dict[int, Image]] = {}
+
+    @property
+    def topics(self) -> Mapping[str, TopicRecord]:
+        """The layouts in force, as far as this worker has read."""
+        return self._topics
+
+    @property
+    def fences(self) -> Mapping[str, FenceRecord]:
+        """The fences that stand, by topic."""
+        return self._fences
+
+    def images(self, topic: str) -> Mapping[int, Image]:
+        """Returns the images of a topic, by virtual partition."""
+        return self._images.get(topic, {})
+
+    def may_serve(self, now: float) -> bool:
+        """Whether managed topics may be served: the lease lives, and the layouts were read after joining (C1, C3)."""
+        return self._caught_up and now < self.lease_expires
+
+    def may_write(self, topic: str, partition: int, now: float) -> bool:
+        """Whether a batch may be sent to a physical partition."""
+        fence = self._fences.get(topic)
+        return self.may_serve(now) and (fence is None or partition not in fence.sealed)
+
+    def on_renewed(self, sent: float, lease_seconds: float) -> None:
+        """A commit under the present generation was accepted; the lease counts from when it was *sent* (C1)."""
+        self.lease_expires = max(self.lease_expires, sent + lease_seconds)
+
+    def on_joined(self) -> None:
+        """Joined a generation anew: what was read before it may be old."""
+        self._caught_up = False
+
+    def on_caught_up(self) -> None:
+        """The layouts were read to an end that was taken after joining."""
+        self._caught_up = True
+
+    def on_record(self, key: str, value: Value | None) -> list[Command]:
+        """Takes in a record of the layouts topic; None is a tombstone."""
+        kind, _, rest = key.partition("/")
+        match kind, value:
+            case "image", ImageRecord(written):
+                topic, _, v = rest.rpartition("/")
+                self._images.setdefault(topic, {})[int(v)] = written
+            case "topic", TopicRecord():
+                self._topics[rest] = value
+                self._end_fence(rest)
+                return [Adopt(value, dict(self.images(rest)))]
+            case "topic", None:
+                self._topics.pop(rest, None)
+                self._images.pop(rest, None)
+                self._end_fence(rest)
+                return [Forget(rest)]
+            case "fence", FenceRecord():
+                self._fences[rest] = value
+                return [Hold(value)]
+            case "fence", None:
+                if rest in self._fences:
+                    self._end_fence(rest)
+                    return [Release(rest)]
+            case _:
+                pass
+        return []
+
+    def on_held(self, fence: str) -> list[Command]:
+        """Nothing that was sent to a fence's partitions is unanswered any more."""
+        standing = next((each for each in self._fences.values() if each.id == fence), None)
+        if standing is None or fence in self._held:
+            return []
+        self._held.add(fence)
+        return [Acknowledge(AckRecord(fence, self.incarnation))]
+
+    def _end_fence(self, topic: str) -> None:
+        fence = self._fences.pop(topic, None)
+        if fence is not None:
+            self._held.discard(fence.id)

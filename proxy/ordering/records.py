@@ -1,0 +1,108 @@
+"""What stands in `__kordon.layouts`: the whole state of Kordon, a compacted log of JSON values.
+
+    topic/<name>                the layout in force, and the id of the topic's face            controller
+    image/<name>/<v>            the image of a virtual partition's last move                   controller
+    fence/<name>                a procedure under way                                          controller
+    ack/<fence>/<incarnation>   a proxy holds what the fence names                             that proxy
+    gone/<incarnation>          a proxy has stopped serving, and will not begin again          that proxy
+    wish/<id>                   somebody wants a topic managed, resized, …                     any proxy
+    outcome/<id>                what came of it                                                controller
+
+The controller writes in transactions, so that a layout, its images and the end of its fence are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from pydantic import TypeAdapter
+
+from kordon.proxy.ordering.images import Written
+from kordon.proxy.ordering.layout import Epoch, Layout
+
+
+@dataclass(frozen=True)
+class TopicRecord:
+    """A managed topic."""
+
+    layout: Layout
+    face_id: UUID
+
+
+@dataclass(frozen=True)
+class ImageRecord:
+    """By producer id, what had been written of a virtual partition before its last move."""
+
+    written: Mapping[int, Written]
+
+
+@dataclass(frozen=True)
+class FenceRecord:
+    """A change of a layout that is being prepared: all proxies hold writes to `sealed` and acknowledge."""
+
+    id: str
+    """Of this attempt."""
+    topic: str
+    following: Epoch
+    """What the layout is to become."""
+    sealed: frozenset[int]
+
+
+@dataclass(frozen=True)
+class AckRecord:
+    """A proxy writes nothing more to what a fence names, and has nothing unanswered there."""
+
+    fence: str
+    incarnation: str
+    """Of the proxy's process."""
+
+
+@dataclass(frozen=True)
+class GoneRecord:
+    """A proxy that ended in order; nobody need wait for its lease."""
+
+    incarnation: str
+
+
+@dataclass(frozen=True)
+class OutcomeRecord:
+    """What came of a wish; error_code 0 is success."""
+
+    error_code: int
+    message: str
+
+
+Value = TopicRecord | ImageRecord | FenceRecord | AckRecord | GoneRecord | OutcomeRecord
+
+_KINDS: Final[Mapping[str, TypeAdapter[Any]]] = {
+    "topic": TypeAdapter(TopicRecord),
+    "image": TypeAdapter(ImageRecord),
+    "fence": TypeAdapter(FenceRecord),
+    "ack": TypeAdapter(AckRecord),
+    "gone": TypeAdapter(GoneRecord),
+    "outcome": TypeAdapter(OutcomeRecord),
+}
+
+
+def kind_of(key: str) -> str:
+    """Returns what a record is about."""
+    return key.partition("/")[0]
+
+
+def dump(value: Value) -> bytes:
+    """Writes a record's value."""
+    kind = type(value).__name__.removesuffix("Record").lower()
+    return _KINDS[kind].dump_json(value)
+
+
+def load(key: str, value: bytes) -> Value | None:
+    """Reads a record's value; None: a kind that this version does not know, or a wish.
+
+    Raises:
+        ValueError: The value is not what its key says.
+    """
+    adapter = _KINDS.get(kind_of(key))
+    return adapter.validate_json(value) if adapter is not None else None

@@ -1,0 +1,172 @@
+"""A model of what Kordon relies on in Kafka: logs that de-duplicate, a group with generations, a log of layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from kordon.proxy.ordering.records import Value
+from kordon.testing.simulation.world import World
+
+NONE, OUT_OF_ORDER, FENCED = "none", "out of order", "invalid producer epoch"
+_REMEMBERED: Final = 5
+"""Batches per producer and partition that a broker knows again (facts §3)."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Records of one producer, one of them per sequence."""
+
+    producer_id: int
+    epoch: int
+    base_sequence: int
+    values: tuple[object, ...]
+
+    @property
+    def last_sequence(self) -> int:
+        """Of its last record."""
+        return self.base_sequence + len(self.values) - 1
+
+
+@dataclass
+class _Writer:
+    epoch: int
+    last_sequence: int
+    batches: list[tuple[int, int, int]] = field(default_factory=list)
+
+
+class Partition:
+    """A physical partition's log."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, Batch]] = []
+        """With their base offsets."""
+        self.end = 0
+        self._writers: dict[int, _Writer] = {}
+
+    def append(self, batch: Batch) -> tuple[str, int]:
+        """Takes a batch as brokers do; returns an error and the base offset."""
+        writer = self._writers.get(batch.producer_id)
+        if writer is not None and batch.epoch < writer.epoch:
+            return FENCED, -1
+        if writer is not None and batch.epoch == writer.epoch:
+            for base, last, offset in writer.batches:
+                if (base, last) == (batch.base_sequence, batch.last_sequence):
+                    return NONE, offset
+            if batch.base_sequence != writer.last_sequence + 1:
+                return OUT_OF_ORDER, -1
+        elif writer is not None and batch.base_sequence != 0:
+            return OUT_OF_ORDER, -1
+        if writer is None or writer.epoch != batch.epoch:
+            writer = self._writers[batch.producer_id] = _Writer(batch.epoch, -1)
+        offset = self.end
+        writer.last_sequence = batch.last_sequence
+        writer.batches = [*writer.batches, (batch.base_sequence, batch.last_sequence, offset)][-_REMEMBERED:]
+        self.batches.append((offset, batch))
+        self.end += len(batch.values)
+        return NONE, offset
+
+    def producers(self) -> dict[int, tuple[int, int]]:
+        """Returns epoch and last sequence by producer id (DescribeProducers)."""
+        return {pid: (writer.epoch, writer.last_sequence) for pid, writer in self._writers.items()}
+
+
+class LayoutsLog:
+    """The layouts topic."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[str, Value | None]] = []
+        self._writer_epoch = 0
+
+    def append(self, key: str, value: Value | None) -> None:
+        """Writes one record."""
+        self.records.append((key, value))
+
+    def open_writer(self) -> int:
+        """Fences all former controllers (InitProducerId)."""
+        self._writer_epoch += 1
+        return self._writer_epoch
+
+    def commit(self, writer_epoch: int, records: tuple[tuple[str, Value | None], ...]) -> bool:
+        """Writes one transaction; False: another controller has taken over."""
+        if writer_epoch != self._writer_epoch:
+            return False
+        self.records += records
+        return True
+
+
+class Group:
+    """The proxies' group on its coordinator.
+
+    A change of members begins a rebalance; whoever does not join again until its end is out (facts §3). Commits are
+    taken under the present generation, which a rebalance replaces when it ends.
+    """
+
+    SESSION: Final = 6.0
+    REBALANCE: Final = 3.0
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.generation = 0
+        self.members: list[str] = []
+        self._heard: dict[str, float] = {}
+        self._joining: dict[str, Callable[[int, list[str]], None]] = {}
+        self._rebalancing = False
+
+    def join(self, incarnation: str, answer: Callable[[int, list[str]], None]) -> None:
+        """Joins, or joins again; answered with generation and members (leader first) when the rebalance ends."""
+        self._joining[incarnation] = answer
+        self._heard[incarnation] = self._world.now
+        if not self._rebalancing:
+            self._begin()
+        if set(self.members) <= set(self._joining):
+            self._end(self.generation)
+
+    def leave(self, incarnation: str) -> None:
+        """Leaves in order."""
+        if incarnation in self.members:
+            self.members.remove(incarnation)
+            self._begin()
+
+    def heartbeat(self, incarnation: str, generation: int) -> bool | None:
+        """Answers True: fine; False: join again; None: unknown member or generation, join again as well."""
+        self._expire()
+        if incarnation not in self.members or generation != self.generation:
+            return None
+        self._heard[incarnation] = self._world.now
+        return not self._rebalancing
+
+    def commit(self, incarnation: str, generation: int) -> bool:
+        """Takes an OffsetCommit: only from members of the present generation."""
+        self._expire()
+        return incarnation in self.members and generation == self.generation
+
+    def _expire(self) -> None:
+        silent = [each for each in self.members if self._world.now - self._heard[each] > self.SESSION]
+        for each in silent:
+            self._world.say(f"group: {each} expires")
+            self.members.remove(each)
+        if silent:
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._rebalancing:
+            return
+        self._rebalancing = True
+        generation = self.generation
+        self._world.after(self.REBALANCE, lambda: self._end(generation))
+
+    def _end(self, generation: int) -> None:
+        if not self._rebalancing or generation != self.generation or not self._joining:
+            self._rebalancing = self._rebalancing and generation != self.generation
+            return
+        self._rebalancing = False
+        self.generation += 1
+        leader = next((each for each in self.members if each in self._joining), None)
+        rest = [each for each in self._joining if each != leader]
+        self.members = [leader, *rest] if leader is not None else rest
+        joined, self._joining = self._joining, {}
+        self._world.say(f"group: generation {self.generation}: {self.members}")
+        for answer in joined.values():
+            answer(self.generation, list(self.members))

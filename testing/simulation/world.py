@@ -1,0 +1,57 @@
+"""Time and chance of a simulation."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from random import Random
+
+
+class World:
+    """A clock that jumps from event to event.
+
+    Args:
+        seed: Decides everything.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.now = 0.0
+        self.story: list[str] = []
+        """What happened, for whoever has to understand a failing seed."""
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+
+    def after(self, seconds: float, what: Callable[[], None]) -> None:
+        """Lets something happen later."""
+        self._count += 1
+        heapq.heappush(self._events, (self.now + seconds, self._count, what))
+
+    def soon(self, what: Callable[[], None], most: float = 0.02) -> None:
+        """Lets something happen within `most` seconds."""
+        self.after(self.random.uniform(0.0005, most), what)
+
+    def each(self, seconds: float, what: Callable[[], bool]) -> None:
+        """Lets something happen again and again until it returns False."""
+
+        def again() -> None:
+            if what():
+                self.after(seconds * self.random.uniform(0.8, 1.2), again)
+
+        self.after(seconds * self.random.random(), again)
+
+    def chance(self, probability: float) -> bool:
+        """Throws a coin."""
+        return self.random.random() < probability
+
+    def say(self, line: str) -> None:
+        """Writes into the story."""
+        self.story.append(f"{self.now:8.3f}  {line}")
+
+    def run(self, until: float, done: Callable[[], bool] = lambda: False) -> None:
+        """Lets events happen until a time, or until nothing is left to wait for."""
+        while self._events and self._events[0][0] <= until and not done():
+            self.now, _, what = heapq.heappop(self._events)
+            what()
+        if not done():
+            self.now = max(self.now, until)
