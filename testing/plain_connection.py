@@ -1,0 +1,55 @@
+"""A plain, blocking connection to a broker or proxy, for tests that say exactly what is sent."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from kordon.codecs.headers import build_request_header, parse_response_header
+from kordon.codecs.messages import request, response
+
+_TIMEOUT_SECONDS = 20
+
+
+class PlainConnection:
+    """Asks one question at a time.
+
+    Args:
+        bootstrap: "host:port" of the broker.
+    """
+
+    def __init__(self, bootstrap: str) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), timeout=_TIMEOUT_SECONDS)
+        self._stream = self._socket.makefile("rb")
+        self._correlation_id = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stream.close()
+        self._socket.close()
+
+    def ask(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any:
+        """Sends a request; returns the response, parsed.
+
+        Raises:
+            EOFError: The other side closed the connection.
+        """
+        self._correlation_id += 1
+        header = build_request_header(api_key, version, self._correlation_id, "test")
+        frame = header + request(api_key).build(version, fields)
+        self._socket.sendall(len(frame).to_bytes(4, "big") + frame)
+        size = self._stream.read(4)
+        if len(size) < 4:
+            raise EOFError("the other side closed the connection")
+        answer = self._stream.read(int.from_bytes(size, "big"))
+        read, consumed = parse_response_header(api_key, version, answer)
+        if read.correlation_id != self._correlation_id:
+            raise ValueError(f"an answer to request {read.correlation_id}, not to {self._correlation_id}")
+        return response(api_key).parse(version, answer[consumed:])
