@@ -1,0 +1,40 @@
+"""Kafka's error codes that control acts on, by their names."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+
+class Code(IntEnum):
+    """Error codes of responses; source: Errors.java of Kafka 4.3."""
+
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    ILLEGAL_GENERATION = 22
+    UNKNOWN_MEMBER_ID = 25
+    REBALANCE_IN_PROGRESS = 27
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_CONFIG = 40
+    INVALID_REQUEST = 42
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    INVALID_PRODUCER_EPOCH = 47
+    CONCURRENT_TRANSACTIONS = 51
+    MEMBER_ID_REQUIRED = 79
+    PRODUCER_FENCED = 90
+
+
+_NAMES: Final[dict[int, str]] = {code.value: code.name for code in Code}
+
+
+def name_of(code: int) -> str:
+    """Returns a code's name, or its number where control does not know it."""
+    return _NAMES.get(code, f"error {code}")

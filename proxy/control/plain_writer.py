@@ -1,0 +1,122 @@
+"""Writes to one of Kordon's own topics outside of transactions: idempotent, acks=all, one batch at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from kordon.proxy import apis
+from kordon.proxy.control.batches import Entry, Identity, build_batch
+from kordon.proxy.control.brokers import Brokers
+from kordon.proxy.control.codes import Code, name_of
+from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.upstream import UpstreamClient
+
+APPEND_SECONDS: Final = 10.0
+INIT_PRODUCER_ID: Final = 22
+_INIT_VERSIONS: Final = range(5)
+_PRODUCE_VERSIONS: Final = range(3, 10)
+_ALL: Final = -1
+_PRODUCE_TIMEOUT_MS: Final = 5_000
+"""How long a leader waits for its followers; less than `ask` waits for the leader."""
+_RETRY_SECONDS: Final = 0.1
+
+
+class PlainWriter:
+    """Writes to partition 0 of a topic.
+
+    A batch is repeated under its sequence number until it is acknowledged. After one that never was, what comes next is
+    under another producer id.
+
+    Args:
+        brokers: Where brokers are found.
+        topic: Its name.
+    """
+
+    def __init__(self, brokers: Brokers, topic: str) -> None:
+        self._brokers = brokers
+        self._topic = topic
+        self._one_at_a_time = asyncio.Lock()
+        self._client: UpstreamClient | None = None
+        self._identity: Identity | None = None
+
+    def close(self) -> None:
+        """Closes its connection; writing again opens another."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    async def append(self, entries: Sequence[Entry], timeout: float = APPEND_SECONDS) -> int:
+        """Writes one batch.
+
+        Returns:
+            The offset of its last record.
+
+        Raises:
+            UpstreamUnavailable: It was not acknowledged within `timeout` seconds, and may still be written.
+        """
+        failure = "no answer in time"
+        async with self._one_at_a_time:
+            try:
+                async with asyncio.timeout(timeout):
+                    while True:
+                        try:
+                            return await self._append(entries)
+                        except UpstreamUnavailable as error:
+                            failure = str(error)
+                        self.close()
+                        await asyncio.sleep(_RETRY_SECONDS)
+            except BaseException as error:
+                self._identity = None
+                self.close()
+                if isinstance(error, TimeoutError):
+                    raise UpstreamUnavailable(f"writing to {self._topic}: {failure}") from None
+                raise
+
+    async def _append(self, entries: Sequence[Entry]) -> int:
+        if self._client is None:
+            self._client = await self._brokers.connect(await self._brokers.leader(self._topic, 0))
+        identity = self._identity or await self._new_identity(self._client)
+        self._identity = identity
+        batch = build_batch(entries, identity, is_transactional=False)
+        answer = await produce(self._client, self._topic, batch)
+        if answer.error_code in (Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.INVALID_PRODUCER_EPOCH):
+            self._identity = None
+        if answer.error_code != Code.NONE:
+            raise UpstreamUnavailable(name_of(answer.error_code))
+        self._identity = identity.after(len(entries))
+        return int(answer.base_offset) + len(entries) - 1
+
+    async def _new_identity(self, client: UpstreamClient) -> Identity:
+        fields = {"transactional_id": None, "transaction_timeout_ms": 0}
+        answer = await client.ask(INIT_PRODUCER_ID, client.version(INIT_PRODUCER_ID, _INIT_VERSIONS), fields)
+        if answer.error_code != Code.NONE:
+            raise UpstreamUnavailable(f"no producer id: {name_of(answer.error_code)}")
+        return Identity(answer.producer_id, answer.producer_epoch, 0)
+
+
+async def produce(client: UpstreamClient, topic: str, batch: bytes, transactional_id: str | None = None) -> Any:
+    """Sends one batch to the leader of partition 0, with acks=all.
+
+    Args:
+        client: Connected with the leader.
+        topic: Its name.
+        batch: What to append.
+        transactional_id: Of the transaction that it belongs to.
+
+    Returns:
+        The partition's part of the response.
+
+    Raises:
+        UpstreamUnavailable: No answer came, and the batch may be written.
+    """
+    fields = {
+        "transactional_id": transactional_id,
+        "acks": _ALL,
+        "timeout_ms": _PRODUCE_TIMEOUT_MS,
+        "topic_data": [{"name": topic, "partition_data": [{"index": 0, "records": batch}]}],
+    }
+    answer = await client.ask(apis.PRODUCE, client.version(apis.PRODUCE, _PRODUCE_VERSIONS), fields)
+    ((found,),) = (each.partition_responses for each in answer.responses)
+    return found

@@ -1,0 +1,322 @@
+"""What control asks of the cluster about topics: create, grow, delete, and what stands at the end of a partition."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias
+from uuid import UUID
+
+from kordon.proxy.control.brokers import Brokers
+from kordon.proxy.control.codes import Code, name_of
+from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.upstream import UpstreamClient
+
+LIST_OFFSETS: Final = 2
+CREATE_TOPICS: Final = 19
+DELETE_TOPICS: Final = 20
+DESCRIBE_CONFIGS: Final = 32
+CREATE_PARTITIONS: Final = 37
+DESCRIBE_PRODUCERS: Final = 61
+
+_LATEST: Final = -1
+_CONSUMER: Final = -1
+_DEBUGGING_CONSUMER: Final = -2
+"""The replica id by which ListOffsets tells the log end, not the high watermark (ListOffsetsRequest.java)."""
+_TOPIC_RESOURCE: Final = 2
+_POLL_SECONDS: Final = 0.1
+_NEW_TOPIC_SECONDS: Final = 30.0
+
+
+class TopicsRefused(UpstreamUnavailable):
+    """Raised when the cluster answers, and refuses; carries Kafka's code and words.
+
+    Attributes:
+        code: Kafka's error code.
+    """
+
+    def __init__(self, what: str, code: int, message: str | None = None) -> None:
+        super().__init__(f"{what}: {message or name_of(code)}")
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAt:
+    """Where a partition is led."""
+
+    node_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The two ends of a partition, read from its leader one after the other."""
+
+    log_end_offset: int
+    high_watermark: int
+    leader_epoch: int
+    """Of the leader that answered."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that stands in the log is replicated (rule C6)."""
+        return self.log_end_offset == self.high_watermark
+
+
+class ProducerState(NamedTuple):
+    """What a leader remembers of a producer."""
+
+    producer_epoch: int
+    last_sequence: int
+    """-1 where it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Log end, producers, and both ends again, of one leader in this order."""
+
+    log_end_before: int
+    producers: Mapping[int, ProducerState]
+    """By producer id."""
+    ends: Ends
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the end stood still, so that producers and end belong together (rule C6)."""
+        return self.ends.is_settled and self.ends.log_end_offset == self.log_end_before
+
+
+class TopicsAdmin:
+    """Asks brokers, each time the one that is to be asked.
+
+    Args:
+        brokers: Where they are found.
+    """
+
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
+        self._leaders: dict[tuple[str, int], LeaderAt] = {}
+
+    async def create_topic(self, name: str, *, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
+        """Creates a topic.
+
+        Args:
+            name: Its name.
+            partitions: How many.
+            replicas: Copies of each; -1: as the brokers have it by default.
+            configs: Topic configs.
+
+        Returns:
+            False when it is there already, whatever it is like.
+
+        Raises:
+            TopicsRefused: The cluster does not want it.
+            UpstreamUnavailable: The cluster does not answer.
+        """
+        topic = {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": replicas,
+            "assignments": [],
+            "configs": [{"name": key, "value": value} for key, value in configs.items()],
+        }
+        answer = await self._ask_controller(CREATE_TOPICS, range(2, 8), {"topics": [topic], "timeout_ms": 8_000})
+        (result,) = answer.topics
+        if result.error_code == Code.TOPIC_ALREADY_EXISTS:
+            return False
+        _refuse(f"creating {name}", result)
+        return True
+
+    async def create_partitions(self, topic: str, count: int) -> None:
+        """Makes a topic have `count` partitions; nothing happens where it has as many or more.
+
+        Raises:
+            TopicsRefused: The cluster does not want it.
+            UpstreamUnavailable: The cluster does not answer.
+        """
+        if len(await self.leaders(topic)) >= count:
+            return
+        fields = {"topics": [{"name": topic, "count": count, "assignments": None}], "timeout_ms": 8_000}
+        (result,) = (await self._ask_controller(CREATE_PARTITIONS, range(4), fields)).results
+        if result.error_code == Code.INVALID_PARTITIONS and len(await self.leaders(topic)) >= count:
+            return  # somebody else was faster
+        _refuse(f"growing {topic} to {count} partitions", result)
+
+    async def delete_topic(self, name: str) -> bool:
+        """Deletes a topic.
+
+        Returns:
+            False when there is none.
+
+        Raises:
+            TopicsRefused: The cluster does not want it.
+            UpstreamUnavailable: The cluster does not answer.
+        """
+        fields = {"topic_names": [name], "timeout_ms": 8_000}
+        (result,) = (await self._ask_controller(DELETE_TOPICS, range(1, 6), fields)).responses
+        if result.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+            return False
+        _refuse(f"deleting {name}", result)
+        return True
+
+    async def topic_configs(self, name: str) -> dict[str, str | None]:
+        """Returns a topic's configs as they hold, defaults included; sensitive values are None.
+
+        Raises:
+            TopicsRefused: There is no such topic, or Kordon may not see it.
+            UpstreamUnavailable: The cluster does not answer.
+        """
+        resource = {"resource_type": _TOPIC_RESOURCE, "resource_name": name, "configuration_keys": None}
+        answer = await self._brokers.ask_any(DESCRIBE_CONFIGS, range(1, 5), {"resources": [resource]})
+        (result,) = answer.results
+        _refuse(f"configs of {name}", result)
+        return {config.name: config.value for config in result.configs}
+
+    async def leaders(self, topic: str) -> dict[int, LeaderAt | None]:
+        """Returns the leader of each partition that there is, None where it has none now; empty without the topic.
+
+        Raises:
+            TopicsRefused: Kordon may not see the topic.
+            UpstreamUnavailable: Nobody answers.
+        """
+        (found,) = (await self._brokers.metadata([topic])).topics
+        if found.error_code in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.LEADER_NOT_AVAILABLE):
+            return {}
+        _refuse(f"partitions of {topic}", found)
+        leaders = {
+            each.partition_index: LeaderAt(each.leader_id, each.leader_epoch) if each.leader_id >= 0 else None
+            for each in found.partitions
+        }
+        self._leaders |= {(topic, number): leader for number, leader in leaders.items() if leader is not None}
+        return leaders
+
+    async def wait_for_leaders(
+        self, topic: str, *, partitions: int, timeout: float = _NEW_TOPIC_SECONDS
+    ) -> dict[int, LeaderAt]:
+        """Waits until at least so many partitions are there, and all of them are led and say so themselves.
+
+        Raises:
+            UpstreamUnavailable: They are not within `timeout` seconds.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    found = await self._led(topic)
+                    if len(found) >= partitions:
+                        return found
+                    await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            raise UpstreamUnavailable(f"{topic}: no {partitions} partitions with leaders in {timeout:g} s") from None
+
+    async def _led(self, topic: str) -> dict[int, LeaderAt]:
+        """Asks the leaders too: a broker that is told of a partition later than others refuses it until then."""
+        known = await self.leaders(topic)
+        found = {number: leader for number, leader in known.items() if leader is not None}
+        if len(found) < len(known):
+            return {}
+        try:
+            await asyncio.gather(*(self.ends(topic, number) for number in found))
+        except TopicsRefused:
+            return {}
+        return found
+
+    async def topic_id(self, topic: str) -> UUID:
+        """Returns a topic's id; that of a topic of the same name that is made later is another one.
+
+        Raises:
+            TopicsRefused: There is no such topic, or Kordon may not see it.
+            UpstreamUnavailable: Nobody answers, or brokers are too old to have topic ids.
+        """
+        (found,) = (await self._brokers.metadata([topic])).topics
+        _refuse(f"id of {topic}", found)
+        if not found.get("topic_id"):
+            raise UpstreamUnavailable(f"{topic} has no topic id: its brokers are older than Kafka 2.8")
+        return UUID(int=found.topic_id.int)
+
+    async def producers(self, topic: str, partition: int) -> dict[int, ProducerState]:
+        """Asks a partition's leader which producers it remembers, by producer id (DescribeProducers, KIP-664).
+
+        Raises:
+            TopicsRefused: The broker does not lead it any more, or Kordon may not know.
+            UpstreamUnavailable: It has no leader, or the leader does not answer.
+        """
+        (found,) = await self._ask_leader(topic, partition, _send_producers)
+        return _states(found)
+
+    async def ends(self, topic: str, partition: int) -> Ends:
+        """Asks a partition's leader for its log end and its high watermark, in this order.
+
+        Raises:
+            TopicsRefused: The broker does not lead it any more, or Kordon may not know.
+            UpstreamUnavailable: It has no leader, or the leader does not answer.
+        """
+        end, mark = await self._ask_leader(topic, partition, _send_log_end, _send_high_watermark)
+        return Ends(end.offset, mark.offset, end.leader_epoch)
+
+    async def snapshot(self, topic: str, partition: int) -> Snapshot:
+        """Asks a partition's leader for its log end, its producers and both ends, in this order and one round trip.
+
+        Raises:
+            TopicsRefused: The broker does not lead it any more, or Kordon may not know.
+            UpstreamUnavailable: It has no leader, or the leader does not answer.
+        """
+        questions = (_send_log_end, _send_producers, _send_log_end, _send_high_watermark)
+        before, producers, end, mark = await self._ask_leader(topic, partition, *questions)
+        return Snapshot(before.offset, _states(producers), Ends(end.offset, mark.offset, end.leader_epoch))
+
+    async def _ask_leader(self, topic: str, partition: int, *questions: _Question) -> list[Any]:
+        """Asks all on one connection, on which a broker works on one request after the other.
+
+        Every question names the leader epoch or is for leaders only, so all answers are of one leadership.
+        """
+        leader = self._leaders.get((topic, partition)) or (await self.leaders(topic)).get(partition)
+        if leader is None:
+            raise UpstreamUnavailable(f"{topic}-{partition} has no leader")
+        try:
+            client = await self._brokers.to(leader.node_id)
+            answers = await asyncio.gather(*(ask(client, topic, partition, leader.epoch) for ask in questions))
+            parts = [part for answer in answers for of_topic in answer.topics for part in of_topic.partitions]
+            for part in parts:
+                _refuse(f"asking the leader of {topic}-{partition}", part)
+        except UpstreamUnavailable:
+            self._leaders.pop((topic, partition), None)
+            raise
+        return parts
+
+    async def _ask_controller(self, api_key: int, wanted: range, fields: Mapping[str, Any]) -> Any:
+        """Asks the controller itself: with ZooKeeper no other broker takes it, with KRaft any does and is named."""
+        controller_id = (await self._brokers.metadata([])).controller_id
+        client = await self._brokers.to(controller_id)
+        return await client.ask(api_key, client.version(api_key, wanted), fields)
+
+
+_Question: TypeAlias = Callable[[UpstreamClient, str, int, int], asyncio.Future[Any]]
+"""Sends a question about a partition to the leader of an epoch."""
+
+
+def _send_offset(
+    client: UpstreamClient, topic: str, partition: int, leader_epoch: int, replica_id: int
+) -> asyncio.Future[Any]:
+    part = {"partition_index": partition, "current_leader_epoch": leader_epoch, "timestamp": _LATEST}
+    fields = {"replica_id": replica_id, "isolation_level": 0, "topics": [{"name": topic, "partitions": [part]}]}
+    return client.send(LIST_OFFSETS, client.version(LIST_OFFSETS, range(4, 8)), fields)
+
+
+_send_log_end: Final = partial(_send_offset, replica_id=_DEBUGGING_CONSUMER)
+_send_high_watermark: Final = partial(_send_offset, replica_id=_CONSUMER)
+
+
+def _send_producers(client: UpstreamClient, topic: str, partition: int, _: int) -> asyncio.Future[Any]:
+    fields = {"topics": [{"name": topic, "partition_indexes": [partition]}]}
+    return client.send(DESCRIBE_PRODUCERS, client.version(DESCRIBE_PRODUCERS, range(1)), fields)
+
+
+def _states(found: Any) -> dict[int, ProducerState]:
+    return {each.producer_id: ProducerState(each.producer_epoch, each.last_sequence) for each in found.active_producers}
+
+
+def _refuse(what: str, result: Any) -> None:
+    if result.error_code != Code.NONE:
+        raise TopicsRefused(what, result.error_code, result.get("error_message"))

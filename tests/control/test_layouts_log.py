@@ -1,0 +1,213 @@
+"""The topic of the layouts on a real broker: what is read, when it is known to be all, and who may write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from kordon.proxy.control.batches import Entry, Record
+from kordon.proxy.control.layouts_log import LayoutsLog, LayoutsLost
+from kordon.proxy.control.layouts_topic import LayoutsTopicUnfit
+from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter, NotCommitted
+from kordon.proxy.control.topics_admin import TopicsAdmin
+from kordon.proxy.errors import UpstreamUnavailable
+
+if TYPE_CHECKING:
+    from kordon.proxy.control.brokers import Brokers
+    from kordon.testing.cluster import Cluster
+
+pytestmark = pytest.mark.broker
+
+SECONDS = 30.0
+
+
+class Reader:
+    """A proxy that follows the layouts."""
+
+    def __init__(self, brokers: Brokers, topic: str) -> None:
+        self.log = LayoutsLog(brokers, topic)
+        self.records: list[Record] = []
+        self.following = asyncio.get_running_loop().create_task(self.log.follow(self.records.append))
+
+    @property
+    def entries(self) -> list[Entry]:
+        """What was read, without offsets."""
+        return [Entry(record.key, record.value) for record in self.records]
+
+
+@asynccontextmanager
+async def reader(brokers: Brokers, topic: str) -> AsyncIterator[Reader]:
+    """Follows a layouts topic while the context lasts."""
+    made = Reader(brokers, topic)
+    try:
+        yield made
+    finally:
+        made.following.cancel()
+        made.log.close()
+        await asyncio.gather(made.following, return_exceptions=True)
+
+
+@pytest.fixture
+def topic() -> str:
+    """The name of a layouts topic that no other test uses."""
+    return f"layouts-{uuid4().hex[:8]}"
+
+
+def writer(brokers: Brokers, topic: str) -> LayoutsWriter:
+    """A controller's writer; all those of one topic fence one another."""
+    return LayoutsWriter(brokers, topic, f"{topic}.transactions")
+
+
+async def test_what_is_committed_has_been_given_when_the_end_is_reached(brokers: Brokers, topic: str) -> None:
+    """After `read_to_end` a proxy knows every record committed before, in order, tombstones included."""
+    async with reader(brokers, topic) as proxy:
+        await proxy.log.create()
+        controller = writer(brokers, topic)
+        await controller.open()
+        wanted: list[Entry] = []
+        for number in range(5):
+            entries = [Entry("orders", b"%d" % number), Entry("procedure", None)]
+            await controller.commit(entries)
+            wanted += entries
+            await proxy.log.read_to_end()
+            assert proxy.entries == wanted
+        controller.close()
+
+
+async def test_acknowledgements_of_members_are_read_by_all(brokers: Brokers, topic: str) -> None:
+    """What a member appends is read by itself and by others, at the offset that it was told."""
+    async with reader(brokers, topic) as one, reader(brokers, topic) as other:
+        await one.log.create()
+        offset = await one.log.append([Entry("ack/1", b"{}"), Entry("ack/2", b"{}")])
+        await other.log.read_to_end()
+        assert other.records == [Record("ack/1", b"{}", offset - 1), Record("ack/2", b"{}", offset)]
+        await one.log.read_to_end()
+        assert one.records == other.records
+
+
+@asynccontextmanager
+async def open_transaction(cluster: Cluster, topic: str, entry: Entry) -> AsyncIterator[None]:
+    """A controller that has written a record and not come to its end."""
+    producer = AIOKafkaProducer(
+        bootstrap_servers=cluster.bootstrap(), transactional_id=f"{topic}.transactions", transaction_timeout_ms=60_000
+    )
+    await producer.start()
+    await producer.begin_transaction()
+    await producer.send_and_wait(topic, entry.value, entry.key.encode())
+    try:
+        yield
+    finally:
+        await producer.stop()
+
+
+async def test_a_transaction_that_is_open_is_waited_for_and_its_records_never_given_when_it_is_aborted(
+    cluster: Cluster, brokers: Brokers, topic: str
+) -> None:
+    """The end is not reached while something before it is undecided; the next controller decides it by opening."""
+    async with reader(brokers, topic) as proxy:
+        await proxy.log.create()
+        first, second = writer(brokers, topic), writer(brokers, topic)
+        await first.open()
+        await first.commit([Entry("orders", b"1")])
+        async with open_transaction(cluster, topic, Entry("orders", b"never")):
+            with pytest.raises(UpstreamUnavailable, match="not read to its end"):
+                await proxy.log.read_to_end(timeout=1.5)
+            await second.open()
+            await second.commit([Entry("orders", b"2")])
+            await proxy.log.read_to_end()
+        assert proxy.entries == [Entry("orders", b"1"), Entry("orders", b"2")]
+        first.close()
+        second.close()
+
+
+async def test_a_second_controller_fences_the_first_for_ever(brokers: Brokers, topic: str) -> None:
+    """The first one's commit is refused, and so are all its later tries; nothing of it is read."""
+    async with reader(brokers, topic) as proxy:
+        await proxy.log.create()
+        first, second = writer(brokers, topic), writer(brokers, topic)
+        await first.open()
+        await first.commit([Entry("orders", b"1")])
+        await second.open()
+        with pytest.raises(Fenced):
+            await first.commit([Entry("orders", b"never")])
+        with pytest.raises(Fenced):
+            await first.open()
+        await second.commit([Entry("orders", b"2")])
+        await proxy.log.read_to_end()
+        assert proxy.entries == [Entry("orders", b"1"), Entry("orders", b"2")]
+        first.close()
+        second.close()
+
+
+async def test_a_writer_that_is_not_open_writes_nothing(brokers: Brokers, topic: str) -> None:
+    """A commit before `open`, or after `close`, is known not to have been."""
+    controller = writer(brokers, topic)
+    with pytest.raises(NotCommitted):
+        await controller.commit([Entry("orders", b"1")])
+
+
+async def test_a_commit_larger_than_a_batch_is_read_as_one(brokers: Brokers, topic: str) -> None:
+    """Images of many producers need several batches; they come in order and together."""
+    async with reader(brokers, topic) as proxy:
+        await proxy.log.create()
+        controller = writer(brokers, topic)
+        await controller.open()
+        entries = [Entry(f"image/{number}", bytes(100_000)) for number in range(40)]
+        await controller.commit(entries)
+        with pytest.raises(ValueError, match="image/large"):
+            await controller.commit([Entry("image/large", bytes(1_000_000))])
+        await controller.commit([Entry("orders", b"1")])
+        await proxy.log.read_to_end()
+        assert proxy.entries == [*entries, Entry("orders", b"1")]
+        controller.close()
+
+
+async def test_the_end_of_what_is_not_there_is_reached_at_once_and_creates_nothing(
+    cluster: Cluster, brokers: Brokers, topic: str
+) -> None:
+    """In a cluster without managed topics a proxy is ready, and leaves the cluster as it was."""
+    async with reader(brokers, topic) as proxy:
+        assert await proxy.log.read_to_end() == 0
+        assert not await proxy.log.exists()
+    assert topic not in cluster.tool("kafka-topics", "--bootstrap-server", cluster.bootstrap(), "--list").stdout
+
+
+async def test_a_topic_that_is_created_twice_is_compacted_and_checked(brokers: Brokers, topic: str) -> None:
+    """Two proxies may create it; it has the configs that keep layouts safe."""
+    log = LayoutsLog(brokers, topic)
+    await asyncio.gather(log.create(), LayoutsLog(brokers, topic).create())
+    configs = await TopicsAdmin(brokers).topic_configs(topic)
+    assert (configs["cleanup.policy"], configs["unclean.leader.election.enable"]) == ("compact", "false")
+
+
+async def test_a_topic_that_loses_layouts_is_refused(brokers: Brokers, topic: str) -> None:
+    """One that somebody made with another cleanup policy is not used; the message says what to change."""
+    await TopicsAdmin(brokers).create_topic(topic, partitions=1, replicas=1, configs={"cleanup.policy": "delete"})
+    with pytest.raises(LayoutsTopicUnfit, match="set it to compact"):
+        await LayoutsLog(brokers, topic).create()
+
+
+async def test_a_topic_that_was_deleted_is_noticed(brokers: Brokers, topic: str) -> None:
+    """Nobody goes on with layouts that the cluster does not have any more, not even when the topic is made anew."""
+    async with reader(brokers, topic) as proxy:
+        await proxy.log.create()
+        await proxy.log.append([Entry("orders", b"1")])
+        await proxy.log.read_to_end()
+        await TopicsAdmin(brokers).delete_topic(topic)
+        with pytest.raises(LayoutsLost):
+            await asyncio.wait_for(asyncio.shield(proxy.following), SECONDS)
+
+
+async def test_many_who_ask_for_the_end_at_once_share_marks(brokers: Brokers, topic: str) -> None:
+    """A storm of questions (rule F5) costs the cluster a few records, not one each."""
+    async with reader(brokers, topic) as proxy:
+        await proxy.log.create()
+        first = await proxy.log.read_to_end()
+        ends = await asyncio.gather(*(proxy.log.read_to_end() for _ in range(200)))
+        assert max(ends) - first <= 5
