@@ -45,7 +45,7 @@ class RequestLook(NamedTuple):
 
 def look_request(buffer: Buffer, at: int) -> RequestLook:
     """Reads the first 14 bytes of a request frame at `at`, which are there."""
-    return RequestLook._make(_REQUEST.unpack_from(buffer, at))
+    return tuple.__new__(RequestLook, _REQUEST.unpack_from(buffer, at))  # _make without its frame: once a request
 
 
 def look_response(buffer: Buffer, at: int) -> tuple[int, int]:

@@ -24,12 +24,12 @@ class Fence:
     """The pause in which a layout changes, as one worker keeps it.
 
     Attributes:
-        number: Of the procedure.
+        id: Of the attempt, as its record names it.
         sealed: Physical partitions that are not written to until the next layout is adopted.
         high_watermarks: Of each, what readers may see of it until then (rule C5).
     """
 
-    number: int
+    id: str
     sealed: frozenset[int]
     high_watermarks: Mapping[int, int] = field(default_factory=dict)
 

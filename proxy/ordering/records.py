@@ -22,6 +22,7 @@ from pydantic import TypeAdapter
 
 from kordon.proxy.ordering.images import Written
 from kordon.proxy.ordering.layout import Epoch, Layout
+from kordon.proxy.ordering.wishes import Wish
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,14 @@ class OutcomeRecord:
     message: str
 
 
-Value = TopicRecord | ImageRecord | FenceRecord | AckRecord | GoneRecord | OutcomeRecord
+@dataclass(frozen=True)
+class WishRecord:
+    """What somebody wants of a topic."""
+
+    wish: Wish
+
+
+Value = TopicRecord | ImageRecord | FenceRecord | AckRecord | GoneRecord | WishRecord | OutcomeRecord
 
 _KINDS: Final[Mapping[str, TypeAdapter[Any]]] = {
     "topic": TypeAdapter(TopicRecord),
@@ -83,6 +91,7 @@ _KINDS: Final[Mapping[str, TypeAdapter[Any]]] = {
     "fence": TypeAdapter(FenceRecord),
     "ack": TypeAdapter(AckRecord),
     "gone": TypeAdapter(GoneRecord),
+    "wish": TypeAdapter(WishRecord),
     "outcome": TypeAdapter(OutcomeRecord),
 }
 
@@ -99,7 +108,7 @@ def dump(value: Value) -> bytes:
 
 
 def load(key: str, value: bytes) -> Value | None:
-    """Reads a record's value; None: a kind that this version does not know, or a wish.
+    """Reads a record's value; None: a kind that this version does not know.
 
     Raises:
         ValueError: The value is not what its key says.

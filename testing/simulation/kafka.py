@@ -158,8 +158,7 @@ class Group:
         self._world.after(self.REBALANCE, lambda: self._end(generation))
 
     def _end(self, generation: int) -> None:
-        if not self._rebalancing or generation != self.generation or not self._joining:
-            self._rebalancing = self._rebalancing and generation != self.generation
+        if not self._rebalancing or generation != self.generation:
             return
         self._rebalancing = False
         self.generation += 1

@@ -15,7 +15,7 @@ class World:
     """
 
     def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
+        self.random = Random(seed)  # noqa: S311 - chance that can be repeated
         self.now = 0.0
         self.story: list[str] = []
         """What happened, for whoever has to understand a failing seed."""

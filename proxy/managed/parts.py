@@ -1,0 +1,95 @@
+"""Requests that name managed topics among others: taken apart, and their answers put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kordon.codecs.messages import request
+from kordon.proxy import apis
+from kordon.proxy.managed.topics import ManagedTopics
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Where a request names topics, and where its response does."""
+
+    asked: str
+    """The field of the request with a row per topic."""
+    name: str
+    """The field of such a row with the topic's name, in versions that have names."""
+    answered: str
+    """The field of the response with a row per topic."""
+
+
+ROWS: Final[Mapping[int, Rows]] = {
+    apis.PRODUCE: Rows("topic_data", "name", "responses"),
+    apis.FETCH: Rows("topics", "topic", "responses"),
+    apis.LIST_OFFSETS: Rows("topics", "name", "topics"),
+    apis.DELETE_RECORDS: Rows("topics", "name", "topics"),
+    apis.OFFSET_FOR_LEADER_EPOCH: Rows("topics", "topic", "topics"),
+}
+"""By api key: the requests that Kordon answers itself where they name managed topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A request, taken apart."""
+
+    managed: Any
+    """The request with its managed topics only."""
+    rest: bytes | None
+    """Its body with the others only; None if there are none."""
+
+
+def take_apart(api_key: int, version: int, value: Any, topics: ManagedTopics) -> Parts | None:
+    """Takes the managed topics out of a request.
+
+    Args:
+        api_key: One of `ROWS`.
+        version: Of the request.
+        value: Parsed; changed where it has a rest.
+        topics: What is managed.
+
+    Returns:
+        None if it names no managed topic.
+    """
+    rows = ROWS[api_key]
+    managed: list[Any] = []
+    others: list[Any] = []
+    for row in value[rows.asked] or ():
+        (managed if is_managed(row, rows.name, topics) else others).append(row)
+    if not managed:
+        return None
+    restricted = value.copy()
+    restricted.update({rows.asked: managed})
+    if not others:
+        return Parts(restricted, None)
+    value.update({rows.asked: others})
+    return Parts(restricted, request(api_key).build(version, value))
+
+
+def is_managed(row: Any, name_field: str, topics: ManagedTopics) -> bool:
+    """Whether a topic's row names a managed topic, by name or by the id that clients know."""
+    name = row.get(name_field)
+    if name:
+        return topics.named(name) is not None
+    topic_id = row.get("topic_id")
+    return topic_id is not None and topics.with_face_id(topic_id) is not None
+
+
+def merge(api_key: int, served: Mapping[str, Any], part: Any) -> dict[str, Any]:
+    """Puts what Kordon answers and what the broker answered to the rest into one response.
+
+    Args:
+        api_key: One of `ROWS`.
+        served: The response's fields, for managed topics.
+        part: The broker's response, parsed; None if it was not asked.
+    """
+    if part is None:
+        return dict(served)
+    answered = ROWS[api_key].answered
+    merged = dict(part) | {answered: [*part[answered], *served[answered]]}
+    merged["throttle_time_ms"] = max(part.get("throttle_time_ms") or 0, served.get("throttle_time_ms") or 0)
+    return merged

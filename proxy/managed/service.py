@@ -1,0 +1,87 @@
+"""Decides, request by request, what concerns managed topics: what passes, what is translated, what is answered here.
+
+While nothing is managed no request is held, and this module costs a look at an empty mapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import Any, Protocol
+
+from kordon.codecs.messages import request, response
+from kordon.proxy.apis import Route
+from kordon.proxy.interception import Decision, Serve, Translate
+from kordon.proxy.managed.parts import merge, take_apart
+from kordon.proxy.managed.topics import ManagedTopics
+
+
+class Server(Protocol):
+    """Answers one api for managed topics."""
+
+    async def serve(self, version: int, request: Any) -> Mapping[str, Any]:
+        """Answers a request that names managed topics only; returns the response's fields."""
+        ...
+
+
+class Translation(Protocol):
+    """Changes the requests and responses of one api on their way, in place."""
+
+    @property
+    def answers_always(self) -> bool:
+        """Whether a response may name managed topics though its request does not."""
+        ...
+
+    def request(self, version: int, value: Any, topics: ManagedTopics) -> bool:
+        """Changes a request for the broker; False: there is nothing to change."""
+        ...
+
+    def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
+        """Changes a response for the client; `asked` is the request as the client sent it."""
+        ...
+
+
+class ManagedService:
+    """The service of a worker.
+
+    Args:
+        topics: What is managed, as it stands; looked at anew with each request.
+        servers: By api key, who answers; keys of `ROWS`.
+        translations: By api key, what is translated.
+    """
+
+    def __init__(
+        self, topics: ManagedTopics, servers: Mapping[int, Server], translations: Mapping[int, Translation]
+    ) -> None:
+        self._topics = topics
+        self._servers = servers
+        self._translations = translations
+        self._keys = servers.keys() | translations.keys()
+
+    def wants(self, route: Route) -> bool:
+        """Wants what may name a topic, where any is managed."""
+        return bool(len(self._topics)) and route.api.key in self._keys
+
+    def decide(self, route: Route, body: memoryview) -> Decision:
+        """Says what happens to a request; see `Interception.decide`."""
+        key, version = route.api.key, route.version
+        value = request(key).parse(version, body)
+        if key in self._servers:
+            parts = take_apart(key, version, value, self._topics)
+            return Serve(parts.managed, parts.rest) if parts is not None else None
+        translation = self._translations[key]
+        changed = translation.request(version, value, self._topics)
+        if not changed and not translation.answers_always:
+            return None
+        asked = request(key).parse(version, bytes(body))
+
+        def back(answer: Any) -> None:
+            translation.response(version, answer, self._topics, asked)
+
+        return Translate(request(key).build(version, value) if changed else None, back)
+
+    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> bytes:
+        """Answers a request; see `Service.serve`."""
+        key, version = route.api.key, route.version
+        served = await self._servers[key].serve(version, request)
+        merged = merge(key, served, None if part is None else await part)
+        return response(key).build(version, merged)

@@ -1,0 +1,61 @@
+"""What somebody wants of a topic: written into `__kordon.layouts` by any proxy, fulfilled by the controller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+from uuid import UUID
+
+from pydantic import TypeAdapter
+
+
+@dataclass(frozen=True, slots=True)
+class Manage:
+    """Let a topic be managed."""
+
+    topic: str
+    virtual_partitions: int
+    quiesced: bool = False
+    """Whoever asks says that nobody writes to it now; that is checked (rule A2)."""
+    kind: Literal["manage"] = "manage"
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Let a managed topic have so many partitions (undeleted_partition_count)."""
+
+    topic: str
+    partitions: int
+    kind: Literal["resize"] = "resize"
+
+
+@dataclass(frozen=True, slots=True)
+class Unmanage:
+    """Let a topic be an ordinary one again, with the partitions it has."""
+
+    topic: str
+    kind: Literal["unmanage"] = "unmanage"
+
+
+@dataclass(frozen=True, slots=True)
+class SetConfig:
+    """Set one of Kordon's own configs of a topic."""
+
+    topic: str
+    name: str
+    value: str | None
+    """None: the default."""
+    kind: Literal["set config"] = "set config"
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A managed topic is being deleted: its face and its layout go as well."""
+
+    topic: str
+    kind: Literal["delete"] = "delete"
+
+
+Wish = Manage | Resize | Unmanage | SetConfig | Delete
+WISH_JSON: Final[TypeAdapter[Wish]] = TypeAdapter(Wish)
+"""How a wish is written into the layouts topic."""
