@@ -1,0 +1,157 @@
+"""Links and Leaders with real brokers: shared dials, broken connections, leaders that move."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from kordon.proxy import apis
+from kordon.proxy.config import HostPort, Upstream
+from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.managed.leaders import Leader, Leaders
+from kordon.proxy.managed.links import Links
+from kordon.proxy.topology import Topology
+from kordon.testing.cluster import Cluster
+
+CREATE_TOPICS = 19
+pytestmark = pytest.mark.broker
+
+
+@asynccontextmanager
+async def links_to(cluster: Cluster, **options: int) -> AsyncIterator[Links]:
+    """Links with a topology that has looked at the cluster once."""
+    bootstrap = tuple(HostPort(broker.host, broker.port()) for broker in cluster.brokers)
+    topology = Topology(Upstream.model_validate({"bootstrap": bootstrap, **options}), lambda _: None, lambda _: None)
+    await topology.refresh()
+    links = Links(topology)
+    try:
+        yield links
+    finally:
+        await links.close()
+
+
+async def create(links: Links, topic: str, replicas: dict[int, list[int]]) -> None:
+    """Creates a topic; `replicas` are node ids by partition."""
+    assignments = [{"partition_index": q, "broker_ids": nodes} for q, nodes in replicas.items()]
+    fields = {
+        "topics": [{"name": topic, "num_partitions": -1, "replication_factor": -1, "assignments": assignments}],
+        "timeout_ms": 10_000,
+    }
+    answer = await links.ask_any("admin", CREATE_TOPICS, range(5, 6), fields)
+    assert [row.error_code for row in answer.topics] == [0]
+
+
+async def all_led(leaders: Leaders, topic: str, count: int) -> dict[int, Leader]:
+    """Returns the leaders when all partitions have one."""
+    async with asyncio.timeout(20):
+        while True:
+            known = await leaders.of(topic)
+            if len(known) == count and all(leader.node_id >= 0 for leader in known.values()):
+                return dict(known)
+            leaders.forget(topic)
+
+
+def counted_questions(links: Links, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Returns a list that grows by the api key of each question to any broker."""
+    questions: list[int] = []
+    ask_any = links.ask_any
+
+    async def counted(purpose: str, api_key: int, versions: range, fields: dict[str, object]) -> object:
+        questions.append(api_key)
+        return await ask_any(purpose, api_key, versions, fields)
+
+    monkeypatch.setattr(links, "ask_any", counted)
+    return questions
+
+
+async def test_callers_share_one_connection_for_each_purpose(cluster: Cluster) -> None:
+    """Concurrent callers get the same connection; another purpose gets its own."""
+    async with links_to(cluster) as links:
+        first, second, other = await asyncio.gather(links.to(1, "a"), links.to(1, "a"), links.to(1, "b"))
+        assert first is second
+        assert other is not first
+        assert await links.to(1, "a") is first
+
+
+async def test_a_caller_that_leaves_does_not_take_the_dial_along(cluster: Cluster) -> None:
+    """A cancelled caller leaves the connection to those who wait for it too."""
+    async with links_to(cluster) as links:
+        leaver = asyncio.ensure_future(links.to(1, "a"))
+        stayer = asyncio.ensure_future(links.to(1, "a"))
+        await asyncio.sleep(0)
+        leaver.cancel()
+        assert not (await stayer).closed
+
+
+async def test_a_broken_connection_is_replaced(cluster: Cluster) -> None:
+    """Who asks after a connection broke gets a new one."""
+    async with links_to(cluster) as links:
+        broken = await links.to(1, "a")
+        broken.close()
+        again = await links.to(1, "a")
+        assert again is not broken
+        assert not again.closed
+
+
+async def test_an_unknown_broker_and_closed_links_are_refused(cluster: Cluster) -> None:
+    """What cannot be dialled says why, and closed links dial nothing."""
+    async with links_to(cluster) as links:
+        with pytest.raises(UpstreamUnavailable, match="broker 99 is not known"):
+            await links.to(99, "a")
+        client = await links.to(1, "a")
+        await links.close()
+        assert client.closed
+        with pytest.raises(UpstreamUnavailable, match="closed"):
+            await links.to(1, "a")
+
+
+async def test_leaders_and_topic_ids_are_known_and_kept(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One question serves all callers until it is forgotten; what does not exist is empty."""
+    async with links_to(cluster) as links:
+        await create(links, "leaders-kept", {q: [1] for q in range(3)})
+        leaders = Leaders(links)
+        known = await all_led(leaders, "leaders-kept", 3)
+        assert {leader.node_id for leader in known.values()} == {1}
+        assert all(leader.epoch >= 0 and leader.replicas == leader.isr == (1,) for leader in known.values())
+        questions = counted_questions(links, monkeypatch)
+        topic_id = await leaders.topic_id("leaders-kept")
+        assert topic_id is not None
+        assert topic_id.int
+        assert questions == []
+        leaders.forget("leaders-kept")
+        await asyncio.gather(*(leaders.of("leaders-kept") for _ in range(10)))
+        assert questions == [apis.METADATA]
+        assert await leaders.of("no-such-topic") == {}
+        assert await leaders.topic_id("no-such-topic") is None
+
+
+async def test_what_is_known_grows_old(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaders are asked for anew after upstream.refresh_ms, unasked."""
+    async with links_to(cluster, refresh_ms=200) as links:
+        leaders = Leaders(links)
+        await create(links, "leaders-old", {0: [1]})
+        await all_led(leaders, "leaders-old", 1)
+        questions = counted_questions(links, monkeypatch)
+        async with asyncio.timeout(20):
+            while not questions:
+                await leaders.of("leaders-old")
+                await asyncio.sleep(0.01)
+
+
+async def test_leaders_are_found_without_the_broker_that_died() -> None:
+    """When the leader dies, forgetting leads to the next one, with a higher epoch, by way of the living brokers."""
+    with Cluster.start(brokers=3) as own:
+        async with links_to(own) as links:
+            leaders = Leaders(links)
+            await create(links, "leaders-move", {0: [1, 2], 1: [2, 1]})
+            before = await all_led(leaders, "leaders-move", 2)
+            assert {q: leader.node_id for q, leader in before.items()} == {0: 1, 1: 2}
+            connection = await links.to(1, "lane")
+            own.brokers[0].kill()
+            async with asyncio.timeout(60):
+                while (after := (await leaders.of("leaders-move")).get(0, before[0])).node_id in {1, -1}:
+                    leaders.forget("leaders-move")
+            assert after.node_id == 2
+            assert after.epoch > before[0].epoch
+            assert connection.closed
