@@ -60,7 +60,7 @@ class LayoutsLog:
     def __init__(self, brokers: Brokers, topic: str = LAYOUTS_TOPIC) -> None:
         self.position = 0
         """All committed records below this offset have been given to `on_record`."""
-        self._brokers = brokers
+        self.brokers = brokers
         self._topic = topic
         self._writer = PlainWriter(brokers, topic)
         self._topic_id = NO_TOPIC_ID
@@ -81,7 +81,7 @@ class LayoutsLog:
             LayoutsLost: It is not the one that was there before.
             UpstreamUnavailable: Nobody answers.
         """
-        (found,) = (await self._brokers.metadata([self._topic])).topics
+        (found,) = (await self.brokers.metadata([self._topic])).topics
         there = int(found.error_code) == Code.NONE
         if not there and found.error_code != Code.UNKNOWN_TOPIC_OR_PARTITION:
             raise UpstreamUnavailable(f"{self._topic}: {name_of(found.error_code)}")
@@ -100,7 +100,7 @@ class LayoutsLog:
             LayoutsTopicUnfit: It is not; the message says what to change.
             UpstreamUnavailable: The cluster does not answer or refuses.
         """
-        await ensure_layouts_topic(self._brokers, TopicsAdmin(self._brokers), self._topic)
+        await ensure_layouts_topic(self.brokers, TopicsAdmin(self.brokers), self._topic)
         await self.exists()
 
     async def follow(self, on_record: Callable[[Record], None]) -> None:
@@ -114,7 +114,7 @@ class LayoutsLog:
             before = self.position
             try:
                 await self._wait_for_topic()
-                async with await self._brokers.leader(self._topic, 0) as client:
+                async with await self.brokers.leader(self._topic, 0) as client:
                     await self._read(client, on_record)
             except (UpstreamUnavailable, WireError) as error:
                 wait = _FIRST_RETRY_SECONDS if self.position > before else min(2 * wait, _LAST_RETRY_SECONDS)

@@ -29,6 +29,7 @@ TRANSACTION_TIMEOUT_MS: Final = 15_000
 """After which a broker aborts what a controller that died left open; readers see nothing behind it until then."""
 OPEN_SECONDS: Final = 30.0
 COMMIT_SECONDS: Final = 10.0
+_ABORT_SECONDS: Final = 2.0
 BATCH_BYTES: Final = 900_000
 """Below Kafka's default of max.message.bytes."""
 ADD_PARTITIONS_TO_TXN: Final = 24
@@ -86,11 +87,14 @@ class LayoutsWriter:
         self._transactional_id = transactional_id
         self._identity = Identity(-1, -1, 0)
         self._coordinator: UpstreamClient | None = None
+        self._in_transaction = False
 
-    def close(self) -> None:
-        """Closes its connection; a transaction that is open is left to its timeout, or to who opens next."""
+    async def close(self) -> None:
+        """Closes its connection, and aborts a transaction that was left open: readers wait for its end."""
         if self.state is State.READY:
             self.state = State.CLOSED
+        if self._in_transaction:
+            await self._abort()
         self._hang_up()
 
     async def open(self, timeout: float = OPEN_SECONDS) -> None:
@@ -111,6 +115,7 @@ class LayoutsWriter:
         if answer.error_code != Code.NONE:
             raise UpstreamUnavailable(f"opening {self._transactional_id}: {name_of(answer.error_code)}")
         self._identity = Identity(answer.producer_id, answer.producer_epoch, 0)
+        self._in_transaction = False
         self.state = State.READY
 
     async def commit(self, entries: Sequence[Entry], timeout: float = COMMIT_SECONDS) -> None:
@@ -139,9 +144,11 @@ class LayoutsWriter:
             await self._abort()
             raise NotCommitted(str(error)) from error
         await self._end(timeout)
+        self._in_transaction = False
         self.state = State.READY
 
     async def _write(self, batches: Sequence[Sequence[Entry]], timeout: float) -> None:
+        self._in_transaction = True
         try:
             async with asyncio.timeout(timeout):
                 topics = [{"name": self._topic, "partitions": [0]}]
@@ -172,9 +179,11 @@ class LayoutsWriter:
             raise OutcomeUnknown(f"ending a transaction of {self._transactional_id}: {error or 'no answer'}") from error
 
     async def _abort(self) -> None:
-        """Spares readers the transaction timeout, if it can."""
-        with suppress(UpstreamUnavailable):
-            await self._ask(END_TXN, _END_VERSIONS, {**self._who(), "committed": False})
+        """Spares readers the transaction timeout, if it can; a transaction whose end is decided stays as it is."""
+        with suppress(UpstreamUnavailable, TimeoutError):
+            async with asyncio.timeout(_ABORT_SECONDS):
+                await self._ask(END_TXN, _END_VERSIONS, {**self._who(), "committed": False})
+        self._in_transaction = False
 
     def _judge(self, code: int, what: str) -> None:
         if code in _FENCED:

@@ -15,15 +15,10 @@ if TYPE_CHECKING:
     from kordon.testing.cluster import Cluster
 
 
-def brokers_of(cluster: Cluster) -> Brokers:
-    """Brokers of a cluster, as a worker of Kordon's would know them."""
-    bootstrap = tuple(HostPort.parse(address) for address in cluster.bootstrap().split(","))
-    return Brokers(Topology(Upstream(bootstrap=bootstrap), lambda node_id: None, lambda node_id: None))
-
-
 @pytest.fixture
 async def brokers(cluster: Cluster) -> AsyncIterator[Brokers]:
-    """The brokers of the shared cluster."""
-    made = brokers_of(cluster)
+    """The brokers of the shared cluster, as a worker of Kordon's knows them."""
+    bootstrap = tuple(HostPort.parse(address) for address in cluster.bootstrap().split(","))
+    made = Brokers(Topology(Upstream(bootstrap=bootstrap), lambda node_id: None, lambda node_id: None))
     yield made
     made.close()

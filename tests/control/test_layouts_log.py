@@ -77,7 +77,7 @@ async def test_what_is_committed_has_been_given_when_the_end_is_reached(brokers:
             wanted += entries
             await proxy.log.read_to_end()
             assert proxy.entries == wanted
-        controller.close()
+        await controller.close()
 
 
 async def test_acknowledgements_of_members_are_read_by_all(brokers: Brokers, topic: str) -> None:
@@ -122,8 +122,8 @@ async def test_a_transaction_that_is_open_is_waited_for_and_its_records_never_gi
             await second.commit([Entry("orders", b"2")])
             await proxy.log.read_to_end()
         assert proxy.entries == [Entry("orders", b"1"), Entry("orders", b"2")]
-        first.close()
-        second.close()
+        await first.close()
+        await second.close()
 
 
 async def test_a_second_controller_fences_the_first_for_ever(brokers: Brokers, topic: str) -> None:
@@ -141,8 +141,28 @@ async def test_a_second_controller_fences_the_first_for_ever(brokers: Brokers, t
         await second.commit([Entry("orders", b"2")])
         await proxy.log.read_to_end()
         assert proxy.entries == [Entry("orders", b"1"), Entry("orders", b"2")]
-        first.close()
-        second.close()
+        await first.close()
+        await second.close()
+
+
+async def test_a_controller_that_is_stopped_while_it_commits_holds_up_nobody(
+    brokers: Brokers, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its transaction is aborted as it closes; readers do not have to wait for the transaction timeout."""
+    async with reader(brokers, topic) as proxy:
+        await proxy.log.create()
+        controller = writer(brokers, topic)
+        await controller.open()
+        written = asyncio.Event()
+        monkeypatch.setattr(controller, "_end", lambda timeout: written.set() or asyncio.sleep(timeout))
+        committing = asyncio.ensure_future(controller.commit([Entry("orders", b"never")]))
+        await asyncio.wait_for(written.wait(), SECONDS)
+        committing.cancel()
+        await asyncio.wait({committing})
+        await controller.close()
+        await proxy.log.append([Entry("ack", b"1")])
+        await proxy.log.read_to_end(timeout=5)
+        assert proxy.entries == [Entry("ack", b"1")]
 
 
 async def test_a_writer_that_is_not_open_writes_nothing(brokers: Brokers, topic: str) -> None:
@@ -165,7 +185,7 @@ async def test_a_commit_larger_than_a_batch_is_read_as_one(brokers: Brokers, top
         await controller.commit([Entry("orders", b"1")])
         await proxy.log.read_to_end()
         assert proxy.entries == [*entries, Entry("orders", b"1")]
-        controller.close()
+        await controller.close()
 
 
 async def test_the_end_of_what_is_not_there_is_reached_at_once_and_creates_nothing(

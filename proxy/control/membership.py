@@ -1,0 +1,194 @@
+"""A proxy's membership in the proxies' own Kafka group.
+
+    joining ──JoinGroup, SyncGroup──> belonging ─┬─REBALANCE_IN_PROGRESS──────> joining, under the same member id
+                                                 ├─ILLEGAL_GENERATION──> lost ─> joining, under the same member id
+                                                 └─UNKNOWN_MEMBER_ID───> lost ─> joining, as a new member
+
+The group's generations are the memberships that the controller works with, its leader is the controller. Protocol type
+`kordon` keeps it apart from consumers' groups; no offsets but those of the lease are in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from kordon.proxy.control.brokers import Brokers
+from kordon.proxy.control.codes import Code
+from kordon.proxy.control.group import GROUP, About, GroupCoordinator, GroupRefused, Joined, Member
+from kordon.proxy.control.layouts_topic import LAYOUTS_TOPIC
+from kordon.proxy.control.lease import LEASE_SECONDS, Lease, Renewer
+from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.tasks import Tasks
+
+log = structlog.get_logger(__name__)
+
+SESSION_MS: Final = 10_000
+HEARTBEAT_SECONDS: Final = 1.0
+_LEAVE_SECONDS: Final = 2.0
+_FIRST_RETRY_SECONDS: Final = 0.2
+_LAST_RETRY_SECONDS: Final = 3.0
+_STILL_A_MEMBER: Final = frozenset({Code.REBALANCE_IN_PROGRESS})
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One generation of the group."""
+
+    number: int
+    member_id: str
+    """This proxy's."""
+    leader_id: str
+    members: tuple[Member, ...]
+
+    @property
+    def leads(self) -> bool:
+        """Whether this proxy is the leader, and so the controller."""
+        return self.member_id == self.leader_id
+
+
+def new_incarnation() -> str:
+    """Returns a name for a worker from its start to its end."""
+    return uuid.uuid4().hex
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+class Membership:
+    """Joins the group, and joins again, until it is told to stop.
+
+    Args:
+        brokers: Where brokers are found.
+        about: What the other proxies are told.
+        position: Returns up to where this proxy has read the layouts.
+        group: The group's id.
+        session_ms: Without heartbeats for so long, a member is given up. Brokers take 6000 and more by default.
+        lease_seconds: L of rule C1.
+        topic: Of the layouts; it has to exist.
+
+    Attributes:
+        lease: What this proxy serves managed topics by.
+        on_generation: Called with each generation that is joined.
+        on_lost: Called when the group goes on without this proxy.
+    """
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        about: About,
+        position: Callable[[], int],
+        *,
+        group: str = GROUP,
+        session_ms: int = SESSION_MS,
+        lease_seconds: float = LEASE_SECONDS,
+        topic: str = LAYOUTS_TOPIC,
+    ) -> None:
+        self.lease = Lease(lease_seconds)
+        self.on_generation: Callable[[Generation], None] = _nothing
+        self.on_lost: Callable[[], None] = _nothing
+        self._about = about
+        self._session_ms = session_ms
+        self._leaving = GroupCoordinator(brokers, group)
+        self._coordinator = GroupCoordinator(brokers, group)
+        self._renewer = Renewer(self.lease, GroupCoordinator(brokers, group), about.incarnation, position, topic)
+        self._tasks = Tasks()
+
+    @property
+    def incarnation(self) -> str:
+        """Of this worker since its start."""
+        return self._about.incarnation
+
+    async def confirm(self) -> bool:
+        """Tells whether the generation that was told last is still the present one, proven by a replicated commit.
+
+        Returns:
+            False too while the coordinator does not answer.
+        """
+        try:
+            return await self._renewer.confirm()
+        except UpstreamUnavailable:
+            return False
+
+    async def run(self) -> None:
+        """Belongs to the group until `stop`; brokers that are away are waited for."""
+        both = {
+            self._tasks.start(self._belong(), name="belong to the proxies' group"),
+            self._tasks.start(self._renewer.run(), name="renew the lease"),
+        }
+        try:
+            done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                if not task.cancelled():
+                    task.result()
+        finally:
+            await self._tasks.stop()
+            self._coordinator.close()
+            self._renewer.close()
+
+    async def stop(self) -> None:
+        """Leaves the group; the lease that is left runs out by itself."""
+        await self._tasks.stop()
+        # `run` closes its own connections by now
+        self._leaving.member_id, self._coordinator.member_id = self._coordinator.member_id, ""
+        if self._leaving.member_id:
+            with suppress(UpstreamUnavailable, TimeoutError):
+                async with asyncio.timeout(_LEAVE_SECONDS):
+                    await self._leaving.leave()
+        self._leaving.close()
+
+    async def _belong(self) -> None:
+        wait = _FIRST_RETRY_SECONDS
+        while True:
+            try:
+                joined = await self._join()
+                wait = _FIRST_RETRY_SECONDS
+                await self._beat(joined)
+            except GroupRefused as refusal:
+                if refusal.code in _STILL_A_MEMBER:
+                    continue
+                self._lose(refusal)
+            except UpstreamUnavailable as error:
+                log.warning("group_unreachable", error=str(error), retry_seconds=wait)
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, _LAST_RETRY_SECONDS)
+
+    async def _join(self) -> Joined:
+        joined = await self._coordinator.join(self._about, self._session_ms)
+        members = await self._coordinator.sync(joined)
+        self._renewer.joined(joined)
+        generation = Generation(joined.generation, joined.member_id, joined.leader_id, members)
+        log.info("group_joined", generation=generation.number, members=len(members), leads=generation.leads)
+        self.on_generation(generation)
+        return joined
+
+    async def _beat(self, joined: Joined) -> None:
+        """Says each second that this proxy is there, until the coordinator says that the generation ends."""
+        deadline = loop_time() + self._session_ms / 1000
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            try:
+                await self._coordinator.beat(joined)
+                deadline = loop_time() + self._session_ms / 1000
+            except UpstreamUnavailable:
+                if loop_time() > deadline:
+                    raise
+
+    def _lose(self, refusal: GroupRefused) -> None:
+        log.warning("group_lost", error=str(refusal))
+        if refusal.code == Code.UNKNOWN_MEMBER_ID:  # else the group would wait for the member that it still knows
+            self._coordinator.member_id = ""
+        self._renewer.joined(None)
+        self.on_lost()
+
+
+def loop_time() -> float:
+    """Returns the event loop's seconds."""
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,82 @@
+"""What control asks of a real broker about topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from kordon.proxy.control.codes import Code
+from kordon.proxy.control.topics_admin import ProducerState, TopicsAdmin, TopicsRefused
+
+if TYPE_CHECKING:
+    from kordon.proxy.control.brokers import Brokers
+    from kordon.testing.cluster import Cluster
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def admin(brokers: Brokers) -> TopicsAdmin:
+    """Asks the shared cluster."""
+    return TopicsAdmin(brokers)
+
+
+@pytest.fixture
+async def topic(admin: TopicsAdmin) -> str:
+    """A topic with two partitions that no other test uses."""
+    name = f"asked-{uuid4().hex[:8]}"
+    assert await admin.create_topic(name, partitions=2, replicas=-1, configs={"retention.ms": "123456"})
+    await admin.wait_for_leaders(name, partitions=2)
+    return name
+
+
+async def test_a_topic_is_created_as_asked_and_only_once(admin: TopicsAdmin, topic: str) -> None:
+    """Its partitions and configs are those that were asked for; a second creation says that it was there."""
+    assert (await admin.topic_configs(topic))["retention.ms"] == "123456"
+    assert not await admin.create_topic(topic, partitions=5, replicas=-1, configs={})
+    assert set(await admin.leaders(topic)) == {0, 1}
+
+
+async def test_partitions_are_added_up_to_a_count(admin: TopicsAdmin, topic: str) -> None:
+    """New ones can be asked at once after the wait; asking for fewer changes nothing."""
+    await admin.create_partitions(topic, 5)
+    assert set(await admin.wait_for_leaders(topic, partitions=5)) == set(range(5))
+    assert (await admin.snapshot(topic, 4)).is_cut
+    await admin.create_partitions(topic, 3)
+    assert len(await admin.leaders(topic)) == 5
+
+
+async def test_a_deleted_topic_is_gone_and_its_successor_has_another_id(admin: TopicsAdmin, topic: str) -> None:
+    """The id tells a topic from one of the same name that is made later (rule C9)."""
+    before = await admin.topic_id(topic)
+    assert await admin.delete_topic(topic)
+    assert not await admin.delete_topic(topic)
+    await admin.create_topic(topic, partitions=1, replicas=-1, configs={})
+    assert await admin.topic_id(topic) != before
+
+
+async def test_a_snapshot_tells_the_end_and_who_wrote_up_to_it(
+    cluster: Cluster, admin: TopicsAdmin, topic: str
+) -> None:
+    """Log end, high watermark and the producers' last sequences belong together (rule C6)."""
+    async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap(), enable_idempotence=True) as producer:
+        for _ in range(3):
+            await producer.send_and_wait(topic, b"value", partition=1)
+    found = await admin.snapshot(topic, 1)
+    assert found.is_cut
+    assert found.log_end_before == found.ends.log_end_offset == found.ends.high_watermark == 3
+    assert list(found.producers.values()) == [ProducerState(0, 2)]
+    assert await admin.producers(topic, 1) == found.producers
+    assert await admin.ends(topic, 1) == found.ends
+    assert (await admin.snapshot(topic, 0)).producers == {}
+
+
+async def test_what_is_not_there_is_refused_by_name(admin: TopicsAdmin) -> None:
+    """Kafka's own code says why."""
+    with pytest.raises(TopicsRefused) as refusal:
+        await admin.topic_id("no-such-topic")
+    assert refusal.value.code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert await admin.leaders("no-such-topic") == {}
