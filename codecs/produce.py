@@ -36,9 +36,9 @@ _OUTCOME: Final = Layout(">ihq")
 
 
 class PartitionData(NamedTuple):
-    """What a request writes to one partition; named as in the table."""
+    """What a request writes to one partition (`index` in the table, which is a method of tuples)."""
 
-    index: int
+    partition: int
     records: memoryview | None
     """A part of the request, not a copy."""
 
@@ -65,7 +65,7 @@ class ProduceRequest(NamedTuple):
 class Outcome(NamedTuple):
     """What became of one partition's batch."""
 
-    index: int
+    partition: int
     error_code: int
     base_offset: int = -1
     log_append_time_ms: int = -1

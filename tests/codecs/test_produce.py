@@ -38,7 +38,7 @@ def by_hand(value: ProduceRequest) -> dict[str, Any]:
         "acks": value.acks,
         "timeout_ms": value.timeout_ms,
         "topics": [
-            (row.name, row.topic_id, [(p.index, None if p.records is None else bytes(p.records)) for p in parts])
+            (row.name, row.topic_id, [(p.partition, None if p.records is None else bytes(p.records)) for p in parts])
             for row in value.topic_data
             for parts in [row.partition_data]
         ],
@@ -134,6 +134,7 @@ def test_cut_answers_are_refused(version: int, random: Random, data: st.DataObje
     body = table.build(version, Values(random).message(table, version))
     cut = body[: data.draw(st.integers(0, len(body) - 1))]
     try:
-        assert look_outcomes(version, cut) == look_outcomes(version, body), "only what is not read was cut off"
-    except WireError as error:
-        assert "ProduceResponse" in str(error)
+        read = look_outcomes(version, cut)
+    except WireError:
+        return
+    assert read == look_outcomes(version, body), "only what is not read was cut off"
