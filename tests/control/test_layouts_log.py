@@ -154,7 +154,12 @@ async def test_a_controller_that_is_stopped_while_it_commits_holds_up_nobody(
         controller = writer(brokers, topic)
         await controller.open()
         written = asyncio.Event()
-        monkeypatch.setattr(controller, "_end", lambda timeout: written.set() or asyncio.sleep(timeout))
+
+        async def never_end(timeout: float) -> None:
+            written.set()
+            await asyncio.sleep(timeout)
+
+        monkeypatch.setattr(controller, "_end", never_end)
         committing = asyncio.ensure_future(controller.commit([Entry("orders", b"never")]))
         await asyncio.wait_for(written.wait(), SECONDS)
         committing.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -29,6 +30,9 @@ async def test_what_is_not_replicated_is_seen_in_the_log_end_and_forbids_a_cut(c
     follower = next(broker for broker in cluster3.brokers if broker.node_id != leader.node_id)
     async with AIOKafkaProducer(bootstrap_servers=cluster3.bootstrap(), acks=1) as producer:
         await producer.send_and_wait(topic, b"replicated")
+        async with asyncio.timeout(20):
+            while not (await admin.ends(topic, 0)).is_settled:
+                await asyncio.sleep(0.05)
         follower.pause()
         try:
             await producer.send_and_wait(topic, b"of the leader only")
