@@ -1,4 +1,4 @@
-"""Kafka's error codes that control acts on, by their names."""
+"""Kafka's error codes that Kordon acts on or answers, by their names."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class Code(IntEnum):
     LEADER_NOT_AVAILABLE = 5
     NOT_LEADER_OR_FOLLOWER = 6
     REQUEST_TIMED_OUT = 7
+    REPLICA_NOT_AVAILABLE = 9
     COORDINATOR_LOAD_IN_PROGRESS = 14
     COORDINATOR_NOT_AVAILABLE = 15
     NOT_COORDINATOR = 16
@@ -23,6 +24,7 @@ class Code(IntEnum):
     UNKNOWN_MEMBER_ID = 25
     INVALID_SESSION_TIMEOUT = 26
     REBALANCE_IN_PROGRESS = 27
+    UNSUPPORTED_VERSION = 35
     TOPIC_ALREADY_EXISTS = 36
     INVALID_PARTITIONS = 37
     INVALID_CONFIG = 40
@@ -30,8 +32,13 @@ class Code(IntEnum):
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     INVALID_PRODUCER_EPOCH = 47
     CONCURRENT_TRANSACTIONS = 51
+    KAFKA_STORAGE_ERROR = 56
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    OFFSET_NOT_AVAILABLE = 78
     MEMBER_ID_REQUIRED = 79
     PRODUCER_FENCED = 90
+    UNKNOWN_TOPIC_ID = 100
 
 
 _NAMES: Final[dict[int, str]] = {code.value: code.name for code in Code}
