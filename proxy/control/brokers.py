@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final
 
 from kordon.proxy import apis
-from kordon.proxy.config import HostPort
 from kordon.proxy.control.codes import Code, name_of
 from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.topology import Topology
+from kordon.proxy.managed.links import Links
 from kordon.proxy.upstream import UpstreamClient
 
+QUESTIONS: Final = "control"
+"""Purpose of the connections that carry what is answered at once."""
 _METADATA_VERSIONS: Final = range(7, 13)
-"""7 tells leader epochs, 10 topic ids, 12 tells them of every topic."""
+"""7 tells leader epochs, 10 topic ids."""
 _COORDINATOR_VERSIONS: Final = range(1, 4)
 """4 asks for several keys at once."""
 
@@ -28,61 +28,25 @@ class CoordinatorKind(IntEnum):
 
 
 class Brokers:
-    """Makes connections for control's own use.
+    """Finds brokers for control.
 
     Args:
-        topology: Knows where brokers are dialled, `upstream.brokers` included.
+        links: The worker's connections.
     """
 
-    def __init__(self, topology: Topology) -> None:
-        self._topology = topology
-        self._one_at_a_time = asyncio.Lock()
-        self._asking: UpstreamClient | None = None
-        self._kept: dict[int, UpstreamClient] = {}
-        self._dialling: dict[int, asyncio.Lock] = {}
-
-    def close(self) -> None:
-        """Closes the connections that are shared."""
-        self._forget_asking()
-        for client in self._kept.values():
-            client.close()
-        self._kept.clear()
+    def __init__(self, links: Links) -> None:
+        self._links = links
 
     async def to(self, node_id: int) -> UpstreamClient:
-        """Returns an open connection to a broker, shared by all who ask it short questions.
+        """Returns the connection to a broker for what is answered at once.
 
         Raises:
-            UpstreamUnavailable: Nobody knows this broker, it cannot be reached, or does not let Kordon in.
+            UpstreamUnavailable: Nobody knows this broker, or it cannot be reached.
         """
-        async with self._dialling.setdefault(node_id, asyncio.Lock()):
-            kept = self._kept.get(node_id)
-            if kept is None or kept.closed:
-                kept = self._kept[node_id] = await self.connect(self.client(node_id))
-            return kept
+        return await self._links.to(node_id, QUESTIONS)
 
-    def client(self, node_id: int) -> UpstreamClient:
-        """Returns a connection to a broker, to be entered.
-
-        Raises:
-            UpstreamUnavailable: Nobody knows this broker.
-        """
-        address = self._topology.address_of(node_id)
-        if address is None:
-            raise UpstreamUnavailable(f"broker {node_id} is not known")
-        return self._client(address)
-
-    @staticmethod
-    async def connect(client: UpstreamClient) -> UpstreamClient:
-        """Opens a connection that is to be kept, and returns it.
-
-        Raises:
-            UpstreamUnavailable: The broker cannot be reached, or does not let Kordon in.
-        """
-        await client.open()
-        return client
-
-    async def leader(self, topic: str, partition: int) -> UpstreamClient:
-        """Returns a connection to a partition's leader, to be entered.
+    async def leader(self, topic: str, partition: int, purpose: str) -> UpstreamClient:
+        """Returns a connection to a partition's leader, found anew with each call.
 
         Raises:
             UpstreamUnavailable: There is no leader now, no such partition, or nobody answers.
@@ -90,11 +54,11 @@ class Brokers:
         (found,) = (await self.metadata([topic])).topics
         for each in found.partitions:
             if each.partition_index == partition and each.leader_id >= 0:
-                return self.client(each.leader_id)
+                return await self._links.to(each.leader_id, purpose)
         raise UpstreamUnavailable(f"{topic}-{partition} has no leader ({name_of(found.error_code)})")
 
-    async def coordinator(self, kind: CoordinatorKind, key: str) -> UpstreamClient:
-        """Returns a connection to a group's or transactional id's coordinator, to be entered.
+    async def coordinator(self, kind: CoordinatorKind, key: str, purpose: str) -> UpstreamClient:
+        """Returns a connection to a group's or transactional id's coordinator, found anew with each call.
 
         Raises:
             UpstreamUnavailable: There is none now, or nobody answers.
@@ -103,8 +67,8 @@ class Brokers:
         answer = await self.ask_any(apis.FIND_COORDINATOR, _COORDINATOR_VERSIONS, fields)
         if answer.error_code != Code.NONE:
             raise UpstreamUnavailable(f"no coordinator of {key}: {answer.error_message or name_of(answer.error_code)}")
-        self._topology.learn({answer.node_id: (answer.host, answer.port)})
-        return self.client(answer.node_id)
+        self._links.topology.learn({answer.node_id: (answer.host, answer.port)})
+        return await self._links.to(answer.node_id, purpose)
 
     async def metadata(self, topics: Sequence[str]) -> Any:
         """Asks any broker for topics; none is created by asking.
@@ -117,42 +81,13 @@ class Brokers:
         """
         fields = {"topics": [{"name": name} for name in topics], "allow_auto_topic_creation": False}
         answer = await self.ask_any(apis.METADATA, _METADATA_VERSIONS, fields)
-        self._topology.learn({broker.node_id: (broker.host, broker.port) for broker in answer.brokers})
+        self._links.topology.learn({broker.node_id: (broker.host, broker.port) for broker in answer.brokers})
         return answer
 
-    async def ask_any(self, api_key: int, wanted: range, fields: Mapping[str, Any]) -> Any:
-        """Asks whichever broker answers; each of them is tried.
+    async def ask_any(self, api_key: int, versions: range, fields: Mapping[str, Any]) -> Any:
+        """Asks whichever broker answers.
 
         Raises:
-            UpstreamUnavailable: None answers.
+            UpstreamUnavailable: None does.
         """
-        failure = UpstreamUnavailable("no broker is known")
-        async with self._one_at_a_time:
-            for address in [None, *self._addresses()]:
-                try:
-                    client = await self._any(address)
-                    return await client.ask(api_key, client.version(api_key, wanted), fields)
-                except UpstreamUnavailable as error:
-                    failure = error
-                self._forget_asking()
-        raise failure
-
-    async def _any(self, address: HostPort | None) -> UpstreamClient:
-        """Returns the connection of the last question, else a new one."""
-        if self._asking is None:
-            if address is None:
-                raise UpstreamUnavailable("no connection yet")
-            self._asking = await self.connect(self._client(address))
-        return self._asking
-
-    def _forget_asking(self) -> None:
-        if self._asking is not None:
-            self._asking.close()
-            self._asking = None
-
-    def _addresses(self) -> list[HostPort]:
-        known = [node.address for node in self._topology.nodes.values() if node.error is None]
-        return list(dict.fromkeys((*known, *self._topology.bootstrap_addresses())))
-
-    def _client(self, address: HostPort) -> UpstreamClient:
-        return UpstreamClient(address, self._topology.config, self._topology.context)
+        return await self._links.ask_any(QUESTIONS, api_key, versions, fields)

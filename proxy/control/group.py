@@ -85,11 +85,13 @@ class GroupCoordinator:
 
     Args:
         brokers: Where brokers are found.
+        purpose: Names the connection.
         group: The group's id.
     """
 
-    def __init__(self, brokers: Brokers, group: str = GROUP) -> None:
+    def __init__(self, brokers: Brokers, purpose: str, group: str = GROUP) -> None:
         self._brokers = brokers
+        self._purpose = purpose
         self._group = group
         self._client: UpstreamClient | None = None
         self.member_id = ""
@@ -188,9 +190,8 @@ class GroupCoordinator:
 
     async def _ask(self, api_key: int, versions: range, fields: Mapping[str, Any], timeout: float | None = None) -> Any:
         try:
-            if self._client is None:
-                found = await self._brokers.coordinator(CoordinatorKind.GROUP, self._group)
-                self._client = await self._brokers.connect(found)
+            if self._client is None or self._client.closed:
+                self._client = await self._brokers.coordinator(CoordinatorKind.GROUP, self._group, self._purpose)
             version = self._client.version(api_key, versions)
             answer = await self._client.ask(api_key, version, {"group_id": self._group, **fields}, timeout)
         except BaseException:

@@ -29,6 +29,7 @@ from kordon.proxy.upstream import UpstreamClient
 
 log = structlog.get_logger(__name__)
 
+PURPOSE: Final = "layouts reads"
 MARK: Final = "mark"
 """Key of the records by which the end is found; they have no value and are given to nobody."""
 END_SECONDS: Final = 30.0
@@ -114,8 +115,7 @@ class LayoutsLog:
             before = self.position
             try:
                 await self._wait_for_topic()
-                async with await self.brokers.leader(self._topic, 0) as client:
-                    await self._read(client, on_record)
+                await self._read(await self.brokers.leader(self._topic, 0, PURPOSE), on_record)
             except (UpstreamUnavailable, WireError) as error:
                 wait = _FIRST_RETRY_SECONDS if self.position > before else min(2 * wait, _LAST_RETRY_SECONDS)
                 log.warning("layouts_unreadable", error=str(error), position=self.position, retry_seconds=wait)

@@ -24,6 +24,7 @@ from kordon.proxy.control.plain_writer import INIT_PRODUCER_ID, produce
 from kordon.proxy.errors import KordonError, UpstreamUnavailable
 from kordon.proxy.upstream import UpstreamClient
 
+PURPOSE: Final = "layouts transactions"
 TRANSACTIONAL_ID: Final = "kordon.layouts"
 TRANSACTION_TIMEOUT_MS: Final = 15_000
 """After which a broker aborts what a controller that died left open; readers see nothing behind it until then."""
@@ -157,9 +158,9 @@ class LayoutsWriter:
                 answer = await self._ask_patiently(ADD_PARTITIONS_TO_TXN, _ADD_VERSIONS, fields)
                 ((added,),) = (each.results_by_partition for each in answer.results_by_topic_v3_and_below)
                 self._judge(added.partition_error_code, "beginning a transaction")
-                async with await self._brokers.leader(self._topic, 0) as leader:
-                    for batch in batches:
-                        await self._produce(leader, batch)
+                leader = await self._brokers.leader(self._topic, 0, PURPOSE)
+                for batch in batches:
+                    await self._produce(leader, batch)
         except TimeoutError:
             raise UpstreamUnavailable(f"writing to {self._topic}: no answer within {timeout:g} s") from None
 
@@ -217,9 +218,9 @@ class LayoutsWriter:
             await asyncio.sleep(_RETRY_SECONDS if answer is not None else 10 * _RETRY_SECONDS)
 
     async def _ask(self, api_key: int, versions: range, fields: Mapping[str, Any]) -> Any:
-        if self._coordinator is None:
-            found = await self._brokers.coordinator(CoordinatorKind.TRANSACTION, self._transactional_id)
-            self._coordinator = await self._brokers.connect(found)
+        if self._coordinator is None or self._coordinator.closed:
+            kind = CoordinatorKind.TRANSACTION
+            self._coordinator = await self._brokers.coordinator(kind, self._transactional_id, PURPOSE)
         fields = {"transactional_id": self._transactional_id, **fields}
         return await self._coordinator.ask(api_key, self._coordinator.version(api_key, versions), fields)
 

@@ -96,9 +96,10 @@ class Membership:
         self.on_lost: Callable[[], None] = _nothing
         self._about = about
         self._session_ms = session_ms
-        self._leaving = GroupCoordinator(brokers, group)
-        self._coordinator = GroupCoordinator(brokers, group)
-        self._renewer = Renewer(self.lease, GroupCoordinator(brokers, group), about.incarnation, position, topic)
+        self._leaving = GroupCoordinator(brokers, "leaving the group", group)
+        self._coordinator = GroupCoordinator(brokers, "group", group)
+        committing = GroupCoordinator(brokers, "lease", group)
+        self._renewer = Renewer(self.lease, committing, about.incarnation, position, topic)
         self._tasks = Tasks()
 
     @property

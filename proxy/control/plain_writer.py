@@ -14,6 +14,7 @@ from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.upstream import UpstreamClient
 
 APPEND_SECONDS: Final = 10.0
+PURPOSE: Final = "layouts appends"
 INIT_PRODUCER_ID: Final = 22
 _INIT_VERSIONS: Final = range(5)
 _PRODUCE_VERSIONS: Final = range(3, 10)
@@ -75,8 +76,8 @@ class PlainWriter:
                 raise
 
     async def _append(self, entries: Sequence[Entry]) -> int:
-        if self._client is None:
-            self._client = await self._brokers.connect(await self._brokers.leader(self._topic, 0))
+        if self._client is None or self._client.closed:
+            self._client = await self._brokers.leader(self._topic, 0, PURPOSE)
         identity = self._identity or await self._new_identity(self._client)
         self._identity = identity
         batch = build_batch(entries, identity, is_transactional=False)

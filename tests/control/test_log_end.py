@@ -9,29 +9,31 @@ from uuid import uuid4
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from kordon.proxy.config import HostPort, Upstream
-from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.topics_admin import TopicsAdmin
-from kordon.proxy.topology import Topology
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from kordon.proxy.control.brokers import Brokers
     from kordon.testing.cluster import Cluster
 
 pytestmark = pytest.mark.broker
 
 
-async def test_what_is_not_replicated_is_seen_in_the_log_end_and_forbids_a_cut(cluster3: Cluster) -> None:
+async def test_what_is_not_replicated_is_seen_in_the_log_end_and_forbids_a_cut(
+    cluster3: Cluster, worker_of: Callable[[Cluster], Awaitable[Brokers]]
+) -> None:
     """While a follower hangs, records that only the leader has stand before the log end, beyond the high watermark."""
-    bootstrap = tuple(HostPort.parse(address) for address in cluster3.bootstrap().split(","))
-    brokers = Brokers(Topology(Upstream(bootstrap=bootstrap), lambda node_id: None, lambda node_id: None))
-    admin, topic = TopicsAdmin(brokers), f"behind-{uuid4().hex[:8]}"
+    admin, topic = TopicsAdmin(await worker_of(cluster3)), f"behind-{uuid4().hex[:8]}"
     await admin.create_topic(topic, partitions=1, replicas=3, configs={"min.insync.replicas": "1"})
     leader = (await admin.wait_for_leaders(topic, partitions=1))[0]
     follower = next(broker for broker in cluster3.brokers if broker.node_id != leader.node_id)
     async with AIOKafkaProducer(bootstrap_servers=cluster3.bootstrap(), acks=1) as producer:
         await producer.send_and_wait(topic, b"replicated")
         async with asyncio.timeout(20):
-            while not (await admin.ends(topic, 0)).is_settled:
+            while True:
+                if (await admin.ends(topic, 0)).is_settled:
+                    break
                 await asyncio.sleep(0.05)
         follower.pause()
         try:
@@ -41,4 +43,3 @@ async def test_what_is_not_replicated_is_seen_in_the_log_end_and_forbids_a_cut(c
             follower.resume()
     assert (behind.ends.log_end_offset, behind.ends.high_watermark) == (2, 1)
     assert not behind.is_cut
-    brokers.close()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from uuid import uuid4
 
 import pytest
@@ -18,6 +18,8 @@ from kordon.proxy.control.topics_admin import TopicsAdmin
 
 if TYPE_CHECKING:
     from kordon.proxy.control.brokers import Brokers
+
+    NewWorker: TypeAlias = Callable[[], Awaitable[Brokers]]
 
 pytestmark = pytest.mark.broker
 
@@ -58,15 +60,24 @@ class Proxy:
 class Place:
     """A group of proxies and the topic that they commit for."""
 
-    def __init__(self) -> None:
+    def __init__(self, new_worker: NewWorker) -> None:
         self.group = f"proxies-{uuid4().hex[:8]}"
         self.topic = f"{self.group}-layouts"
+        self._new_worker = new_worker
+
+    async def proxy(self, host: str) -> Proxy:
+        """Starts a proxy that joins the group."""
+        return Proxy(await self._new_worker(), self, host)
+
+    async def coordinator(self) -> GroupCoordinator:
+        """Makes a member that does only what it is told."""
+        return GroupCoordinator(await self._new_worker(), "group", self.group)
 
 
 @pytest.fixture
-async def place(brokers: Brokers) -> Place:
+async def place(brokers: Brokers, new_worker: NewWorker) -> Place:
     """A group and a topic that no other test uses."""
-    made = Place()
+    made = Place(new_worker)
     admin = TopicsAdmin(brokers)
     await admin.create_topic(made.topic, partitions=1, replicas=1, configs={})
     await admin.wait_for_leaders(made.topic, partitions=1)
@@ -74,9 +85,9 @@ async def place(brokers: Brokers) -> Place:
 
 
 @asynccontextmanager
-async def proxies(brokers: Brokers, place: Place, *hosts: str) -> AsyncIterator[list[Proxy]]:
+async def proxies(place: Place, *hosts: str) -> AsyncIterator[list[Proxy]]:
     """Proxies that know each other."""
-    made = [Proxy(brokers, place, host) for host in hosts]
+    made = [await place.proxy(host) for host in hosts]
     try:
         await until(lambda: all(proxy.hosts == set(hosts) for proxy in made))
         yield made
@@ -94,9 +105,9 @@ async def until(holds: Callable[[], object], seconds: float = SECONDS) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_proxies_know_each_other_and_agree_on_one_controller(brokers: Brokers, place: Place) -> None:
+async def test_proxies_know_each_other_and_agree_on_one_controller(place: Place) -> None:
     """All see the same generation with the same members, and one of them leads."""
-    async with proxies(brokers, place, "a", "b", "c") as (a, b, c):
+    async with proxies(place, "a", "b", "c") as (a, b, c):
         await until(lambda: a.generations[-1].number == b.generations[-1].number == c.generations[-1].number)
         assert set(a.generations[-1].members) == set(b.generations[-1].members) == set(c.generations[-1].members)
         assert [proxy.leads for proxy in (a, b, c)].count(True) == 1
@@ -104,42 +115,42 @@ async def test_proxies_know_each_other_and_agree_on_one_controller(brokers: Brok
         assert incarnations == {proxy.membership.incarnation for proxy in (a, b, c)}
 
 
-async def test_another_proxy_leads_when_the_controller_leaves(brokers: Brokers, place: Place) -> None:
+async def test_another_proxy_leads_when_the_controller_leaves(place: Place) -> None:
     """One that stops says so: nobody waits for the end of its session, and the one that stays is told of it."""
-    async with proxies(brokers, place, "a", "b") as both:
+    async with proxies(place, "a", "b") as both:
         leader, other = sorted(both, key=lambda proxy: not proxy.leads)
         await leader.membership.stop()
         await until(lambda: other.leads and len(other.generations[-1].members) == 1, SESSION_MS / 1000 - 1)
         assert not other.lost
 
 
-async def test_a_lease_lives_while_the_proxy_is_a_member(brokers: Brokers, place: Place) -> None:
+async def test_a_lease_lives_while_the_proxy_is_a_member(place: Place) -> None:
     """It is renewed as soon as the proxy has joined, also in each generation to come, counted from the sending."""
-    async with proxies(brokers, place, "a") as (a,):
+    async with proxies(place, "a") as (a,):
         await until(a.membership.lease.alive)
         assert a.renewals[-1] <= clock()
         assert a.membership.lease.expires == a.renewals[-1] + a.membership.lease.seconds
         renewed = len(a.renewals)
-        b = Proxy(brokers, place, "b")
+        b = await place.proxy("b")
         await until(lambda: a.hosts == {"a", "b"} and len(a.renewals) > renewed)
         await b.membership.stop()
 
 
-async def test_being_a_member_is_no_lease(brokers: Brokers) -> None:
+async def test_being_a_member_is_no_lease(new_worker: NewWorker) -> None:
     """Where no commit is accepted, here for want of the topic, heartbeats and rebalances give none (rule C1)."""
-    async with proxies(brokers, Place(), "a", "b") as (a, b):
+    async with proxies(Place(new_worker), "a", "b") as (a, b):
         assert not await a.membership.confirm()
         assert not a.membership.lease.alive()
         assert not b.membership.lease.alive()
 
 
-async def test_a_proxy_that_was_paused_cannot_renew_its_lease(brokers: Brokers, place: Place) -> None:
+async def test_a_proxy_that_was_paused_cannot_renew_its_lease(place: Place) -> None:
     """Once the group has gone on without it, a late commit is refused, whatever generation it claims."""
-    paused = GroupCoordinator(brokers, place.group)
+    paused = await place.coordinator()
     old = await paused.join(About("paused", "paused", None, "test"), SESSION_MS)
     await paused.sync(old)
     await paused.commit(old, place.topic, 0, "paused")  # as long as it is a member
-    async with proxies(brokers, place, "a") as (a,):
+    async with proxies(place, "a") as (a,):
         assert [member.host for member in a.generations[-1].members] == ["a"]
         with pytest.raises(GroupRefused) as refusal:
             await paused.commit(old, place.topic, 0, "paused")
@@ -148,9 +159,9 @@ async def test_a_proxy_that_was_paused_cannot_renew_its_lease(brokers: Brokers, 
     paused.close()
 
 
-async def test_a_commit_of_a_former_generation_is_refused(brokers: Brokers, place: Place) -> None:
+async def test_a_commit_of_a_former_generation_is_refused(place: Place) -> None:
     """A member that is in the present generation cannot renew by the one before."""
-    one = GroupCoordinator(brokers, place.group)
+    one = await place.coordinator()
     old = await one.join(About("one", "one", None, "test"), SESSION_MS)
     await one.sync(old)
     new = await one.join(About("one", "renamed", None, "test"), SESSION_MS)  # of the leader, this begins another
@@ -164,13 +175,11 @@ async def test_a_commit_of_a_former_generation_is_refused(brokers: Brokers, plac
     one.close()
 
 
-async def test_a_proxy_that_the_group_has_given_up_joins_again_as_another_member(
-    brokers: Brokers, place: Place
-) -> None:
+async def test_a_proxy_that_the_group_has_given_up_joins_again_as_another_member(place: Place) -> None:
     """It is told that it was lost, and that it is back; its incarnation stays."""
-    async with proxies(brokers, place, "a") as (a,):
+    async with proxies(place, "a") as (a,):
         before = a.generations[-1]
-        remover = GroupCoordinator(brokers, place.group)
+        remover = await place.coordinator()
         remover.member_id = before.member_id
         await remover.leave()
         remover.close()
