@@ -347,6 +347,31 @@ class Drain(Section):
     )
 
 
+class Ordering(Section):
+    """Managed topics, whose partitions come and go without breaking the order of a key."""
+
+    enabled: bool = Field(
+        default=True,
+        description="serve managed topics as soon as the cluster has any; false: never, their clients are refused",
+    )
+    group: str = Field(
+        default="kordon",
+        min_length=1,
+        max_length=249,
+        description="Kafka group by which the proxies know each other; the same for all proxies of a cluster",
+    )
+    session_ms: Annotated[int, BeforeValidator(_whole), Field(ge=6_000, le=300_000)] = Field(
+        default=10_000,
+        description="time after which a proxy that says nothing is given up by the others (session.timeout.ms); the"
+        " brokers' group.min.session.timeout.ms at least",
+    )
+    lease_ms: Annotated[int, BeforeValidator(_whole), Field(ge=20_000, le=300_000)] = Field(
+        default=20_000,
+        description="time for which a proxy may serve managed topics after the cluster has last confirmed it, and for"
+        " which a change of partitions waits for a proxy that is missing; the same for all proxies of a cluster",
+    )
+
+
 class Config(Section):
     """Everything Kordon can be told."""
 
@@ -359,3 +384,4 @@ class Config(Section):
     log: Log = Field(default=Log(), description="what is logged, to standard error")
     limits: Limits = Field(default=Limits(), description="what one client, or all, may take")
     drain: Drain = Field(default=Drain(), description="how Kordon stops")
+    ordering: Ordering = Field(default=Ordering(), description="managed topics")
