@@ -1,0 +1,120 @@
+"""Which batches may go to the present home of a virtual partition, identity by identity: rules I3 and I4.
+
+A broker lets an identity that it does not know begin at any sequence. So the first batch of an identity in a new home
+is the one behind the image (sequence 0 there), and goes alone: did it fail while a second one is under way, the second
+would open the segment, and the next image would call the first one a duplicate.
+
+    unknown ──(sequence 0 is sent)──> OPENING ──(written)──> OPEN
+       ^ │                               │                    ^
+       │ └──(another one: ask the broker, it is there)────────┘
+       └────────(not written: FAILED)────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import Enum
+from typing import Final, TypeAlias
+
+from kordon.proxy.ordering.images import Image, Refusal, sequence_at_home
+
+MOST_REMEMBERED: Final = 10_000
+"""Identities of one virtual partition; those that are forgotten are asked for again."""
+
+
+class Pause(Enum):
+    """Why a batch waits."""
+
+    OPENING = "opening"
+    """The first batch of its identity is under way."""
+    QUESTION = "question"
+    """Only the broker knows whether its identity has begun (DescribeProducers)."""
+
+
+class Unfit(Enum):
+    """Why a batch cannot follow what its identity has in the log."""
+
+    GAP = "gap"
+    """Batches before it are missing: OUT_OF_ORDER_SEQUENCE_NUMBER, upon which clients send them first."""
+    UNKNOWN = "unknown"
+    """Nobody remembers its identity: UNKNOWN_PRODUCER_ID, upon which clients begin another epoch."""
+
+
+Verdict: TypeAlias = int | Refusal | Unfit | Pause
+"""The base sequence under which a batch goes into the log, or why it does not or not yet."""
+
+
+class _Standing(Enum):
+    OPENING = "opening"
+    OPEN = "open"
+    FAILED = "failed"
+
+
+class Writers:
+    """The identities that have written to one virtual partition in its present home, as far as is known here."""
+
+    def __init__(self) -> None:
+        self._standings: dict[int, _Standing] = {}
+
+    def judge(
+        self, image: Image, client_id: int, epoch: int, base_sequence: int, last_sequence: int, *, asked: bool
+    ) -> Verdict:
+        """Judges a batch that is next.
+
+        Args:
+            image: Of the virtual partition.
+            client_id: The producer id that the client knows.
+            epoch: The producer epoch.
+            base_sequence: Of its first record, in the client's count.
+            last_sequence: Of its last record.
+            asked: Whether the broker was asked since the batch came, and does not know its identity.
+        """
+        written = image.get(client_id)
+        sequence = sequence_at_home(written, epoch, base_sequence, last_sequence)
+        if isinstance(sequence, Refusal):
+            return sequence
+        standing = self._standings.get(client_id)
+        if standing is _Standing.OPEN:
+            return sequence
+        if standing is _Standing.OPENING:
+            return Pause.OPENING
+        if sequence == 0:
+            return sequence
+        if not asked:
+            return Pause.QUESTION
+        return Unfit.UNKNOWN if written is None and standing is None else Unfit.GAP
+
+    def sent(self, client_id: int) -> bool:
+        """A batch goes to the broker; returns whether it is the first of its identity."""
+        if self._standings.get(client_id) is _Standing.OPEN:
+            return False
+        self._remember(client_id, _Standing.OPENING)
+        return True
+
+    def opened(self, client_id: int) -> None:
+        """The broker knows the identity."""
+        self._remember(client_id, _Standing.OPEN)
+
+    def failed(self, client_id: int) -> None:
+        """The first batch of an identity was not written, as far as is known."""
+        self._remember(client_id, _Standing.FAILED)
+
+    def learn(self, begun: Collection[int]) -> None:
+        """The broker was asked, and knows these identities."""
+        for client_id in begun:
+            if self._standings.get(client_id) is not _Standing.OPENING:
+                self._remember(client_id, _Standing.OPEN)
+
+    def move(self) -> None:
+        """Another home: nobody has begun there; whose first batch did not come through still has it to send."""
+        self._standings = {
+            client_id: _Standing.FAILED
+            for client_id, standing in self._standings.items()
+            if standing is not _Standing.OPEN
+        }
+
+    def _remember(self, client_id: int, standing: _Standing) -> None:
+        self._standings[client_id] = standing
+        if len(self._standings) > MOST_REMEMBERED:
+            closed = (key for key, value in self._standings.items() if value is not _Standing.OPENING)
+            self._standings.pop(next(closed, client_id))

@@ -1,0 +1,530 @@
+"""Lines: whatever is lost, refused, moved or restarted, each identity's batches stand in the log once and in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kordon.proxy.ordering.chain import Stay
+from kordon.proxy.ordering.identity import tag, untag
+from kordon.proxy.ordering.images import Image, Refusal, Written, carried
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.line import NO_PRODUCER, Bound, Line, Refuse, Result, Send, Write
+from kordon.proxy.ordering.writers import Unfit
+
+HOME = Stay(partition=2, move=1, start=100, end=None, delta=-40)
+NEXT_HOME = Stay(partition=5, move=2, start=0, end=None, delta=500)
+
+
+def a_write(sequence: int = 0, *, producer_id: int = 7, epoch: int = 0, records: int = 1) -> Write:
+    return Write(producer_id, epoch, sequence, records, size=100, acks=-1, since=0.0)
+
+
+def plain() -> Write:
+    return a_write(-1, producer_id=NO_PRODUCER, epoch=-1)
+
+
+def sendable(line: Line, image: Image | None = None, home: Stay = HOME) -> list[Write]:
+    """What goes to the broker now."""
+    return [step.write for step in steps(line, image, home) if isinstance(step, Send)]
+
+
+def steps(line: Line, image: Image | None = None, home: Stay = HOME) -> Iterator[Send | Refuse]:
+    while (step := line.next(home, image or {}, lambda _: True)) is not None:
+        yield step
+
+
+def ask(line: Line, *known: int) -> None:
+    assert line.has_question
+    line.begin_question()
+    line.learn(HOME.partition, HOME.move, known)
+
+
+def sequences(writes: list[Write]) -> list[tuple[int, int]]:
+    return [(write.bound.epoch, write.bound.sequence) for write in writes if write.bound is not None]
+
+
+def test_the_first_batch_of_an_identity_goes_alone() -> None:
+    """Rule I4: what follows waits until it is acknowledged; other producers overtake."""
+    line = Line(3)
+    first, second, other = a_write(0), a_write(1), a_write(0, producer_id=8)
+    for write in (first, second, other):
+        line.add(write)
+    assert sendable(line) == [first, other]
+    assert line.answered(first, Result.WRITTEN)
+    assert sendable(line) == [second]
+    assert second.bound == Bound(2, 1, 7, tag(3, 1, 7), 0, 1, opens=False)
+
+
+def test_what_follows_a_failed_first_batch_does_not_open_the_segment() -> None:
+    """Rule I4: it is refused as out of order, so that its client sends the first one again before it."""
+    line = Line(3)
+    first, second = a_write(0), a_write(1)
+    line.add(first)
+    line.add(second)
+    assert sendable(line) == [first]
+    line.answered(first, Result.REFUSED)
+    assert sendable(line) == []
+    ask(line)
+    assert list(steps(line)) == [Refuse(second, Unfit.GAP)]
+
+
+def test_an_identity_that_began_elsewhere_is_asked_for() -> None:
+    """A worker that has started anew finds it at the broker (rule I4)."""
+    line = Line(3)
+    write = a_write(40)
+    line.add(write)
+    assert sendable(line) == []
+    ask(line, 7)
+    assert sendable(line) == [write]
+
+
+def test_an_identity_that_nobody_knows_is_told_so() -> None:
+    """Rule I4: without an image it begins another epoch, with one it sends what is missing."""
+    line = Line(3)
+    lone, gap = a_write(40), a_write(40, producer_id=8)
+    line.add(lone)
+    line.add(gap)
+    image = {8: Written(0, 30)}
+    assert list(steps(line, image)) == []
+    ask(line)
+    assert list(steps(line, image)) == [Refuse(lone, Unfit.UNKNOWN), Refuse(gap, Unfit.GAP)]
+
+
+def test_an_answer_counts_only_for_what_was_asked_before() -> None:
+    """Who came after the question was sent may have written after it was answered."""
+    line = Line(3)
+    line.add(a_write(40))
+    assert sendable(line) == []
+    line.begin_question()
+    late = a_write(10, producer_id=8)
+    line.add(late)
+    assert sendable(line) == []
+    line.learn(HOME.partition, HOME.move, ())
+    assert [step.write.producer_id for step in steps(line) if isinstance(step, Refuse)] == [7]
+    assert line.has_question
+    line.begin_question()
+    line.learn(HOME.partition, HOME.move, {8})
+    assert sendable(line) == [late]
+
+
+def test_a_retry_across_a_move_is_a_duplicate() -> None:
+    """Rule I3: at or below the image it stands in an earlier home; above it goes on from 0; old epochs are fenced."""
+    line = Line(3)
+    writes = [a_write(8, records=3, epoch=1), a_write(11, epoch=1), a_write(12, epoch=0)]
+    for write in writes:
+        line.add(write)
+    refused = [step for step in steps(line, {7: Written(1, 10)}) if isinstance(step, Refuse)]
+    assert refused == [Refuse(writes[0], Refusal.DUPLICATE), Refuse(writes[2], Refusal.FENCED)]
+    assert sequences([writes[1]]) == [(1, 0)]
+
+
+def test_binding_happens_when_a_write_is_sent() -> None:
+    """Rule I6: what waited for the old home goes to the new one, under its identity there."""
+    line = Line(3)
+    first, second = a_write(0), a_write(1)
+    line.add(first)
+    assert sendable(line) == [first]
+    line.add(second)
+    line.answered(first, Result.WRITTEN)
+    assert sendable(line, {7: Written(0, 0)}, NEXT_HOME) == [second]
+    assert second.bound == Bound(5, 2, 7, tag(3, 2, 7), 0, 0, opens=True)
+
+
+def test_batches_without_identity_get_one() -> None:
+    """Rule I5: numbered in their order, once a producer id is there."""
+    line = Line(3)
+    writes = [plain(), plain(), plain()]
+    for write in writes:
+        line.add(write)
+    assert sendable(line) == []
+    assert line.needs_id
+    line.identify(900)
+    assert sendable(line) == writes[:1]
+    line.answered(writes[0], Result.WRITTEN)
+    assert sendable(line) == writes[1:]
+    assert sequences(writes) == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_a_failure_costs_an_epoch_and_nobody_else_hears_of_it() -> None:
+    """Rule I5: what was sent behind it is sent again, in order, from sequence 0 of the next epoch."""
+    line = Line(3)
+    line.identify(900)
+    opener, *writes = [plain() for _ in range(5)]
+    line.add(opener)
+    assert sendable(line) == [opener]
+    line.answered(opener, Result.WRITTEN)
+    for write in writes[:3]:
+        line.add(write)
+    assert sendable(line) == writes[:3]
+    line.add(writes[3])
+    assert line.answered(writes[0], Result.REFUSED)
+    assert sendable(line) == [], "not before all is answered"
+    assert not line.answered(writes[1], Result.SEQUENCE)
+    assert not line.answered(writes[2], Result.SEQUENCE)
+    assert sendable(line) == writes[1:]
+    assert sequences(writes[1:]) == [(1, 0), (1, 1), (1, 2)]
+
+
+def test_a_producer_id_whose_epochs_are_used_up_is_replaced() -> None:
+    """Epochs end at 32767."""
+    line = Line(3)
+    line.identify(900)
+    for _ in range(2**15):
+        write = plain()
+        line.add(write)
+        assert sendable(line) == [write]
+        line.answered(write, Result.REFUSED)
+    assert line.spent_id == 900
+    last = plain()
+    line.add(last)
+    assert sendable(line) == []
+    assert line.needs_id
+    line.identify(901)
+    assert sendable(line) == [last]
+
+
+def test_giving_up_takes_all_that_is_not_under_way() -> None:
+    """Rule C4: a virtual partition that was held for too long refuses everything behind, too."""
+    line = Line(3)
+    writes = [a_write(0), a_write(1), plain(), a_write(0, producer_id=8)]
+    for write in writes:
+        line.add(write)
+    assert sendable(line) == [writes[0], writes[3]]
+    assert set(line.give_up()) == {writes[1], writes[2]}
+    assert not line.idle
+    line.answered(writes[0], Result.WRITTEN)
+    line.answered(writes[3], Result.WRITTEN)
+    assert line.idle
+
+
+def test_what_its_client_has_left_is_not_sent() -> None:
+    """Rule I6: an unsent write dies with its connection, parked or not."""
+    line = Line(3)
+    writes = [a_write(0), a_write(1), a_write(2)]
+    for write in writes:
+        line.add(write)
+    assert sendable(line) == writes[:1]
+    for write in writes:
+        write.abandoned = True
+    line.answered(writes[0], Result.WRITTEN)
+    assert sendable(line) == []
+    assert line.idle
+
+
+# From here on: a small cluster with clients, workers and a broker, moved about by chance.
+
+V_COUNT = 4
+WINDOW = 5
+
+
+@dataclass
+class Batch:
+    """A batch in the log."""
+
+    offset: int
+    producer_id: int
+    epoch: int
+    sequence: int
+    value: tuple[int, int]
+    """Client and its number."""
+
+
+@dataclass
+class Log:
+    """A physical partition as a broker keeps it (facts §3)."""
+
+    batches: list[Batch] = field(default_factory=list[Batch])
+    cache: dict[int, tuple[int, deque[Batch]]] = field(default_factory=dict[int, "tuple[int, deque[Batch]]"])
+
+    @property
+    def end(self) -> int:
+        """The next offset."""
+        return len(self.batches)
+
+    def append(self, bound: Bound, value: tuple[int, int]) -> int | Result:
+        """Returns the offset, or why not."""
+        known = self.cache.get(bound.producer_id)
+        if known is not None:
+            epoch, last = known
+            if bound.epoch < epoch:
+                return Result.SEQUENCE
+            if bound.epoch > epoch:
+                if bound.sequence:
+                    return Result.SEQUENCE
+                known = None
+            else:
+                for batch in last:
+                    if batch.sequence == bound.sequence:
+                        return batch.offset
+                if bound.sequence != last[-1].sequence + 1:
+                    return Result.SEQUENCE
+        batch = Batch(self.end, bound.producer_id, bound.epoch, bound.sequence, value)
+        self.batches.append(batch)
+        window = known[1] if known else deque[Batch](maxlen=WINDOW)
+        window.append(batch)
+        self.cache[bound.producer_id] = bound.epoch, window
+        return batch.offset
+
+
+@dataclass(eq=False)
+class Client:
+    """A producer on one virtual partition: up to five batches are under way, and it retries in order."""
+
+    number: int
+    v: int
+    producer_id: int
+    worker: int = 0
+    acked: set[int] = field(default_factory=set[int])
+    under_way: dict[int, Write] = field(default_factory=dict[int, Write])
+
+    def wants(self, count: int) -> int | None:
+        """The number of the batch to send next: the first of the window that is neither acknowledged nor under way."""
+        oldest = next((n for n in range(count) if n not in self.acked), count)
+        window = range(oldest, min(oldest + WINDOW, count))
+        return next((n for n in window if n not in self.acked and n not in self.under_way), None)
+
+
+class World:
+    """Two workers, a broker, clients; one step at a time, by chance."""
+
+    def __init__(self, seed: int, *, faults: bool) -> None:
+        self.random = Random(seed)
+        self.faults = faults
+        self.count = self.random.randint(5, 25)
+        self.layout = Layout.created("orders", UUID(int=1), 1, V_COUNT)
+        self.images: dict[int, Image] = {}
+        self.logs = [Log() for _ in range(V_COUNT)]
+        self.ids = iter(range(1000, 2000))
+        self.lines = [[Line(v) for v in range(V_COUNT)] for _ in range(2)]
+        self.wires: dict[tuple[int, int], deque[Write]] = {}
+        """By (worker, v), what is on its way to the broker."""
+        self.limbo: list[tuple[Bound, tuple[int, int]]] = []
+        """What was lost for its sender, and may land or not."""
+        self.clients = [
+            Client(n, self.random.randrange(V_COUNT), NO_PRODUCER if n % 3 == 2 else n, self.random.randrange(2))
+            for n in range(6)
+        ]
+
+    def run(self) -> None:
+        """Goes on until all is acknowledged."""
+        actions = [self.send] * 8 + [self.pump] * 8 + [self.deliver] * 8 + [self.ask] * 2 + [self.move]
+        if self.faults:
+            actions += [self.lose, self.land, self.restart, self.leave]
+        for _ in range(30_000):
+            self.random.choice(actions)()
+            if all(len(client.acked) == self.count for client in self.clients):
+                return
+        raise AssertionError("it does not come to an end")
+
+    def send(self) -> None:
+        """A client sends its next batch."""
+        client = self.random.choice(self.clients)
+        number = client.wants(self.count)
+        if number is None:
+            return
+        idempotent = client.producer_id != NO_PRODUCER
+        write = a_write(number if idempotent else -1, producer_id=client.producer_id)
+        write.payload = (client, number)
+        client.under_way[number] = write
+        self.lines[client.worker][client.v].add(write)
+
+    def pump(self) -> None:
+        """A worker takes the next write of a line."""
+        worker, v = self.random.randrange(2), self.random.randrange(V_COUNT)
+        line = self.lines[worker][v]
+        home = self.layout.chains[v].home
+        assert home is not None
+        step = line.next(home, self.images.get(v, {}), lambda _: True)
+        if line.needs_id:
+            line.identify(next(self.ids))
+        match step:
+            case Send(write):
+                self.wires.setdefault((worker, v), deque()).append(write)
+            case Refuse(write, why):
+                self.settle(write, why)
+            case None:
+                pass
+
+    def ask(self) -> None:
+        """A worker asks which identities have begun."""
+        line = self.random.choice(self.random.choice(self.lines))
+        home = self.layout.chains[line.v].home
+        if not line.has_question or home is None:
+            return
+        line.begin_question()
+        found = [untag(producer_id) for producer_id in self.logs[home.partition].cache]
+        begun = {i.client_id for i in found if i is not None and (i.v, i.move) == (line.v, home.move)}
+        line.learn(home.partition, home.move, begun)
+
+    def deliver(self) -> None:
+        """The broker takes the next one of a connection, and answers."""
+        wires = [key for key, wire in self.wires.items() if wire]
+        if not wires:
+            return
+        worker, v = self.random.choice(wires)
+        write = self.wires[worker, v].popleft()
+        assert write.bound is not None
+        client, number = write.payload
+        chance = self.random.random()
+        if self.faults and chance < 0.05:
+            outcome: int | Result = Result.REFUSED
+        else:
+            outcome = self.logs[write.bound.partition].append(write.bound, (client.number, number))
+            if self.faults and chance < 0.1 and isinstance(outcome, int):
+                outcome = Result.REFUSED  # appended, but not copied
+        self.answer(worker, write, outcome)
+
+    def answer(self, worker: int, write: Write, outcome: int | Result) -> None:
+        """An answer reaches a worker."""
+        assert write.bound is not None
+        result = Result.WRITTEN if isinstance(outcome, int) else outcome
+        line = self.lines[worker][write.payload[0].v]
+        if line.answered(write, result):
+            self.settle(write, outcome)
+
+    def settle(self, write: Write, outcome: int | Result | Refusal | Unfit) -> None:
+        """An answer reaches a client."""
+        client, number = write.payload
+        if write.abandoned:
+            return
+        assert client.under_way.pop(number) is write
+        if isinstance(outcome, int) or outcome is Refusal.DUPLICATE:
+            client.acked.add(number)
+            return
+        idempotent = client.producer_id != NO_PRODUCER
+        if not idempotent:
+            assert outcome in (Result.REFUSED, Result.LOST), "errors of identities are not for clients without one"
+        elif outcome in (Result.SEQUENCE, Unfit.GAP):
+            assert any(n not in client.acked for n in range(number)), "the batch was next: it is fatal for librdkafka"
+        else:
+            assert outcome in (Result.REFUSED, Result.LOST)
+
+    def move(self) -> None:
+        """A fence: drained, or what is under way is lost; then cuts, images, the next layout."""
+        if self.random.random() < 0.8:
+            return
+        following = self.layout.next_epoch(self.random.randint(1, V_COUNT))
+        sealed = self.layout.sealed_by(following)
+        for (worker, v), wire in list(self.wires.items()):
+            home = self.layout.chains[v].home
+            if home is None or home.partition not in sealed:
+                continue
+            if self.faults and self.random.random() < 0.3:
+                self.lose_wire(worker, v)
+            while wire:
+                write = wire.popleft()
+                assert write.bound is not None
+                client, number = write.payload
+                self.answer(worker, write, self.logs[home.partition].append(write.bound, (client.number, number)))
+        touched = sealed | self.layout.opened_by(following)
+        cuts = {q: self.logs[q].end for q in touched}
+        images: dict[int, Image] = {}
+        for v in self.layout.movers(following):
+            home = self.layout.chains[v].home
+            assert home is not None
+            here: dict[int, Written] = {}
+            for producer_id, (epoch, last) in self.logs[home.partition].cache.items():
+                identity = untag(producer_id)
+                if identity is not None and (identity.v, identity.move) == (v, home.move):
+                    here[identity.client_id] = Written(epoch, last[-1].sequence)
+            images[v] = carried(self.images.get(v, {}), here)
+        self.layout = self.layout.changed(following, cuts)
+        self.images |= images
+
+    def lose(self) -> None:
+        """A connection to the broker breaks."""
+        if self.wires and self.random.random() < 0.3:
+            self.lose_wire(*self.random.choice(list(self.wires)))
+
+    def lose_wire(self, worker: int, v: int) -> None:
+        """A connection to the broker breaks; what was on it may land later."""
+        wire = self.wires[worker, v]
+        while wire:
+            write = wire.popleft()
+            assert write.bound is not None
+            client, number = write.payload
+            self.limbo.append((write.bound, (client.number, number)))
+            self.answer(worker, write, Result.LOST)
+
+    def land(self) -> None:
+        """What was lost reaches the broker after all, in its order, or does not."""
+        if self.limbo:
+            bound, value = self.limbo.pop(0)
+            if self.random.random() < 0.7:
+                self.logs[bound.partition].append(bound, value)
+
+    def restart(self) -> None:
+        """A worker is killed: all that it knew is gone, its clients come back to another one."""
+        if self.random.random() < 0.9:
+            return
+        worker = self.random.randrange(2)
+        for (owner, v), wire in self.wires.items():
+            if owner == worker:
+                for write in wire:
+                    assert write.bound is not None
+                    self.limbo.append((write.bound, (write.payload[0].number, write.payload[1])))
+                wire.clear()
+                assert v < V_COUNT
+        self.lines[worker] = [Line(v) for v in range(V_COUNT)]
+        for client in self.clients:
+            if client.worker == worker:
+                self.reconnect(client)
+
+    def leave(self) -> None:
+        """A client's connection breaks."""
+        if self.random.random() < 0.3:
+            self.reconnect(self.random.choice(self.clients))
+
+    def reconnect(self, client: Client) -> None:
+        """A client comes anew, maybe to the other worker."""
+        for write in client.under_way.values():
+            write.abandoned = True
+        client.under_way.clear()
+        client.worker = self.random.randrange(2)
+
+    def read(self, v: int) -> list[tuple[int, int]]:
+        """Reads a virtual partition along its chain, as consumers do."""
+        found: list[tuple[int, int]] = []
+        for stay in self.layout.chains[v].stays:
+            end = self.logs[stay.partition].end if stay.end is None else stay.end
+            for batch in self.logs[stay.partition].batches[stay.start : end]:
+                identity = untag(batch.producer_id)
+                assert identity is not None
+                if (identity.v, identity.move) == (v, stay.move):
+                    found.append(batch.value)
+        return found
+
+
+def check(world: World) -> None:
+    for client in world.clients:
+        found = [number for owner, number in world.read(client.v) if owner == client.number]
+        if client.producer_id != NO_PRODUCER or not world.faults:
+            assert found == list(range(world.count))
+        else:
+            assert set(found) == set(range(world.count)), "nothing acknowledged is lost"
+
+
+@pytest.mark.parametrize("faults", [False, True])
+@given(seed=st.integers(0, 2**32))
+def test_each_batch_stands_once_and_in_order(faults: bool, seed: int) -> None:
+    """Idempotent clients always; without idempotence where nothing goes wrong, else nothing acknowledged is lost."""
+    world = World(seed, faults=faults)
+    world.run()
+    check(world)
+
+
+@pytest.mark.deep
+def test_each_batch_stands_once_and_in_order_for_long() -> None:
+    """The same, for twenty thousand worlds."""
+    for seed in range(20_000):
+        world = World(seed, faults=bool(seed % 4))
+        world.run()
+        check(world)
