@@ -51,6 +51,8 @@ class About:
     """host:port of its admin pages."""
     version: str
     """Kordon's."""
+    lease_ms: int = 0
+    """How long it may serve without being confirmed."""
 
     def build(self) -> bytes:
         """Returns it as it stands in JoinGroup."""
@@ -64,6 +66,8 @@ class Member:
     member_id: str
     incarnation: str
     host: str
+    lease_ms: int = 0
+    """0: it has not told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +223,7 @@ def _refuse(what: str, code: int) -> None:
 def _member(member_id: str, metadata: bytes) -> Member:
     try:
         told = json.loads(bytes(metadata))
-        return Member(member_id, str(told["incarnation"]), str(told["host"]))
+        return Member(member_id, str(told["incarnation"]), str(told["host"]), int(told["lease_ms"]))
     except (ValueError, TypeError, KeyError):
         return Member(member_id, member_id, "")  # no proxy, or of another version; its lease is waited for all the same
 
@@ -235,6 +239,6 @@ def _parse_members(raw: bytes) -> tuple[Member, ...]:
         GroupRefused: It gave nothing that can be read; joining again asks for another.
     """
     try:
-        return tuple(Member(each["member_id"], each["incarnation"], each["host"]) for each in json.loads(bytes(raw)))
+        return tuple(Member(**each) for each in json.loads(bytes(raw)))
     except (ValueError, TypeError, KeyError):
         raise GroupRefused("the leader's list of members", Code.INCONSISTENT_GROUP_PROTOCOL) from None

@@ -39,7 +39,8 @@ _INIT_VERSIONS: Final = range(5)
 _ADD_VERSIONS: Final = range(4)
 _END_VERSIONS: Final = range(4)
 """From 5 on the epoch changes with each transaction (KIP-890)."""
-_RETRY_SECONDS: Final = 0.02
+_RETRY_SECONDS: Final = 0.005
+_REDIAL_SECONDS: Final = 0.2
 _FENCED: Final = frozenset({Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED})
 _COORDINATOR_MOVED: Final = frozenset({Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE})
 _TRANSIENT: Final = _COORDINATOR_MOVED | {
@@ -88,6 +89,7 @@ class LayoutsWriter:
         self._transactional_id = transactional_id
         self._identity = Identity(-1, -1, 0)
         self._coordinator: UpstreamClient | None = None
+        self._leader: UpstreamClient | None = None
         self._in_transaction = False
 
     async def close(self) -> None:
@@ -158,15 +160,18 @@ class LayoutsWriter:
                 answer = await self._ask_patiently(ADD_PARTITIONS_TO_TXN, _ADD_VERSIONS, fields)
                 ((added,),) = (each.results_by_partition for each in answer.results_by_topic_v3_and_below)
                 self._judge(added.partition_error_code, "beginning a transaction")
-                leader = await self._brokers.leader(self._topic, 0, PURPOSE)
                 for batch in batches:
-                    await self._produce(leader, batch)
+                    await self._produce(batch)
         except TimeoutError:
             raise UpstreamUnavailable(f"writing to {self._topic}: no answer within {timeout:g} s") from None
 
-    async def _produce(self, leader: UpstreamClient, batch: Sequence[Entry]) -> None:
+    async def _produce(self, batch: Sequence[Entry]) -> None:
+        if self._leader is None or self._leader.closed:
+            self._leader = await self._brokers.leader(self._topic, 0, PURPOSE)
         raw = build_batch(batch, self._identity, is_transactional=True)
-        answer = await produce(leader, self._topic, raw, self._transactional_id)
+        answer = await produce(self._leader, self._topic, raw, self._transactional_id)
+        if answer.error_code != Code.NONE:
+            self._leader = None  # it may have moved
         self._judge(answer.error_code, f"writing to {self._topic}")
         self._identity = self._identity.after(len(batch))
 
@@ -215,7 +220,7 @@ class LayoutsWriter:
                 return answer
             if answer is None or _code_of(answer) in _COORDINATOR_MOVED:
                 self._hang_up()
-            await asyncio.sleep(_RETRY_SECONDS if answer is not None else 10 * _RETRY_SECONDS)
+            await asyncio.sleep(_RETRY_SECONDS if answer is not None else _REDIAL_SECONDS)
 
     async def _ask(self, api_key: int, versions: range, fields: Mapping[str, Any]) -> Any:
         if self._coordinator is None or self._coordinator.closed:

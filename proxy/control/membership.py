@@ -14,7 +14,7 @@ import asyncio
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
@@ -51,6 +51,11 @@ class Generation:
     def leads(self) -> bool:
         """Whether this proxy is the leader, and so the controller."""
         return self.member_id == self.leader_id
+
+    @property
+    def longest_lease_seconds(self) -> float:
+        """For how long the last of its members may serve when it is missing, if they are told different times."""
+        return max((member.lease_ms for member in self.members), default=0) / 1000
 
 
 def new_incarnation() -> str:
@@ -94,7 +99,7 @@ class Membership:
         self.lease = Lease(lease_seconds)
         self.on_generation: Callable[[Generation], None] = _nothing
         self.on_lost: Callable[[], None] = _nothing
-        self._about = about
+        self._about = replace(about, lease_ms=round(lease_seconds * 1000))
         self._session_ms = session_ms
         self._leaving = GroupCoordinator(brokers, "leaving the group", group)
         self._coordinator = GroupCoordinator(brokers, "group", group)
@@ -167,6 +172,9 @@ class Membership:
         self._renewer.joined(joined)
         generation = Generation(joined.generation, joined.member_id, joined.leader_id, members)
         log.info("group_joined", generation=generation.number, members=len(members), leads=generation.leads)
+        if len({member.lease_ms for member in members}) > 1:
+            cure = "set ordering.lease_ms to the same on all proxies"
+            log.warning("leases_differ", lease_ms={member.host: member.lease_ms for member in members}, cure=cure)
         self.on_generation(generation)
         return joined
 

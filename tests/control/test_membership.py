@@ -113,6 +113,7 @@ async def test_proxies_know_each_other_and_agree_on_one_controller(place: Place)
         assert [proxy.leads for proxy in (a, b, c)].count(True) == 1
         incarnations = {member.incarnation for member in a.generations[-1].members}
         assert incarnations == {proxy.membership.incarnation for proxy in (a, b, c)}
+        assert a.generations[-1].longest_lease_seconds == a.membership.lease.seconds
 
 
 async def test_another_proxy_leads_when_the_controller_leaves(place: Place) -> None:

@@ -1,0 +1,108 @@
+"""What control lives through: a broker that dies and comes back, and a cluster that lets nobody in without a log-in."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from pydantic import SecretStr
+
+from kordon.proxy.config import HostPort, Upstream, UpstreamSasl, UpstreamTls
+from kordon.proxy.control.batches import Entry, Record
+from kordon.proxy.control.brokers import Brokers
+from kordon.proxy.control.group import About
+from kordon.proxy.control.layouts_log import LayoutsLog
+from kordon.proxy.control.layouts_writer import LayoutsWriter
+from kordon.proxy.control.membership import Membership, new_incarnation
+from kordon.proxy.control.topics_admin import TopicsAdmin
+from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.managed.links import Links
+from kordon.proxy.tls import upstream_context
+from kordon.proxy.topology import Topology
+from kordon.testing.broker_config import USERS
+from kordon.testing.cluster import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+pytestmark = pytest.mark.broker
+
+SECONDS = 60.0
+
+
+async def test_control_goes_on_when_the_broker_is_back(worker_of: Callable[[Cluster], Awaitable[Brokers]]) -> None:
+    """Nothing is lost and nothing has to be started again: layouts, group and lease come back with the broker."""
+    with Cluster.start(brokers=1) as cluster:
+        brokers = await worker_of(cluster)
+        records: list[Record] = []
+        log = LayoutsLog(brokers)
+        member = Membership(brokers, About(new_incarnation(), "a", None, "test"), lambda: log.position)
+        renewals: list[float] = []
+        member.lease.on_renewed = renewals.append
+        controller = LayoutsWriter(brokers)
+        await log.create()
+        running = [asyncio.ensure_future(log.follow(records.append)), asyncio.ensure_future(member.run())]
+        await controller.open()
+        await controller.commit([Entry("orders", b"1")])
+        await log.read_to_end()
+        await until(lambda: bool(renewals))
+
+        cluster.brokers[0].kill()
+        with pytest.raises(UpstreamUnavailable):
+            await log.read_to_end(timeout=1)
+        with pytest.raises(UpstreamUnavailable):
+            await controller.commit([Entry("orders", b"never")], timeout=1)
+        cluster.brokers[0].start()
+
+        await controller.open()
+        await controller.commit([Entry("orders", b"2")])
+        await log.read_to_end(SECONDS)
+        assert [record.value for record in records] == [b"1", b"2"]
+        renewed = len(renewals)
+        await until(lambda: len(renewals) > renewed)
+        assert await member.confirm()
+        await member.stop()
+        await controller.close()
+        running[0].cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def test_control_logs_in_and_goes_on_beyond_the_end_of_a_session(secure_cluster: Cluster) -> None:
+    """Over TLS and SASL layouts are written and read, longer than the 8 seconds that a session lasts here."""
+    assert secure_cluster.certificates is not None
+    sasl = UpstreamSasl(mechanism="SCRAM-SHA-512", username="alice", password=SecretStr(USERS["alice"]))
+    tls = UpstreamTls(ca=secure_cluster.certificates.ca)
+    bootstrap = (HostPort.parse(secure_cluster.bootstrap("SASL_SSL")),)
+    topology = Topology(Upstream(bootstrap=bootstrap, tls=tls, sasl=sasl), lambda _: None, lambda _: None)
+    topology.context = upstream_context(tls)
+    await topology.refresh()
+    links = Links(topology)
+    brokers = Brokers(links)
+    log, records = LayoutsLog(brokers, "secure-layouts"), list[Record]()
+    await log.create()
+    following = asyncio.ensure_future(log.follow(records.append))
+    controller = LayoutsWriter(brokers, "secure-layouts", "secure-layouts")
+    await controller.open()
+    deadline = asyncio.get_running_loop().time() + 10
+    number = 0
+    while asyncio.get_running_loop().time() < deadline:
+        await controller.commit([Entry("orders", b"%d" % number)])
+        await log.read_to_end()
+        number += 1
+        assert [record.value for record in records] == [b"%d" % each for each in range(number)]
+        await asyncio.sleep(0.5)
+    assert (await TopicsAdmin(brokers).snapshot("secure-layouts", 0)).is_cut
+    await controller.close()
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    await links.close()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Waits until something holds; fails when it does not in time."""
+    async with asyncio.timeout(SECONDS):
+        while True:
+            if holds():
+                return
+            await asyncio.sleep(0.05)
