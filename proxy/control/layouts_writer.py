@@ -29,7 +29,8 @@ TRANSACTIONAL_ID: Final = "kordon.layouts"
 TRANSACTION_TIMEOUT_MS: Final = 15_000
 """After which a broker aborts what a controller that died left open; readers see nothing behind it until then."""
 OPEN_SECONDS: Final = 30.0
-COMMIT_SECONDS: Final = 10.0
+COMMIT_SECONDS: Final = 6.0
+"""Twice this is less than the transaction timeout, after which a slow commit would look like a fenced one."""
 _ABORT_SECONDS: Final = 2.0
 BATCH_BYTES: Final = 900_000
 """Below Kafka's default of max.message.bytes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -217,7 +217,7 @@ class TopicsAdmin:
         if len(found) < len(known):
             return {}
         try:
-            await asyncio.gather(*(self.ends(topic, number) for number in found))
+            await self.ends_of(topic, found)
         except TopicsRefused:
             return {}
         return found
@@ -242,7 +242,7 @@ class TopicsAdmin:
             TopicsRefused: The broker does not lead it any more, or Kordon may not know.
             UpstreamUnavailable: It has no leader, or the leader does not answer.
         """
-        (found,) = await self._ask_leader(topic, partition, _send_producers)
+        ((found,),) = (await self._ask_leaders(topic, [partition], _send_producers)).values()
         return _states(found)
 
     async def ends(self, topic: str, partition: int) -> Ends:
@@ -252,8 +252,17 @@ class TopicsAdmin:
             TopicsRefused: The broker does not lead it any more, or Kordon may not know.
             UpstreamUnavailable: It has no leader, or the leader does not answer.
         """
-        end, mark = await self._ask_leader(topic, partition, _send_log_end, _send_high_watermark)
-        return Ends(end.offset, mark.offset, end.leader_epoch)
+        return (await self.ends_of(topic, [partition]))[partition]
+
+    async def ends_of(self, topic: str, partitions: Iterable[int]) -> dict[int, Ends]:
+        """Asks as `ends` about several partitions, each leader once.
+
+        Raises:
+            TopicsRefused: A broker does not lead one of them any more, or Kordon may not know.
+            UpstreamUnavailable: One has no leader, or a leader does not answer.
+        """
+        found = await self._ask_leaders(topic, partitions, _send_log_ends, _send_high_watermarks)
+        return {partition: Ends(end.offset, mark.offset, end.leader_epoch) for partition, (end, mark) in found.items()}
 
     async def snapshot(self, topic: str, partition: int) -> Snapshot:
         """Asks a partition's leader for its log end, its producers and both ends, in this order and one round trip.
@@ -262,28 +271,59 @@ class TopicsAdmin:
             TopicsRefused: The broker does not lead it any more, or Kordon may not know.
             UpstreamUnavailable: It has no leader, or the leader does not answer.
         """
-        questions = (_send_log_end, _send_producers, _send_log_end, _send_high_watermark)
-        before, producers, end, mark = await self._ask_leader(topic, partition, *questions)
-        return Snapshot(before.offset, _states(producers), Ends(end.offset, mark.offset, end.leader_epoch))
+        return (await self.snapshots(topic, [partition]))[partition]
 
-    async def _ask_leader(self, topic: str, partition: int, *questions: _Question) -> list[Any]:
-        """Asks all on one connection, on which a broker works on one request after the other.
+    async def snapshots(self, topic: str, partitions: Iterable[int]) -> dict[int, Snapshot]:
+        """Asks as `snapshot` about several partitions, each leader once.
+
+        Raises:
+            TopicsRefused: A broker does not lead one of them any more, or Kordon may not know.
+            UpstreamUnavailable: One has no leader, or a leader does not answer.
+        """
+        questions = (_send_log_ends, _send_producers, _send_log_ends, _send_high_watermarks)
+        found = await self._ask_leaders(topic, partitions, *questions)
+        return {
+            partition: Snapshot(before.offset, _states(producers), Ends(end.offset, mark.offset, end.leader_epoch))
+            for partition, (before, producers, end, mark) in found.items()
+        }
+
+    async def _ask_leaders(
+        self, topic: str, partitions: Iterable[int], *questions: _Question
+    ) -> dict[int, tuple[Any, ...]]:
+        """Asks each leader all questions on one connection, on which a broker works on one after the other.
 
         Every question names the leader epoch or is for leaders only, so all answers are of one leadership.
         """
-        leader = self._leaders.get((topic, partition)) or (await self.leaders(topic)).get(partition)
-        if leader is None:
-            raise UpstreamUnavailable(f"{topic}-{partition} has no leader")
+        wanted = frozenset(partitions)
         try:
-            client = await self._brokers.to(leader.node_id)
-            answers = await asyncio.gather(*(ask(client, topic, partition, leader.epoch) for ask in questions))
-            parts = [part for answer in answers for of_topic in answer.topics for part in of_topic.partitions]
-            for part in parts:
-                _refuse(f"asking the leader of {topic}-{partition}", part)
+            epochs: dict[int, dict[int, int]] = {}
+            for partition, leader in (await self._known_leaders(topic, wanted)).items():
+                epochs.setdefault(leader.node_id, {})[partition] = leader.epoch
+            answers = await asyncio.gather(*(self._ask(node, topic, led, questions) for node, led in epochs.items()))
         except UpstreamUnavailable:
-            self._leaders.pop((topic, partition), None)
+            for partition in wanted:
+                self._leaders.pop((topic, partition), None)
             raise
-        return parts
+        return {partition: parts for answer in answers for partition, parts in answer.items()}
+
+    async def _known_leaders(self, topic: str, partitions: Iterable[int]) -> dict[int, LeaderAt]:
+        if any((topic, partition) not in self._leaders for partition in partitions):
+            await self.leaders(topic)
+        found = {partition: self._leaders.get((topic, partition)) for partition in partitions}
+        if without := sorted(partition for partition, leader in found.items() if leader is None):
+            raise UpstreamUnavailable(f"{topic}: no leader of {without}")
+        return {partition: leader for partition, leader in found.items() if leader is not None}
+
+    async def _ask(
+        self, node_id: int, topic: str, epochs: Mapping[int, int], questions: Sequence[_Question]
+    ) -> dict[int, tuple[Any, ...]]:
+        client = await self._brokers.to(node_id)
+        answers = await asyncio.gather(*(send(client, topic, epochs) for send in questions))
+        rows = [{part.partition_index: part for row in each.topics for part in row.partitions} for each in answers]
+        for row in rows:
+            for partition, part in row.items():
+                _refuse(f"asking the leader of {topic}-{partition}", part)
+        return {partition: tuple(row[partition] for row in rows) for partition in epochs}
 
     async def _ask_controller(self, api_key: int, wanted: range, fields: Mapping[str, Any]) -> Any:
         """Asks the controller itself: with ZooKeeper no other broker takes it, with KRaft any does and is named."""
@@ -292,24 +332,27 @@ class TopicsAdmin:
         return await client.ask(api_key, client.version(api_key, wanted), fields)
 
 
-_Question: TypeAlias = Callable[[UpstreamClient, str, int, int], asyncio.Future[Any]]
-"""Sends a question about a partition to the leader of an epoch."""
+_Question: TypeAlias = Callable[[UpstreamClient, str, Mapping[int, int]], asyncio.Future[Any]]
+"""Sends a question about partitions, given with their leader epochs, to their leader."""
 
 
-def _send_offset(
-    client: UpstreamClient, topic: str, partition: int, leader_epoch: int, replica_id: int
+def _send_offsets(
+    client: UpstreamClient, topic: str, epochs: Mapping[int, int], replica_id: int
 ) -> asyncio.Future[Any]:
-    part = {"partition_index": partition, "current_leader_epoch": leader_epoch, "timestamp": _LATEST}
-    fields = {"replica_id": replica_id, "isolation_level": 0, "topics": [{"name": topic, "partitions": [part]}]}
+    parts = [
+        {"partition_index": partition, "current_leader_epoch": epoch, "timestamp": _LATEST}
+        for partition, epoch in epochs.items()
+    ]
+    fields = {"replica_id": replica_id, "isolation_level": 0, "topics": [{"name": topic, "partitions": parts}]}
     return client.send(LIST_OFFSETS, client.version(LIST_OFFSETS, range(4, 8)), fields)
 
 
-_send_log_end: Final = partial(_send_offset, replica_id=_DEBUGGING_CONSUMER)
-_send_high_watermark: Final = partial(_send_offset, replica_id=_CONSUMER)
+_send_log_ends: Final = partial(_send_offsets, replica_id=_DEBUGGING_CONSUMER)
+_send_high_watermarks: Final = partial(_send_offsets, replica_id=_CONSUMER)
 
 
-def _send_producers(client: UpstreamClient, topic: str, partition: int, _: int) -> asyncio.Future[Any]:
-    fields = {"topics": [{"name": topic, "partition_indexes": [partition]}]}
+def _send_producers(client: UpstreamClient, topic: str, epochs: Mapping[int, int]) -> asyncio.Future[Any]:
+    fields = {"topics": [{"name": topic, "partition_indexes": list(epochs)}]}
     return client.send(DESCRIBE_PRODUCERS, client.version(DESCRIBE_PRODUCERS, range(1)), fields)
 
 

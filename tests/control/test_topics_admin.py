@@ -71,7 +71,9 @@ async def test_a_snapshot_tells_the_end_and_who_wrote_up_to_it(
     assert list(found.producers.values()) == [ProducerState(0, 2)]
     assert await admin.producers(topic, 1) == found.producers
     assert await admin.ends(topic, 1) == found.ends
-    assert (await admin.snapshot(topic, 0)).producers == {}
+    both = await admin.snapshots(topic, [0, 1])
+    assert both[1] == found
+    assert (both[0].ends.log_end_offset, both[0].producers) == (0, {})
 
 
 async def test_what_is_not_there_is_refused_by_name(admin: TopicsAdmin) -> None:
