@@ -21,6 +21,7 @@ TOOLS: Final = {
     "kafka-consumer-perf-test": (f"{_TOOLS}.ConsumerPerformance", "kafka.tools.ConsumerPerformance"),
     "kafka-delegation-tokens": (f"{_TOOLS}.DelegationTokenCommand", "kafka.admin.DelegationTokenCommand"),
     "kafka-delete-records": (f"{_TOOLS}.DeleteRecordsCommand", "kafka.admin.DeleteRecordsCommand"),
+    "kafka-dump-log": (f"{_TOOLS}.DumpLogSegments", "kafka.tools.DumpLogSegments"),
     "kafka-e2e-latency": (f"{_TOOLS}.EndToEndLatency", "kafka.tools.EndToEndLatency"),
     "kafka-features": (f"{_TOOLS}.FeatureCommand",),
     "kafka-get-offsets": (f"{_TOOLS}.GetOffsetShell", "kafka.tools.GetOffsetShell"),
