@@ -1,103 +1,34 @@
-"""What control asks of the cluster about topics: create, grow, delete, and what stands at the end of a partition."""
+"""What control asks of the cluster about topics: create, grow and delete them, and tell what they are like."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Final
 from uuid import UUID
 
-from kordon.proxy.control.brokers import Brokers
-from kordon.proxy.control.codes import Code, name_of
+from kordon.proxy.control.codes import Code
+from kordon.proxy.control.ends import LeaderAt, PartitionEnds, TopicsRefused, refuse
 from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.upstream import UpstreamClient
 
-LIST_OFFSETS: Final = 2
+__all__ = ["TopicsAdmin", "TopicsRefused"]
+
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
 DESCRIBE_CONFIGS: Final = 32
 CREATE_PARTITIONS: Final = 37
-DESCRIBE_PRODUCERS: Final = 61
 
-_LATEST: Final = -1
-_CONSUMER: Final = -1
-_DEBUGGING_CONSUMER: Final = -2
-"""The replica id by which ListOffsets tells the log end, not the high watermark (ListOffsetsRequest.java)."""
 _TOPIC_RESOURCE: Final = 2
 _POLL_SECONDS: Final = 0.1
 _NEW_TOPIC_SECONDS: Final = 30.0
 
 
-class TopicsRefused(UpstreamUnavailable):
-    """Raised when the cluster answers, and refuses; carries Kafka's code and words.
-
-    Attributes:
-        code: Kafka's error code.
-    """
-
-    def __init__(self, what: str, code: int, message: str | None = None) -> None:
-        super().__init__(f"{what}: {message or name_of(code)}")
-        self.code = code
-
-
-@dataclass(frozen=True, slots=True)
-class LeaderAt:
-    """Where a partition is led."""
-
-    node_id: int
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """The two ends of a partition, read from its leader one after the other."""
-
-    log_end_offset: int
-    high_watermark: int
-    leader_epoch: int
-    """Of the leader that answered."""
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether all that stands in the log is replicated (rule C6)."""
-        return self.log_end_offset == self.high_watermark
-
-
-class ProducerState(NamedTuple):
-    """What a leader remembers of a producer."""
-
-    producer_epoch: int
-    last_sequence: int
-    """-1 where it is not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Log end, producers, and both ends again, of one leader in this order."""
-
-    log_end_before: int
-    producers: Mapping[int, ProducerState]
-    """By producer id."""
-    ends: Ends
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether the end stood still, so that producers and end belong together (rule C6)."""
-        return self.ends.is_settled and self.ends.log_end_offset == self.log_end_before
-
-
-class TopicsAdmin:
+class TopicsAdmin(PartitionEnds):
     """Asks brokers, each time the one that is to be asked.
 
     Args:
         brokers: Where they are found.
     """
-
-    def __init__(self, brokers: Brokers) -> None:
-        self._brokers = brokers
-        self._leaders: dict[tuple[str, int], LeaderAt] = {}
 
     async def create_topic(self, name: str, *, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
         """Creates a topic.
@@ -126,7 +57,7 @@ class TopicsAdmin:
         (result,) = answer.topics
         if result.error_code == Code.TOPIC_ALREADY_EXISTS:
             return False
-        _refuse(f"creating {name}", result)
+        refuse(f"creating {name}", result)
         return True
 
     async def create_partitions(self, topic: str, count: int) -> None:
@@ -142,7 +73,7 @@ class TopicsAdmin:
         (result,) = (await self._ask_controller(CREATE_PARTITIONS, range(4), fields)).results
         if result.error_code == Code.INVALID_PARTITIONS and len(await self.leaders(topic)) >= count:
             return  # somebody else was faster
-        _refuse(f"growing {topic} to {count} partitions", result)
+        refuse(f"growing {topic} to {count} partitions", result)
 
     async def delete_topic(self, name: str) -> bool:
         """Deletes a topic.
@@ -158,7 +89,7 @@ class TopicsAdmin:
         (result,) = (await self._ask_controller(DELETE_TOPICS, range(1, 6), fields)).responses
         if result.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
             return False
-        _refuse(f"deleting {name}", result)
+        refuse(f"deleting {name}", result)
         return True
 
     async def topic_configs(self, name: str) -> dict[str, str | None]:
@@ -171,26 +102,8 @@ class TopicsAdmin:
         resource = {"resource_type": _TOPIC_RESOURCE, "resource_name": name, "configuration_keys": None}
         answer = await self._brokers.ask_any(DESCRIBE_CONFIGS, range(1, 5), {"resources": [resource]})
         (result,) = answer.results
-        _refuse(f"configs of {name}", result)
+        refuse(f"configs of {name}", result)
         return {config.name: config.value for config in result.configs}
-
-    async def leaders(self, topic: str) -> dict[int, LeaderAt | None]:
-        """Returns the leader of each partition that there is, None where it has none now; empty without the topic.
-
-        Raises:
-            TopicsRefused: Kordon may not see the topic.
-            UpstreamUnavailable: Nobody answers.
-        """
-        (found,) = (await self._brokers.metadata([topic])).topics
-        if found.error_code in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.LEADER_NOT_AVAILABLE):
-            return {}
-        _refuse(f"partitions of {topic}", found)
-        leaders = {
-            each.partition_index: LeaderAt(each.leader_id, each.leader_epoch) if each.leader_id >= 0 else None
-            for each in found.partitions
-        }
-        self._leaders |= {(topic, number): leader for number, leader in leaders.items() if leader is not None}
-        return leaders
 
     async def wait_for_leaders(
         self, topic: str, *, partitions: int, timeout: float = _NEW_TOPIC_SECONDS
@@ -230,136 +143,13 @@ class TopicsAdmin:
             UpstreamUnavailable: Nobody answers, or brokers are too old to have topic ids.
         """
         (found,) = (await self._brokers.metadata([topic])).topics
-        _refuse(f"id of {topic}", found)
+        refuse(f"id of {topic}", found)
         if not found.get("topic_id"):
             raise UpstreamUnavailable(f"{topic} has no topic id: its brokers are older than Kafka 2.8")
         return UUID(int=found.topic_id.int)
-
-    async def producers(self, topic: str, partition: int) -> dict[int, ProducerState]:
-        """Asks a partition's leader which producers it remembers, by producer id (DescribeProducers, KIP-664).
-
-        Raises:
-            TopicsRefused: The broker does not lead it any more, or Kordon may not know.
-            UpstreamUnavailable: It has no leader, or the leader does not answer.
-        """
-        ((found,),) = (await self._ask_leaders(topic, [partition], _send_producers)).values()
-        return _states(found)
-
-    async def ends(self, topic: str, partition: int) -> Ends:
-        """Asks a partition's leader for its log end and its high watermark, in this order.
-
-        Raises:
-            TopicsRefused: The broker does not lead it any more, or Kordon may not know.
-            UpstreamUnavailable: It has no leader, or the leader does not answer.
-        """
-        return (await self.ends_of(topic, [partition]))[partition]
-
-    async def ends_of(self, topic: str, partitions: Iterable[int]) -> dict[int, Ends]:
-        """Asks as `ends` about several partitions, each leader once.
-
-        Raises:
-            TopicsRefused: A broker does not lead one of them any more, or Kordon may not know.
-            UpstreamUnavailable: One has no leader, or a leader does not answer.
-        """
-        found = await self._ask_leaders(topic, partitions, _send_log_ends, _send_high_watermarks)
-        return {partition: Ends(end.offset, mark.offset, end.leader_epoch) for partition, (end, mark) in found.items()}
-
-    async def snapshot(self, topic: str, partition: int) -> Snapshot:
-        """Asks a partition's leader for its log end, its producers and both ends, in this order and one round trip.
-
-        Raises:
-            TopicsRefused: The broker does not lead it any more, or Kordon may not know.
-            UpstreamUnavailable: It has no leader, or the leader does not answer.
-        """
-        return (await self.snapshots(topic, [partition]))[partition]
-
-    async def snapshots(self, topic: str, partitions: Iterable[int]) -> dict[int, Snapshot]:
-        """Asks as `snapshot` about several partitions, each leader once.
-
-        Raises:
-            TopicsRefused: A broker does not lead one of them any more, or Kordon may not know.
-            UpstreamUnavailable: One has no leader, or a leader does not answer.
-        """
-        questions = (_send_log_ends, _send_producers, _send_log_ends, _send_high_watermarks)
-        found = await self._ask_leaders(topic, partitions, *questions)
-        return {
-            partition: Snapshot(before.offset, _states(producers), Ends(end.offset, mark.offset, end.leader_epoch))
-            for partition, (before, producers, end, mark) in found.items()
-        }
-
-    async def _ask_leaders(
-        self, topic: str, partitions: Iterable[int], *questions: _Question
-    ) -> dict[int, tuple[Any, ...]]:
-        """Asks each leader all questions on one connection, on which a broker works on one after the other.
-
-        Every question names the leader epoch or is for leaders only, so all answers are of one leadership.
-        """
-        wanted = frozenset(partitions)
-        try:
-            epochs: dict[int, dict[int, int]] = {}
-            for partition, leader in (await self._known_leaders(topic, wanted)).items():
-                epochs.setdefault(leader.node_id, {})[partition] = leader.epoch
-            answers = await asyncio.gather(*(self._ask(node, topic, led, questions) for node, led in epochs.items()))
-        except UpstreamUnavailable:
-            for partition in wanted:
-                self._leaders.pop((topic, partition), None)
-            raise
-        return {partition: parts for answer in answers for partition, parts in answer.items()}
-
-    async def _known_leaders(self, topic: str, partitions: Iterable[int]) -> dict[int, LeaderAt]:
-        if any((topic, partition) not in self._leaders for partition in partitions):
-            await self.leaders(topic)
-        found = {partition: self._leaders.get((topic, partition)) for partition in partitions}
-        if without := sorted(partition for partition, leader in found.items() if leader is None):
-            raise UpstreamUnavailable(f"{topic}: no leader of {without}")
-        return {partition: leader for partition, leader in found.items() if leader is not None}
-
-    async def _ask(
-        self, node_id: int, topic: str, epochs: Mapping[int, int], questions: Sequence[_Question]
-    ) -> dict[int, tuple[Any, ...]]:
-        client = await self._brokers.to(node_id)
-        answers = await asyncio.gather(*(send(client, topic, epochs) for send in questions))
-        rows = [{part.partition_index: part for row in each.topics for part in row.partitions} for each in answers]
-        for row in rows:
-            for partition, part in row.items():
-                _refuse(f"asking the leader of {topic}-{partition}", part)
-        return {partition: tuple(row[partition] for row in rows) for partition in epochs}
 
     async def _ask_controller(self, api_key: int, wanted: range, fields: Mapping[str, Any]) -> Any:
         """Asks the controller itself: with ZooKeeper no other broker takes it, with KRaft any does and is named."""
         controller_id = (await self._brokers.metadata([])).controller_id
         client = await self._brokers.to(controller_id)
         return await client.ask(api_key, client.version(api_key, wanted), fields)
-
-
-_Question: TypeAlias = Callable[[UpstreamClient, str, Mapping[int, int]], asyncio.Future[Any]]
-"""Sends a question about partitions, given with their leader epochs, to their leader."""
-
-
-def _send_offsets(
-    client: UpstreamClient, topic: str, epochs: Mapping[int, int], replica_id: int
-) -> asyncio.Future[Any]:
-    parts = [
-        {"partition_index": partition, "current_leader_epoch": epoch, "timestamp": _LATEST}
-        for partition, epoch in epochs.items()
-    ]
-    fields = {"replica_id": replica_id, "isolation_level": 0, "topics": [{"name": topic, "partitions": parts}]}
-    return client.send(LIST_OFFSETS, client.version(LIST_OFFSETS, range(4, 8)), fields)
-
-
-_send_log_ends: Final = partial(_send_offsets, replica_id=_DEBUGGING_CONSUMER)
-_send_high_watermarks: Final = partial(_send_offsets, replica_id=_CONSUMER)
-
-
-def _send_producers(client: UpstreamClient, topic: str, epochs: Mapping[int, int]) -> asyncio.Future[Any]:
-    fields = {"topics": [{"name": topic, "partition_indexes": list(epochs)}]}
-    return client.send(DESCRIBE_PRODUCERS, client.version(DESCRIBE_PRODUCERS, range(1)), fields)
-
-
-def _states(found: Any) -> dict[int, ProducerState]:
-    return {each.producer_id: ProducerState(each.producer_epoch, each.last_sequence) for each in found.active_producers}
-
-
-def _refuse(what: str, result: Any) -> None:
-    if result.error_code != Code.NONE:
-        raise TopicsRefused(what, result.error_code, result.get("error_message"))

@@ -9,7 +9,8 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from kordon.proxy.control.codes import Code
-from kordon.proxy.control.topics_admin import ProducerState, TopicsAdmin, TopicsRefused
+from kordon.proxy.control.ends import ProducerState
+from kordon.proxy.control.topics_admin import TopicsAdmin, TopicsRefused
 
 if TYPE_CHECKING:
     from kordon.proxy.control.brokers import Brokers
@@ -55,6 +56,7 @@ async def test_a_deleted_topic_is_gone_and_its_successor_has_another_id(admin: T
     assert await admin.delete_topic(topic)
     assert not await admin.delete_topic(topic)
     await admin.create_topic(topic, partitions=1, replicas=-1, configs={})
+    await admin.wait_for_leaders(topic, partitions=1)
     assert await admin.topic_id(topic) != before
 
 
