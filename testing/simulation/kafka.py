@@ -103,8 +103,8 @@ class Group:
     taken under the present generation, which a rebalance replaces when it ends.
     """
 
-    SESSION: Final = 6.0
-    REBALANCE: Final = 3.0
+    SESSION: Final = 3.0
+    REBALANCE: Final = 1.5
 
     def __init__(self, world: World) -> None:
         self._world = world

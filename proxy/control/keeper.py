@@ -1,0 +1,297 @@
+"""A worker's part in the control of managed topics: follows the layouts, holds a lease, keeps fences, leads if told to.
+
+Until somebody wants a topic managed there is no layouts topic; then nothing of this runs but a look for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import structlog
+
+from kordon.proxy.control.batches import Entry, Record
+from kordon.proxy.control.ends import PartitionEnds
+from kordon.proxy.control.layouts_log import LayoutsLog, LayoutsLost
+from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
+from kordon.proxy.control.leading import Leading
+from kordon.proxy.control.lease import LEASE_SECONDS, clock
+from kordon.proxy.control.membership import Generation, Membership
+from kordon.proxy.control.topics_admin import TopicsAdmin
+from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
+from kordon.proxy.ordering.images import Image
+from kordon.proxy.ordering.member import Acknowledge, Adopt, Command, Forget, Hold, Member, Release
+from kordon.proxy.ordering.records import (
+    AckRecord,
+    FenceRecord,
+    GoneRecord,
+    OutcomeRecord,
+    TopicRecord,
+    WishRecord,
+    dump,
+    load,
+)
+from kordon.proxy.ordering.wishes import Wish
+from kordon.proxy.tasks import Tasks
+
+log = structlog.get_logger(__name__)
+
+WISH_SECONDS: Final = 60.0
+"""How long whoever wishes waits; the wish is fulfilled later all the same."""
+_RETRY_SECONDS: Final = 1.0
+_LEAD_AGAIN_SECONDS: Final = 0.5
+
+
+class Writers(Protocol):
+    """What writes to managed topics on behalf of clients."""
+
+    async def drain(self, topic: str, partitions: frozenset[int]) -> None:
+        """Returns when nothing sent to these partitions is unanswered."""
+        ...
+
+
+class Readers(Protocol):
+    """What reads managed topics on behalf of clients."""
+
+    async def freeze(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
+        """Returns the high watermarks beyond which nothing is shown any more (rule C5)."""
+        ...
+
+    def invalidate(self, topic: str) -> None:
+        """Another layout is in force."""
+        ...
+
+
+class Keeper:
+    """Keeps a worker's managed topics current.
+
+    Args:
+        topics: What is kept.
+        layouts: The layouts topic.
+        membership: The proxies' group; tells `on_generation` and `on_lost` of this object.
+        admin: Asks for topics and partitions.
+        ends: Asks leaders about what they lead.
+        writers: Write for clients.
+        readers: Read for clients.
+        make_writer: Makes a writer for the controller's role.
+    """
+
+    def __init__(
+        self,
+        *,
+        topics: ManagedTopics,
+        layouts: LayoutsLog,
+        membership: Membership,
+        admin: TopicsAdmin,
+        ends: PartitionEnds,
+        writers: Writers,
+        readers: Readers,
+        make_writer: Callable[[], LayoutsWriter],
+    ) -> None:
+        self.member = Member(membership.incarnation)
+        self.leading: Leading | None = None
+        """The controller's role, while it is this worker's."""
+        self._topics = topics
+        self._layouts = layouts
+        self._membership = membership
+        self._admin = admin
+        self._ends = ends
+        self._writers = writers
+        self._readers = readers
+        self._make_writer = make_writer
+        self._generation: Generation | None = None
+        self._wishes: dict[str, Wish] = {}
+        self._gone: set[str] = set()
+        self._outcomes: dict[str, asyncio.Future[OutcomeRecord]] = {}
+        self._tasks = Tasks()
+        self._lead_task: asyncio.Task[None] | None = None
+        membership.on_generation = self.on_generation
+        membership.on_lost = self.on_lost
+        membership.lease.on_renewed = lambda sent: self.member.on_renewed(sent, membership.lease.seconds)
+
+    async def run(self) -> None:
+        """Follows the layouts for ever, and joins the group as soon as there are any."""
+        self._tasks.start(self._join(), name="join the proxies' group")
+        try:
+            await self._layouts.follow(self.on_record)
+        except LayoutsLost as error:
+            log.error("layouts_lost", error=str(error), cure="restore __kordon.layouts, or delete the faces; restart")
+            raise
+        finally:
+            await self._tasks.stop()
+
+    async def leave(self) -> None:
+        """Ends in order, so that nobody waits for this worker's lease."""
+        self.member.lease_expires = 0.0
+        if self._generation is not None:
+            gone = GoneRecord(self.member.incarnation)
+            await self._layouts.append([Entry(f"gone/{gone.incarnation}", dump(gone))])
+            await self._membership.stop()
+
+    async def wish(self, wish: Wish) -> OutcomeRecord:
+        """Wants something of the controller, and waits for what comes of it.
+
+        Raises:
+            UpstreamUnavailable: Nothing came of it in time, or the wish could not be written.
+        """
+        await self._layouts.create()
+        wish_id = uuid.uuid4().hex
+        outcome: asyncio.Future[OutcomeRecord] = asyncio.get_running_loop().create_future()
+        self._outcomes[wish_id] = outcome
+        try:
+            await self._layouts.append([Entry(f"wish/{wish_id}", dump(WishRecord(wish)))])
+            async with asyncio.timeout(WISH_SECONDS):
+                return await outcome
+        except TimeoutError:
+            detail = f"{wish.kind} {wish.topic}: not done within {WISH_SECONDS:g} s; it goes on"
+            raise UpstreamUnavailable(detail) from None
+        finally:
+            del self._outcomes[wish_id]
+
+    def may_write(self, topic: str, partition: int) -> bool:
+        """Whether a batch may be sent to a physical partition now."""
+        return self.member.may_write(topic, partition, clock())
+
+    def may_serve(self) -> bool:
+        """Whether managed topics are served now: the lease lives, the layouts are known."""
+        return self.member.may_serve(clock())
+
+    def on_generation(self, generation: Generation) -> None:
+        """Joined a generation of the group."""
+        self._generation = generation
+        self.member.on_joined()
+        self._tasks.start(self._catch_up(generation.number), name="read the layouts to their end")
+        if generation.leads and self._lead_task is None:
+            self._lead_task = self._tasks.start(self._lead(), name="lead")
+        elif not generation.leads and self._lead_task is not None:
+            self._lead_task.cancel()
+            self._lead_task = None
+        if self.leading is not None:
+            self.leading.on_members(self._members(), frozenset(self._gone))
+
+    def on_lost(self) -> None:
+        """Not a member any more, for now; what was admitted under the lease stays admitted until it ends."""
+        if self._lead_task is not None:
+            self._lead_task.cancel()
+            self._lead_task = None
+
+    def on_record(self, record: Record) -> None:
+        """Takes in a record of the layouts topic."""
+        value = load(record.key, record.value) if record.value is not None else None
+        kind, _, rest = record.key.partition("/")
+        match kind, value:
+            case "wish", WishRecord(wish):
+                self._wishes[rest] = wish
+                if self.leading is not None:
+                    self.leading.on_wish(rest, wish)
+            case "wish", None:
+                self._wishes.pop(rest, None)
+            case "outcome", OutcomeRecord():
+                if rest in self._outcomes and not self._outcomes[rest].done():
+                    self._outcomes[rest].set_result(value)
+            case "ack", AckRecord(fence, incarnation):
+                if self.leading is not None:
+                    self.leading.on_ack(fence, incarnation)
+            case "gone", GoneRecord(incarnation):
+                self._gone.add(incarnation)
+            case _:
+                for command in self.member.on_record(record.key, value):
+                    self._perform(command)
+
+    def _perform(self, command: Command) -> None:
+        match command:
+            case Adopt(record, images):
+                self._adopt(record, images)
+            case Forget(topic):
+                self._topics.remove(topic)
+                self._readers.invalidate(topic)
+            case Hold(fence):
+                self._tasks.start(self._hold(fence), name=f"hold {fence.topic}")
+            case Release(topic):
+                if (managed := self._topics.named(topic)) is not None:
+                    managed.cancel_fence()
+            case Acknowledge(ack):
+                self._tasks.start(self._append(f"ack/{ack.fence}/{ack.incarnation}", dump(ack)), name="acknowledge")
+
+    def _adopt(self, record: TopicRecord, images: Mapping[int, Image]) -> None:
+        layout = record.layout
+        topic = self._topics.named(layout.topic)
+        if topic is None or topic.face_id != record.face_id:
+            self._topics.add(ManagedTopic(layout, record.face_id, images))
+        else:
+            topic.adopt(layout, images)
+        self._readers.invalidate(layout.topic)
+        log.info("layout_adopted", topic=layout.topic, epoch=layout.epoch, partitions=layout.u)
+
+    async def _hold(self, fence: FenceRecord) -> None:
+        """Stops writing and reading on at the fence's partitions, and says so when nothing is under way any more."""
+        topic = self._topics.named(fence.topic)
+        if topic is not None:
+            topic.raise_fence(Fence(fence.id, fence.sealed))
+            await self._writers.drain(fence.topic, fence.sealed)
+            marks = await self._readers.freeze(fence.topic, fence.sealed)
+            if topic.fence is None or topic.fence.id != fence.id:
+                return  # cancelled meanwhile
+            topic.fence = Fence(fence.id, fence.sealed, marks)
+        for command in self.member.on_held(fence.id):
+            self._perform(command)
+
+    async def _append(self, key: str, value: bytes) -> None:
+        try:
+            await self._layouts.append([Entry(key, value)])
+        except UpstreamUnavailable as error:
+            log.warning("acknowledgement_unwritten", key=key, error=str(error))  # the fence is cancelled, in time
+
+    async def _join(self) -> None:
+        """Waits until there are layouts to keep; a cluster without managed topics gets no group."""
+        while True:
+            if await self._layouts_exist():
+                await self._membership.run()
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _layouts_exist(self) -> bool:
+        try:
+            return await self._layouts.exists()
+        except UpstreamUnavailable:
+            return False
+
+    async def _catch_up(self, generation: int) -> None:
+        while self._generation is not None and self._generation.number == generation:
+            try:
+                await self._layouts.read_to_end()
+            except UpstreamUnavailable as error:
+                log.warning("layouts_unreadable", error=str(error))
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            if self._generation.number == generation:
+                self.member.on_caught_up()
+            return
+
+    async def _lead(self) -> None:
+        while True:
+            lease_seconds = self._generation.longest_lease_seconds if self._generation else LEASE_SECONDS
+            self.leading = Leading(
+                self._admin, self._ends, self._make_writer(), self._membership.confirm, lease_seconds
+            )
+            try:
+                await self.leading.run(
+                    self._members, self._layouts.read_to_end, self._known, lambda: (self.member.fences, self._wishes)
+                )
+            except (
+                Fenced
+            ) as error:  # by the next one; or by a former one that woke late, then this one takes over again
+                log.info("controller_fenced", error=str(error))
+            except UpstreamUnavailable as error:
+                log.warning("controller_interrupted", error=str(error))
+            finally:
+                self.leading = None
+            await asyncio.sleep(_LEAD_AGAIN_SECONDS)
+
+    def _members(self) -> frozenset[str]:
+        return frozenset(each.incarnation for each in self._generation.members) if self._generation else frozenset()
+
+    def _known(self) -> dict[str, tuple[TopicRecord, Mapping[int, Image]]]:
+        return {name: (record, self.member.images(name)) for name, record in self.member.topics.items()}

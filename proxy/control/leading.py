@@ -1,0 +1,313 @@
+"""The controller's hands: does what `ordering.controller` says, while this proxy leads the proxies' group."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import structlog
+
+from kordon.proxy.control.batches import Entry
+from kordon.proxy.control.codes import Code
+from kordon.proxy.control.ends import PartitionEnds, Snapshot
+from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
+from kordon.proxy.control.lease import clock
+from kordon.proxy.control.topics_admin import TopicsAdmin, TopicsRefused
+from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.managed.topics import face_of
+from kordon.proxy.ordering.controller import (
+    Command,
+    Commit,
+    ConfirmMembers,
+    Controller,
+    Finished,
+    Prepare,
+    Producers,
+    ReadCuts,
+)
+from kordon.proxy.ordering.hashing import why_not
+from kordon.proxy.ordering.images import Image
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.records import FenceRecord, OutcomeRecord, TopicRecord, Value, dump
+from kordon.proxy.ordering.wishes import Delete, Manage, Resize, Unmanage, Wish
+from kordon.proxy.tasks import Tasks
+
+log = structlog.get_logger(__name__)
+
+TICK_SECONDS: Final = 0.1
+CUT_SECONDS: Final = 1.5
+"""How long ends may take to stand still; below the time that a fence lasts."""
+_MEMBERS_RETRY_SECONDS: Final = 0.2
+
+
+class Refused(Exception):  # noqa: N818 - what is told to whoever asked
+    """Raised when a wish cannot come true; carries Kafka's error code."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Leading:
+    """The controller's role, from taking over to standing down.
+
+    Args:
+        admin: Asks for topics and partitions.
+        ends: Asks leaders about what they lead.
+        writer: Writes layouts; fences all former controllers when it is opened.
+        confirm: Tells whether the generation that is known is still the present one.
+        lease_seconds: L.
+    """
+
+    def __init__(
+        self,
+        admin: TopicsAdmin,
+        ends: PartitionEnds,
+        writer: LayoutsWriter,
+        confirm: Callable[[], Awaitable[bool]],
+        lease_seconds: float,
+    ) -> None:
+        self._admin = admin
+        self._ends = ends
+        self._writer = writer
+        self._confirm = confirm
+        self._lease_seconds = lease_seconds
+        self._tasks = Tasks()
+        self._writing = asyncio.Lock()
+        self._controller: Controller | None = None
+        self._wishes: dict[str, Wish] = {}
+        self._asked: dict[str, str] = {}  # topic -> the wish that is being fulfilled
+        self._topics: dict[str, TopicRecord] = {}
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def controller(self) -> Controller | None:
+        """The state of all procedures; None until this proxy has taken over."""
+        return self._controller
+
+    async def run(
+        self,
+        members: Callable[[], frozenset[str]],
+        read_to_end: Callable[[], Awaitable[object]],
+        known: Callable[[], Mapping[str, tuple[TopicRecord, Mapping[int, Image]]]],
+        unfinished: Callable[[], tuple[Mapping[str, FenceRecord], Mapping[str, Wish]]],
+    ) -> None:
+        """Leads until cancelled, or until another controller writes.
+
+        Args:
+            members: Incarnations of the present generation.
+            read_to_end: Reads the layouts to an end taken now (rule C2).
+            known: The topics that the layouts say, with their images.
+            unfinished: The fences and wishes that the layouts say.
+
+        Raises:
+            Fenced: Another controller has taken over.
+            UpstreamUnavailable: The cluster does not answer; lead again later, from the beginning.
+        """
+        try:
+            await self._writer.open()
+            await read_to_end()
+            now = clock()
+            controller = self._controller = Controller(now, self._lease_seconds, members())
+            for record, images in known().values():
+                self._topics[record.layout.topic] = record
+                controller.know(record, images)
+            fences, wishes = unfinished()
+            log.info("controller_began", topics=len(self._topics), unfinished=len(fences), wishes=len(wishes))
+            for fence in fences.values():
+                self._do(controller.found_fence(fence, now))
+            for wish_id, wish in wishes.items():
+                self.on_wish(wish_id, wish)
+            await self._tick(controller)
+        finally:
+            self._controller = None
+            await self._tasks.stop()
+            await self._writer.close()
+
+    async def _tick(self, controller: Controller) -> None:
+        while not self._failed.done():
+            await asyncio.wait({self._failed}, timeout=TICK_SECONDS)
+            self._do(controller.on_tick(clock(), uuid.uuid4().hex[:12]))
+            self._begin_next()
+        self._failed.result()
+
+    def on_members(self, members: frozenset[str], gone: frozenset[str]) -> None:
+        """The group has another generation."""
+        if self._controller is not None:
+            self._do(self._controller.on_members(members, clock(), gone))
+
+    def on_ack(self, fence: str, incarnation: str) -> None:
+        """A proxy holds what a fence names."""
+        if self._controller is not None:
+            self._do(self._controller.on_ack(fence, incarnation, clock()))
+
+    def on_wish(self, wish_id: str, wish: Wish) -> None:
+        """Somebody wants something; wishes for one topic come true one after the other."""
+        if self._controller is not None:
+            self._wishes[wish_id] = wish
+            self._begin_next()
+
+    def _begin_next(self) -> None:
+        for wish_id, wish in list(self._wishes.items()):
+            busy = self._controller is None or wish.topic in self._controller.changes
+            if not busy and wish.topic not in self._asked:
+                self._asked[wish.topic] = wish_id
+                self._tasks.start(self._fulfil(wish_id, wish), name=f"fulfil wish {wish_id}")
+
+    async def _fulfil(self, wish_id: str, wish: Wish) -> None:
+        """Begins what a wish asks for; whatever is done at once gets its outcome here, a resize when it is finished."""
+        try:
+            if await self._begin(wish):
+                await self._conclude(wish.topic, OutcomeRecord(0, ""))
+        except Refused as refusal:
+            await self._conclude(wish.topic, OutcomeRecord(refusal.code, str(refusal)))
+        except TopicsRefused as refusal:
+            await self._conclude(wish.topic, OutcomeRecord(refusal.code, str(refusal)))
+        except UpstreamUnavailable as error:
+            log.warning("wish_delayed", wish=wish_id, topic=wish.topic, error=str(error))
+            del self._asked[wish.topic]  # begun again with the next tick
+
+    async def _begin(self, wish: Wish) -> bool:
+        """Returns whether the wish has come true already."""
+        match wish:
+            case Manage():
+                await self._manage(wish)
+                return True
+            case Resize(topic, partitions):
+                return self._resize(topic, partitions)
+            case Delete(topic) | Unmanage(topic):
+                await self._forget(topic, unmanage=isinstance(wish, Unmanage))
+                return True
+            case _:
+                raise Refused(Code.INVALID_CONFIG, f"{wish.name} cannot be set")
+
+    def _resize(self, topic: str, partitions: int) -> bool:
+        record = self._topics.get(topic)
+        if record is None or self._controller is None:
+            raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} is not managed by Kordon")
+        layout = record.layout
+        if problem := why_not(layout.n, partitions, layout.v_count):
+            raise Refused(Code.INVALID_PARTITIONS, problem)
+        if partitions == layout.u:
+            return True
+        self._do(self._controller.resize(topic, partitions, clock()))
+        return False
+
+    async def _manage(self, wish: Manage) -> None:
+        """Makes an empty topic a managed one: its face, then its first layout."""
+        topic = wish.topic
+        if topic in self._topics:
+            raise Refused(Code.TOPIC_ALREADY_EXISTS, f"{topic} is managed already")
+        leaders = await self._admin.wait_for_leaders(topic, partitions=1)
+        n = len(leaders)
+        if problem := why_not(n, n, wish.virtual_partitions):
+            raise Refused(Code.INVALID_PARTITIONS, problem)
+        for q, ends in (await self._ends.ends_of(topic, leaders)).items():
+            if ends.log_end_offset:
+                detail = f"{topic}-{q} has had {ends.log_end_offset} records; so far only empty topics are taken over"
+                raise Refused(Code.INVALID_REQUEST, detail)
+        await self._admin.create_topic(face_of(topic), partitions=wish.virtual_partitions, replicas=-1, configs={})
+        await self._admin.wait_for_leaders(face_of(topic), partitions=wish.virtual_partitions)
+        layout = Layout.created(topic, await self._admin.topic_id(topic), n, wish.virtual_partitions)
+        record = TopicRecord(layout, await self._admin.topic_id(face_of(topic)))
+        await self._write(((f"topic/{topic}", record),))
+        self._topics[topic] = record
+        if self._controller is not None:
+            self._controller.know(record, {})
+        log.info("topic_managed", topic=topic, partitions=n, virtual_partitions=wish.virtual_partitions)
+
+    async def _forget(self, topic: str, *, unmanage: bool) -> None:
+        record = self._topics.get(topic)
+        if record is None:
+            raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} is not managed by Kordon")
+        if unmanage and (record.layout.u != record.layout.v_count or record.layout.epoch):
+            detail = "a topic can be let go only while each virtual partition has had one partition of its own"
+            raise Refused(Code.INVALID_REQUEST, detail)
+        records: list[tuple[str, Value | None]] = [(f"topic/{topic}", None)]
+        records += [(f"image/{topic}/{v}", None) for v in range(record.layout.v_count)]
+        await self._write(tuple(records))
+        del self._topics[topic]
+        await self._admin.delete_topic(face_of(topic))
+
+    async def _conclude(self, topic: str, outcome: OutcomeRecord) -> None:
+        wish_id = self._asked[topic]
+        await self._write(((f"wish/{wish_id}", None), (f"outcome/{wish_id}", outcome)))
+        del self._wishes[wish_id]
+        del self._asked[topic]
+
+    def _do(self, commands: list[Command]) -> None:
+        for command in commands:
+            self._tasks.start(self._perform(command), name=f"{type(command).__name__} {command.topic}")
+
+    async def _perform(self, command: Command) -> None:
+        try:
+            await self._try(command)
+        except (Fenced, UpstreamUnavailable) as error:
+            if not self._failed.done():
+                self._failed.set_exception(error)
+
+    async def _try(self, command: Command) -> None:
+        controller = self._controller
+        if controller is None:
+            return
+        match command:
+            case Commit(topic, records):
+                await self._write(records)
+                self._topics |= {v.layout.topic: v for _, v in records if isinstance(v, TopicRecord)}
+                self._do(controller.on_committed(topic, clock()))
+            case Prepare(topic, partitions):
+                self._do(controller.on_prepared(topic, await self._prepare(topic, partitions), clock()))
+            case ConfirmMembers(topic):
+                await self._confirm_members()
+                self._do(controller.on_confirmed(topic, clock()))
+            case ReadCuts(topic, fence, partitions):
+                self._do(controller.on_cuts(topic, fence, await self._cuts(topic, partitions), clock()))
+            case Finished(topic):
+                await self._finish(topic)
+
+    async def _finish(self, topic: str) -> None:
+        layout = self._topics[topic].layout
+        log.info("layout_changed", topic=topic, epoch=layout.epoch, partitions=layout.u)
+        if topic in self._asked:
+            await self._conclude(topic, OutcomeRecord(0, ""))
+
+    async def _confirm_members(self) -> None:
+        """Returns when the generation that is known is proven to be the present one."""
+        while True:
+            if await self._confirm():
+                return
+            await asyncio.sleep(_MEMBERS_RETRY_SECONDS)
+
+    async def _write(self, records: tuple[tuple[str, Value | None], ...]) -> None:
+        async with self._writing:
+            await self._writer.commit([Entry(key, None if value is None else dump(value)) for key, value in records])
+
+    async def _prepare(self, topic: str, partitions: int) -> str | None:
+        try:
+            await self._admin.create_partitions(topic, partitions)
+            await self._admin.wait_for_leaders(topic, partitions=partitions)
+        except UpstreamUnavailable as error:
+            log.warning("partitions_unready", topic=topic, error=str(error))
+            return str(error)
+        return None
+
+    async def _cuts(self, topic: str, partitions: frozenset[int]) -> dict[int, Producers] | None:
+        """Reads ends and producers until they stand still (rule C6); None if they do not in time."""
+        try:
+            async with asyncio.timeout(CUT_SECONDS):
+                cuts: dict[int, Producers] = {}
+                while left := partitions - cuts.keys():
+                    for q, snapshot in (await self._ends.snapshots(topic, left)).items():
+                        if snapshot.is_cut:
+                            cuts[q] = _producers(snapshot)
+                return cuts
+        except (TimeoutError, UpstreamUnavailable) as error:
+            log.warning("cuts_unread", topic=topic, error=str(error) or f"no end stood still in {CUT_SECONDS} s")
+            return None
+
+
+def _producers(snapshot: Snapshot) -> Producers:
+    written = {each: (state.producer_epoch, state.last_sequence) for each, state in snapshot.producers.items()}
+    return Producers(snapshot.ends.log_end_offset, written)
