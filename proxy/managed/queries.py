@@ -1,0 +1,208 @@
+"""ListOffsets and OffsetForLeaderEpoch of managed topics: asked along the chain of each virtual partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from kordon.proxy import apis
+from kordon.proxy.control.codes import Code
+from kordon.proxy.managed.questions import Form, Question, Questions, Row
+from kordon.proxy.managed.settle import Place, Plan, Unsettled, find_place, settle
+from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.ordering.lookups import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    NOTHING,
+    Found,
+    epoch_end,
+    epoch_question,
+    partitions_to_ask,
+    resolve,
+    visible,
+)
+
+EndOf: TypeAlias = Callable[[ManagedTopic, int, int], int]
+"""Called with topic, v, and the virtual offset at its home's high watermark; returns the end that clients are told."""
+
+_LIST_OFFSETS: Final = Form(apis.LIST_OFFSETS, range(4, 12), "name", "partition_index", "queries")
+_LEADER_EPOCHS: Final = Form(apis.OFFSET_FOR_LEADER_EPOCH, range(2, 5), "topic", "partition", "queries")
+_NEWEST: Final = 11
+_MEANINGS: Final = {
+    LATEST: 0,
+    EARLIEST: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+"""By timestamp with a meaning, the first version of ListOffsets that has it."""
+_ERRORS: Final[Mapping[int, int]] = {
+    Code.UNKNOWN_LEADER_EPOCH: 4,
+    Code.FENCED_LEADER_EPOCH: 4,
+    Code.OFFSET_NOT_AVAILABLE: 5,
+}
+"""First versions of ListOffsets that have these error codes (KafkaApis.handleListOffsetRequest)."""
+
+
+def end_of(topic: ManagedTopic, v: int, high_watermark: int) -> int:
+    """Returns the end offset told for a virtual partition as long as no reader knows better (rule F6).
+
+    Args:
+        topic: Of the partition.
+        v: The virtual partition.
+        high_watermark: The virtual offset at its home's high watermark.
+    """
+    return high_watermark
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetWish:
+    """One offset that is looked for."""
+
+    topic: str
+    v: int
+    timestamp: int
+    """A time in milliseconds since 1970, or one of `lookups`' negative ones."""
+    current_leader_epoch: int = -1
+
+
+class ListOffsets:
+    """Answers ListOffsets.
+
+    Args:
+        topics: What is managed.
+        questions: Asks the brokers.
+        end_of: What end clients are told.
+    """
+
+    def __init__(self, topics: ManagedTopics, questions: Questions, end_of: EndOf = end_of) -> None:
+        self._topics = topics
+        self._questions = questions
+        self._end_of = end_of
+
+    async def serve(self, version: int, request: Any) -> dict[str, Any]:
+        """Answers a request that names managed topics only; returns the response's fields."""
+        wishes = [
+            OffsetWish(topic.name, row.partition_index, row.timestamp, row.get("current_leader_epoch", -1))
+            for topic in request.topics
+            for row in topic.partitions
+        ]
+        fields = {name: request[name] for name in ("isolation_level", "timeout_ms") if name in request}
+        found = await self.find(wishes, fields, version)
+        rows = map(partial(_offset_row, version), wishes, found)
+        topics = [{"name": each.name, "partitions": [next(rows) for _ in each.partitions]} for each in request.topics]
+        return {"topics": topics}
+
+    async def find(
+        self, wishes: Sequence[OffsetWish], fields: Mapping[str, Any] | None = None, version: int = _NEWEST
+    ) -> list[Found]:
+        """Looks for offsets.
+
+        Args:
+            wishes: What is looked for.
+            fields: Of the requests to brokers: isolation_level, timeout_ms.
+            version: Of the client's request: it tells which timestamps have a meaning.
+
+        Returns:
+            What was found of each.
+        """
+        plans = [partial(self._plan, version, wish) for wish in wishes]
+        return await settle(self._questions, _LIST_OFFSETS, plans, {"replica_id": -1, **(fields or {})})
+
+    def _plan(self, version: int, wish: OffsetWish) -> Plan:
+        if wish.timestamp < 0 and version < _MEANINGS.get(wish.timestamp, version + 1):
+            raise Unsettled(Code.UNSUPPORTED_VERSION)
+        place = find_place(self._topics, wish.topic, wish.v)
+        current = place.home_epoch(wish.current_leader_epoch)
+        place.limit()  # no need to ask when it is not known
+        asked = {
+            q: _offset_question(wish, q, current if q == place.home.partition else -1)
+            for q in partitions_to_ask(visible(place.chain, place.floor), wish.timestamp)
+        }
+        return Plan(place, asked, partial(self._read, wish, place))
+
+    def _read(self, wish: OffsetWish, place: Place, rows: Mapping[int, Row]) -> Found:
+        answers = {q: _told(row, "offset") for q, row in rows.items()}
+        found = resolve(visible(place.chain, place.floor, place.limit()), wish.timestamp, answers)
+        if wish.timestamp != LATEST or found.error:
+            return found
+        return found._replace(offset=max(place.floor, self._end_of(place.topic, wish.v, found.offset)))
+
+
+class OffsetForLeaderEpoch:
+    """Answers OffsetForLeaderEpoch: where a leader epoch of a virtual partition ends (rule F7).
+
+    Args:
+        topics: What is managed.
+        questions: Asks the brokers.
+    """
+
+    def __init__(self, topics: ManagedTopics, questions: Questions) -> None:
+        self._topics = topics
+        self._questions = questions
+
+    async def serve(self, version: int, request: Any) -> dict[str, Any]:
+        """Answers a request that names managed topics only; returns the response's fields."""
+        asked = [(topic.topic, row) for topic in request.topics for row in topic.partitions]
+        plans = [partial(self._plan, name, row) for name, row in asked]
+        found = iter(await settle(self._questions, _LEADER_EPOCHS, plans, {"replica_id": -1}))
+        answers = [
+            {"topic": topic.topic, "partitions": [_epoch_row(row.partition, next(found)) for row in topic.partitions]}
+            for topic in request.topics
+        ]
+        return {"topics": answers}
+
+    def _plan(self, name: str, row: Any) -> Plan:
+        place = find_place(self._topics, name, row.partition)
+        current = place.home_epoch(row.get("current_leader_epoch", -1))
+        wanted = epoch_question(place.chain, row.leader_epoch)
+        if wanted is None:
+            return Plan(place, {}, lambda _: NOTHING)
+        q = wanted.stay.partition
+        fields = (("current_leader_epoch", current if wanted.stay.end is None else -1), ("leader_epoch", wanted.epoch))
+
+        def read(rows: Mapping[int, Row]) -> Found:
+            found = epoch_end(wanted, _told(rows[q], "end_offset"))
+            limit = place.limit() if wanted.stay.end is None else None
+            if limit is None or found.offset <= limit + wanted.stay.delta:
+                return found
+            if place.is_withheld:
+                return found._replace(offset=limit + wanted.stay.delta)
+            # A shorter answer would have a client that read on through another worker begin there again.
+            raise Unsettled(Code.UNKNOWN_LEADER_EPOCH)
+
+        return Plan(place, {q: Question(name, q, fields)}, read)
+
+
+def _offset_question(wish: OffsetWish, partition: int, current_leader_epoch: int) -> Question:
+    fields = (("current_leader_epoch", current_leader_epoch), ("timestamp", wish.timestamp))
+    return Question(wish.topic, partition, fields)
+
+
+def _told(row: Row, offset: str) -> Found:
+    if row["error_code"]:
+        return Found(error=row["error_code"])
+    return Found(row[offset], row.get("timestamp", -1), row.get("leader_epoch", -1))
+
+
+def _offset_row(version: int, wish: OffsetWish, found: Found) -> dict[str, Any]:
+    legible = version >= _ERRORS.get(found.error, 0)
+    return {
+        "partition_index": wish.v,
+        "error_code": found.error if legible else Code.LEADER_NOT_AVAILABLE,
+        "timestamp": found.timestamp,
+        "offset": found.offset,
+        "leader_epoch": found.epoch,
+        "old_style_offsets": [found.offset] if found.offset >= 0 else [],
+    }
+
+
+def _epoch_row(v: int, found: Found) -> dict[str, Any]:
+    return {"partition": v, "error_code": found.error, "leader_epoch": found.epoch, "end_offset": found.offset}

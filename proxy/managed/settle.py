@@ -1,0 +1,152 @@
+"""Answers that depend on a layout, while layouts may change: what was planned under an old one is planned anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kordon.proxy.control.codes import Code
+from kordon.proxy.managed.questions import Form, Question, Questions, Row
+from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.ordering.chain import Chain, Stay
+from kordon.proxy.ordering.epochs import split_epoch
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.lookups import Found
+
+_ROUNDS: Final = 3
+
+
+class Unsettled(Exception):  # noqa: N818 - says what holds
+    """Raised where there is no answer now; carries the error code that has clients do the right thing."""
+
+    def __init__(self, code: Code) -> None:
+        super().__init__(code.name)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A virtual partition under the layout in force when it was looked up."""
+
+    topic: ManagedTopic
+    layout: Layout
+    v: int
+
+    @property
+    def chain(self) -> Chain:
+        """Where it lives and has lived."""
+        return self.layout.chains[self.v]
+
+    @property
+    def home(self) -> Stay:
+        """Where it lives."""
+        home = self.chain.home
+        assert home is not None  # or else it is not found
+        return home
+
+    @property
+    def floor(self) -> int:
+        """The virtual offset below which its records were deleted (rule F9)."""
+        return (self.layout.floors or {}).get(self.v, 0)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether that layout is still in force."""
+        return self.topic.layout is self.layout
+
+    @property
+    def is_withheld(self) -> bool:
+        """Whether it is written but not delivered yet (rule A2)."""
+        return self.layout.withheld and self.v >= self.layout.n
+
+    def limit(self) -> int | None:
+        """Returns the offset in its home from which on nothing is shown now; None: there is no such limit.
+
+        Raises:
+            Unsettled: A fence has begun, and what it freezes reading at is not known yet.
+        """
+        if self.is_withheld:
+            return self.home.start
+        fence, partition = self.topic.fence, self.home.partition
+        if fence is None or partition not in fence.sealed:
+            return None
+        if partition not in fence.high_watermarks:
+            raise Unsettled(Code.UNKNOWN_LEADER_EPOCH)
+        return fence.high_watermarks[partition]  # rule C5
+
+    def home_epoch(self, current_leader_epoch: int) -> int:
+        """Takes the leader epoch in which a client believes to its home's physical partition (KIP-320).
+
+        Args:
+            current_leader_epoch: The client's; -1: it does not say.
+
+        Raises:
+            Unsettled: The client, or this worker, does not know of the last move yet.
+        """
+        if current_leader_epoch < 0:
+            return -1
+        move, epoch = split_epoch(current_leader_epoch)
+        if move != self.home.move:
+            raise Unsettled(Code.FENCED_LEADER_EPOCH if move < self.home.move else Code.UNKNOWN_LEADER_EPOCH)
+        return epoch
+
+
+def find_place(topics: ManagedTopics, name: str, v: int) -> Place:
+    """Finds a virtual partition.
+
+    Raises:
+        Unsettled: There is none, or none yet.
+    """
+    topic = topics.named(name)
+    if topic is None or not 0 <= v < topic.layout.v_count or not topic.layout.chains[v].stays:
+        raise Unsettled(Code.UNKNOWN_TOPIC_OR_PARTITION)
+    return Place(topic, topic.layout, v)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How one row of a request is answered under a layout."""
+
+    place: Place
+    questions: Mapping[int, Question]
+    """To the leaders of physical partitions, by partition."""
+    read: Callable[[Mapping[int, Row]], Found]
+    """Makes the answer of the brokers', by physical partition; raises Unsettled."""
+
+
+async def settle(
+    questions: Questions, form: Form, plans: Sequence[Callable[[], Plan]], fields: Mapping[str, Any]
+) -> list[Found]:
+    """Answers all rows of a request, with one request to each broker where all goes well.
+
+    Args:
+        questions: Asks the brokers.
+        form: Of the api.
+        plans: Each makes a row's plan under the layout in force; may raise Unsettled.
+        fields: Of the requests to brokers, beside their topics.
+
+    Returns:
+        By row, what was found; its error code where nothing was.
+    """
+    found: dict[int, Found] = {}
+    for _ in range(_ROUNDS):
+        drawn: dict[int, Plan] = {}
+        for number in range(len(plans)):
+            if number not in found:
+                try:
+                    drawn[number] = plans[number]()
+                except Unsettled as error:
+                    found[number] = Found(error=error.code)
+        if not drawn:
+            break
+        rows = await questions.ask(form, {q for plan in drawn.values() for q in plan.questions.values()}, fields)
+        found |= {number: _read(plan, rows) for number, plan in drawn.items() if plan.place.is_current}
+    return [found.get(number, Found(error=Code.LEADER_NOT_AVAILABLE)) for number in range(len(plans))]
+
+
+def _read(plan: Plan, rows: Mapping[Question, Row]) -> Found:
+    try:
+        return plan.read({partition: rows[question] for partition, question in plan.questions.items()})
+    except Unsettled as error:
+        return Found(error=error.code)

@@ -1,0 +1,56 @@
+"""Deleted records of virtual partitions (rule F9): a floor for each, and what a physical partition need not keep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from kordon.proxy.ordering.layout import Layout
+
+HIGH_WATERMARK: Final = -1
+"""In place of an offset: delete all there is (DeleteRecordsRequest.HIGH_WATERMARK)."""
+
+
+def with_floors(layout: Layout, floors: Mapping[int, int]) -> Layout:
+    """Returns a layout in which floors are raised; none is ever lowered.
+
+    Args:
+        layout: Before.
+        floors: By virtual partition, the virtual offset that its records begin at.
+    """
+    before = layout.floors or {}
+    return replace(layout, floors={**before, **{v: max(floor, before.get(v, 0)) for v, floor in floors.items()}})
+
+
+def wanted_floor(offset: int, start: int, end: int) -> int | None:
+    """Returns to which floor a DeleteRecords leads, never below the start that there is.
+
+    Args:
+        offset: That the client gave, virtual; or `HIGH_WATERMARK`.
+        start: The first virtual offset that readers can get.
+        end: The end that clients are told.
+
+    Returns:
+        None: the offset is out of range.
+    """
+    if offset == HIGH_WATERMARK:
+        return max(start, end)
+    return max(start, offset) if 0 <= offset <= end else None
+
+
+def needed_from(layout: Layout, partition: int) -> int:
+    """Returns the offset of a physical partition before which no virtual one needs anything any more.
+
+    Args:
+        layout: With all floors.
+        partition: The physical partition.
+
+    Returns:
+        0 for one that no virtual partition has lived on.
+    """
+    floors = layout.floors or {}
+    stays = [(stay, floors.get(v, 0)) for v, chain in enumerate(layout.chains) for stay in chain.stays]
+    here = [(stay, floor - stay.delta) for stay, floor in stays if stay.partition == partition]
+    needed = [max(stay.start, floor) for stay, floor in here if stay.end is None or floor < stay.end]
+    return min(needed) if needed else max((stay.end or 0 for stay, _ in here), default=0)

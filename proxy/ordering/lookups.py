@@ -1,0 +1,189 @@
+"""Offsets of a virtual partition, found by what brokers say of the physical partitions it lived on.
+
+A broker answers for a whole physical partition, co-residents included, and for times when the virtual partition lived
+elsewhere. So what is found by time is the first offset at which a record can stand that is old enough: never behind the
+first record that is, sometimes before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from kordon.proxy.ordering.chain import Chain, Stay
+from kordon.proxy.ordering.epochs import split_epoch, virtual_epoch
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+"""KIP-734."""
+EARLIEST_LOCAL: Final = -4
+"""KIP-405."""
+LATEST_TIERED: Final = -5
+"""KIP-1005."""
+EARLIEST_PENDING_UPLOAD: Final = -6
+"""KIP-1023."""
+
+
+class Found(NamedTuple):
+    """An offset, of a physical partition as a broker told it or of a virtual one as a client gets it."""
+
+    offset: int = -1
+    """-1: there is none."""
+    timestamp: int = -1
+    epoch: int = -1
+    """The leader epoch of the record there; -1: not known."""
+    error: int = 0
+    """Kafka's error code."""
+
+
+NOTHING: Final = Found()
+
+
+def visible(chain: Chain, floor: int = 0, limit: int | None = None) -> tuple[Stay, ...]:
+    """Returns the stays that readers see something of, and the home always.
+
+    Args:
+        chain: Not empty.
+        floor: The virtual offset below which records were deleted (rule F9).
+        limit: The offset in the home's physical partition from which on nothing is shown (rules A2, C5); None: the end.
+    """
+    stays = [replace(stay, start=max(stay.start, floor - stay.delta)) for stay in chain.stays]
+    former = [stay for stay in stays[:-1] if stay.end is not None and stay.start < stay.end]
+    home = stays[-1] if limit is None else replace(stays[-1], end=max(limit, stays[-1].start))
+    return (*former, home)
+
+
+def partitions_to_ask(stays: Sequence[Stay], timestamp: int) -> frozenset[int]:
+    """Returns the physical partitions whose brokers must be asked.
+
+    Args:
+        stays: By `visible`.
+        timestamp: Of the ListOffsets request: a time, or one of the negative ones that have names here.
+    """
+    return frozenset(stay.partition for stay in (stays[-1:] if timestamp == LATEST else stays))
+
+
+def resolve(stays: Sequence[Stay], timestamp: int, answers: Mapping[int, Found]) -> Found:
+    """Finds the virtual offset.
+
+    Args:
+        stays: By `visible`.
+        timestamp: As of `partitions_to_ask`.
+        answers: By physical partition, what a broker says to the same timestamp.
+
+    Returns:
+        What a client gets; an error where the answer depends on a partition that has one.
+    """
+    match timestamp:
+        case -1:
+            return _latest(stays[-1], answers[stays[-1].partition])
+        case -2 | -4:
+            found = _first(stays, answers, by_time=False)
+            return found if found is not NOTHING else _end(stays[-1])
+        case -3:
+            return _youngest(stays, answers)
+        case -5:
+            return _last_tiered(stays, answers)
+        case _:
+            return _first(stays, answers, by_time=timestamp >= 0)
+
+
+def _latest(home: Stay, answer: Found) -> Found:
+    if answer.error:
+        return answer
+    end = max(answer.offset, home.start)  # a leader that is just elected may not know yet how far its log is committed
+    if home.end is not None:
+        end = min(end, home.end)
+    return Found(end + home.delta, -1, virtual_epoch(home.move, answer.epoch))
+
+
+def _first(stays: Sequence[Stay], answers: Mapping[int, Found], *, by_time: bool) -> Found:
+    """Takes the first stay in which, or before which, the answer lies.
+
+    An answer before a stay says that what a client wants was there when the stay began already.
+    """
+    for stay in stays:
+        answer = answers[stay.partition]
+        if answer.error:
+            return answer
+        offset = max(answer.offset, stay.start)
+        if answer.offset < 0 or (stay.end is not None and offset >= stay.end):
+            continue
+        epoch = virtual_epoch(stay.move, answer.epoch) if offset == answer.offset else -1
+        return Found(offset + stay.delta, answer.timestamp if by_time else -1, epoch)
+    return NOTHING
+
+
+def _end(home: Stay) -> Found:
+    assert home.end is not None  # or else it would have been found in the home
+    return Found(home.end + home.delta)
+
+
+def _youngest(stays: Sequence[Stay], answers: Mapping[int, Found]) -> Found:
+    """Takes the greatest timestamp of those that stand in a stay; a partition's may stand elsewhere."""
+    best = NOTHING
+    for stay in stays:
+        answer = answers[stay.partition]
+        if answer.error:
+            return answer
+        inside = stay.start <= answer.offset and (stay.end is None or answer.offset < stay.end)
+        if inside and answer.timestamp > best.timestamp:
+            epoch = virtual_epoch(stay.move, answer.epoch)
+            best = Found(answer.offset + stay.delta, answer.timestamp, epoch)
+    return best
+
+
+def _last_tiered(stays: Sequence[Stay], answers: Mapping[int, Found]) -> Found:
+    for stay in reversed(stays):
+        answer = answers[stay.partition]
+        if answer.error:
+            return answer
+        offset = answer.offset if stay.end is None else min(answer.offset, stay.end - 1)
+        if offset >= stay.start:
+            epoch = virtual_epoch(stay.move, answer.epoch) if offset == answer.offset else -1
+            return Found(offset + stay.delta, -1, epoch)
+    return NOTHING
+
+
+class EpochQuestion(NamedTuple):
+    """What to ask of a leader epoch that a client asked for."""
+
+    stay: Stay
+    """Where the virtual partition lived during that move; from the first to the last offset there."""
+    epoch: int
+    """The physical partition's."""
+
+
+def epoch_question(chain: Chain, virtual: int) -> EpochQuestion | None:
+    """Returns which physical partition knows a leader epoch; None: nobody does (OffsetForLeaderEpoch answers -1, -1).
+
+    Args:
+        chain: Not empty.
+        virtual: The leader epoch that the client asks for.
+    """
+    if virtual < 0:
+        return None
+    move, epoch = split_epoch(virtual)
+    stays = [stay for stay in chain.stays if stay.move == move]  # more than one where a topic was taken over (A1)
+    return EpochQuestion(replace(stays[-1], start=stays[0].start), epoch) if stays else None
+
+
+def epoch_end(question: EpochQuestion, answer: Found) -> Found:
+    """Returns the largest leader epoch that is not above the one asked for, and the virtual offset where it ends.
+
+    Args:
+        question: By `epoch_question`.
+        answer: The broker's: epoch and end offset, both -1 for an epoch that it does not know.
+    """
+    stay = question.stay
+    if answer.error:
+        return answer
+    if answer.offset >= 0:
+        offset = max(answer.offset, stay.start)
+        offset = offset if stay.end is None else min(offset, stay.end)
+        return Found(offset + stay.delta, -1, virtual_epoch(stay.move, answer.epoch))
+    if stay.end is None:
+        return NOTHING
+    return Found(stay.end + stay.delta, -1, virtual_epoch(stay.move, question.epoch))  # the next move is above it
