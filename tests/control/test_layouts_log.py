@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
@@ -14,7 +14,14 @@ from aiokafka import AIOKafkaProducer
 from kordon.proxy.control.batches import Entry, Record
 from kordon.proxy.control.layouts_log import LayoutsLog, LayoutsLost
 from kordon.proxy.control.layouts_topic import LayoutsTopicUnfit
-from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter, NotCommitted
+from kordon.proxy.control.layouts_writer import (
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    Fenced,
+    LayoutsWriter,
+    NotCommitted,
+    OutcomeUnknown,
+)
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.errors import UpstreamUnavailable
 
@@ -143,6 +150,42 @@ async def test_a_second_controller_fences_the_first_for_ever(brokers: Brokers, t
         assert proxy.entries == [Entry("orders", b"1"), Entry("orders", b"2")]
         await first.close()
         await second.close()
+
+
+class CutOff(LayoutsWriter):
+    """A writer that hears no answers of its coordinator to one kind of request, although they are given."""
+
+    deaf_to: int | None = None
+
+    async def _ask(self, api_key: int, versions: range, fields: Mapping[str, Any]) -> Any:
+        answer = await super()._ask(api_key, versions, fields)
+        if api_key == self.deaf_to:
+            raise UpstreamUnavailable("cut off")
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("deaf_to", "error", "read"), [(ADD_PARTITIONS_TO_TXN, NotCommitted, 1), (END_TXN, OutcomeUnknown, 2)]
+)
+async def test_a_controller_that_is_cut_off_knows_what_it_does_not_know(
+    brokers: Brokers, topic: str, deaf_to: int, error: type[UpstreamUnavailable], read: int
+) -> None:
+    """Before the end of a transaction was asked for nothing is written; after it only the layouts can tell."""
+    async with reader(brokers, topic) as proxy:
+        await proxy.log.create()
+        controller = CutOff(brokers, topic, f"{topic}.transactions")
+        await controller.open()
+        await controller.commit([Entry("orders", b"1")])
+        controller.deaf_to = deaf_to
+        with pytest.raises(error):
+            await controller.commit([Entry("orders", b"2")], timeout=1)
+        with pytest.raises(NotCommitted):
+            await controller.commit([Entry("orders", b"never")])  # it is closed now
+        controller.deaf_to = None
+        await controller.open()
+        await proxy.log.read_to_end()
+        assert proxy.entries == [Entry("orders", b"1"), Entry("orders", b"2")][:read]
+        await controller.close()
 
 
 async def test_a_controller_that_is_stopped_while_it_commits_holds_up_nobody(

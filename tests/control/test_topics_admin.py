@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from kordon.testing.cluster import Cluster
 
 pytestmark = pytest.mark.broker
+
+SECONDS = 20.0
 
 
 @pytest.fixture
@@ -55,6 +58,11 @@ async def test_a_deleted_topic_is_gone_and_its_successor_has_another_id(admin: T
     before = await admin.topic_id(topic)
     assert await admin.delete_topic(topic)
     assert not await admin.delete_topic(topic)
+    async with asyncio.timeout(SECONDS):
+        while True:
+            if not await admin.leaders(topic):  # the broker has heard of it
+                break
+            await asyncio.sleep(0.05)
     await admin.create_topic(topic, partitions=1, replicas=-1, configs={})
     await admin.wait_for_leaders(topic, partitions=1)
     assert await admin.topic_id(topic) != before
