@@ -47,7 +47,7 @@ class Lease:
         self.seconds = seconds
         self.expires = 0.0
         """By `clock`."""
-        self.on_renewed = on_renewed
+        self.on_renewed: Callable[[float], None] | None = on_renewed
 
     def alive(self) -> bool:
         """Whether it lives now."""
