@@ -33,6 +33,9 @@ ROWS: Final[Mapping[int, Rows]] = {
 """By api key: the requests that Kordon answers itself where they name managed topics."""
 
 
+_NO_SESSION: Final = -1
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """A request, taken apart."""
@@ -64,10 +67,21 @@ def take_apart(api_key: int, version: int, value: Any, topics: ManagedTopics) ->
         return None
     restricted = value.copy()
     restricted.update({rows.asked: managed})
-    if not others:
+    if not others or continues_session(api_key, restricted):
         return Parts(restricted, None)
     value.update({rows.asked: others})
+    if api_key == apis.FETCH:
+        value.update({"session_id": 0, "session_epoch": _NO_SESSION, "forgotten_topics_data": []})
     return Parts(restricted, request(api_key).build(version, value))
+
+
+def continues_session(api_key: int, value: Any) -> bool:
+    """Whether a Fetch only says what has changed in a session that the broker keeps (KIP-227).
+
+    A session cannot hold managed topics: such a request is answered FETCH_SESSION_ID_NOT_FOUND, upon which clients name
+    all their partitions; and that is answered without a session.
+    """
+    return api_key == apis.FETCH and value.get("session_epoch", _NO_SESSION) > 0
 
 
 def is_managed(row: Any, name_field: str, topics: ManagedTopics) -> bool:

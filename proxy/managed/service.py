@@ -10,8 +10,9 @@ from typing import Any, Protocol
 
 from kordon.codecs.messages import request, response
 from kordon.proxy.apis import Route
+from kordon.proxy.control.codes import Code
 from kordon.proxy.interception import Decision, Serve, Translate
-from kordon.proxy.managed.parts import merge, take_apart
+from kordon.proxy.managed.parts import continues_session, merge, take_apart
 from kordon.proxy.managed.topics import ManagedTopics
 
 
@@ -82,6 +83,8 @@ class ManagedService:
     async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> bytes:
         """Answers a request; see `Service.serve`."""
         key, version = route.api.key, route.version
+        if continues_session(key, request):
+            return response(key).build(version, {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND})
         served = await self._servers[key].serve(version, request)
         merged = merge(key, served, None if part is None else await part)
         return response(key).build(version, merged)

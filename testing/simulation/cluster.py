@@ -281,6 +281,11 @@ class Cluster:
             self._check_log(f"consumer of {v}", self.consumers[v].got, acknowledged[v])
 
     @property
+    def story_end(self) -> list[str]:
+        """What happened last."""
+        return self.world.story[-40:]
+
+    @property
     def layout(self) -> Layout:
         """The last one that was committed."""
         records = [value for key, value in self.layouts.records if key == f"topic/{TOPIC}"]
