@@ -13,7 +13,6 @@ from typing import Final, Protocol
 import structlog
 
 from kordon.proxy.control.batches import Entry, Record
-from kordon.proxy.control.ends import PartitionEnds
 from kordon.proxy.control.layouts_log import LayoutsLog, LayoutsLost
 from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
 from kordon.proxy.control.leading import Leading
@@ -72,8 +71,7 @@ class Keeper:
         topics: What is kept.
         layouts: The layouts topic.
         membership: The proxies' group; tells `on_generation` and `on_lost` of this object.
-        admin: Asks for topics and partitions.
-        ends: Asks leaders about what they lead.
+        admin: Asks the cluster.
         writers: Write for clients.
         readers: Read for clients.
         make_writer: Makes a writer for the controller's role.
@@ -86,7 +84,6 @@ class Keeper:
         layouts: LayoutsLog,
         membership: Membership,
         admin: TopicsAdmin,
-        ends: PartitionEnds,
         writers: Writers,
         readers: Readers,
         make_writer: Callable[[], LayoutsWriter],
@@ -98,7 +95,6 @@ class Keeper:
         self._layouts = layouts
         self._membership = membership
         self._admin = admin
-        self._ends = ends
         self._writers = writers
         self._readers = readers
         self._make_writer = make_writer
@@ -274,7 +270,7 @@ class Keeper:
         while True:
             lease_seconds = self._generation.longest_lease_seconds if self._generation else LEASE_SECONDS
             self.leading = Leading(
-                self._admin, self._ends, self._make_writer(), self._membership.confirm, lease_seconds
+                self._admin, self._make_writer(), self._membership.confirm, lease_seconds
             )
             try:
                 await self.leading.run(

@@ -11,7 +11,7 @@ import structlog
 
 from kordon.proxy.control.batches import Entry
 from kordon.proxy.control.codes import Code
-from kordon.proxy.control.ends import PartitionEnds, Snapshot
+from kordon.proxy.control.ends import Snapshot
 from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
 from kordon.proxy.control.lease import clock
 from kordon.proxy.control.topics_admin import TopicsAdmin, TopicsRefused
@@ -54,8 +54,7 @@ class Leading:
     """The controller's role, from taking over to standing down.
 
     Args:
-        admin: Asks for topics and partitions.
-        ends: Asks leaders about what they lead.
+        admin: Asks the cluster.
         writer: Writes layouts; fences all former controllers when it is opened.
         confirm: Tells whether the generation that is known is still the present one.
         lease_seconds: L.
@@ -64,13 +63,11 @@ class Leading:
     def __init__(
         self,
         admin: TopicsAdmin,
-        ends: PartitionEnds,
         writer: LayoutsWriter,
         confirm: Callable[[], Awaitable[bool]],
         lease_seconds: float,
     ) -> None:
         self._admin = admin
-        self._ends = ends
         self._writer = writer
         self._confirm = confirm
         self._lease_seconds = lease_seconds
@@ -110,8 +107,11 @@ class Leading:
             await self._writer.open()
             await read_to_end()
             now = clock()
-            controller = self._controller = Controller(now, self._lease_seconds, members())
-            for record, images in known().values():
+            found = known()
+            # where nothing is managed yet nobody can be serving it
+            heard = now if found else now - self._lease_seconds
+            controller = self._controller = Controller(heard, self._lease_seconds, members())
+            for record, images in found.values():
                 self._topics[record.layout.topic] = record
                 controller.know(record, images)
             fences, wishes = unfinished()
@@ -204,7 +204,7 @@ class Leading:
         n = len(leaders)
         if problem := why_not(n, n, wish.virtual_partitions):
             raise Refused(Code.INVALID_PARTITIONS, problem)
-        for q, ends in (await self._ends.ends_of(topic, leaders)).items():
+        for q, ends in (await self._admin.ends_of(topic, leaders)).items():
             if ends.log_end_offset:
                 detail = f"{topic}-{q} has had {ends.log_end_offset} records; so far only empty topics are taken over"
                 raise Refused(Code.INVALID_REQUEST, detail)
@@ -299,7 +299,7 @@ class Leading:
             async with asyncio.timeout(CUT_SECONDS):
                 cuts: dict[int, Producers] = {}
                 while left := partitions - cuts.keys():
-                    for q, snapshot in (await self._ends.snapshots(topic, left)).items():
+                    for q, snapshot in (await self._admin.snapshots(topic, left)).items():
                         if snapshot.is_cut:
                             cuts[q] = _producers(snapshot)
                 return cuts
