@@ -151,7 +151,7 @@ class DescribeTopicPartitionsTranslation:
                 continue
             if not page.add(_seen(row, topics.named(row.name)), managed=topics.named(row.name) is not None):
                 break
-        own = [{"name": row.name, **_DOES_NOT_EXIST} for row in asked.topics if is_own(row.name)]
+        own = [{"name": row.name, **_DOES_NOT_EXIST} for row in asked.topics if is_own(row.name) and not asked.cursor]
         value["topics"], value["next_cursor"] = [*page.rows, *own], page.next_cursor
         return True
 
@@ -195,8 +195,8 @@ class _Page:
         return True
 
     def _first_of(self, row: Any) -> int:
-        begins = self._begin is not None and self._begin.topic_name == row["name"]
-        return self._begin.partition_index if begins else 0
+        begin = self._begin
+        return begin.partition_index if begin is not None and begin.topic_name == row["name"] else 0
 
     def _end(self, name: str, partition: int) -> bool:
         self.next_cursor = _cursor(name, partition)
