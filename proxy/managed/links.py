@@ -7,6 +7,7 @@ everything behind it.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -18,6 +19,9 @@ from kordon.proxy.upstream import UpstreamClient
 
 _ANY_SECONDS: Final = 3.0
 """For one broker, where another one can be asked as well."""
+_FIRST_BACKOFF_SECONDS: Final = 0.05
+_LONGEST_BACKOFF_SECONDS: Final = 1.0
+"""As Java clients wait before they dial again (reconnect.backoff.ms, reconnect.backoff.max.ms)."""
 
 
 class Links:
@@ -31,11 +35,16 @@ class Links:
         self.topology = topology
         self._open: dict[tuple[int, str], UpstreamClient] = {}
         self._dials: dict[tuple[int, str], asyncio.Task[UpstreamClient]] = {}
+        self._failures: Counter[tuple[int, str]] = Counter()
+        """Dials that failed since the last one that did not."""
         self._tasks = Tasks()
         self._closed = False
 
     async def to(self, node_id: int, purpose: str) -> UpstreamClient:
         """Returns the connection of a purpose to a broker; one that is missing or broken is dialled, for all at once.
+
+        While a broker cannot be reached, each dial waits longer than the last, up to a second: callers may ask again
+        as often as they like.
 
         Args:
             node_id: Of the broker.
@@ -100,6 +109,8 @@ class Links:
         former = self._open.pop(name, None)
         if former is not None:
             former.close()
+        if failures := self._failures[name]:
+            await asyncio.sleep(min(_FIRST_BACKOFF_SECONDS * 2 ** min(failures - 1, 10), _LONGEST_BACKOFF_SECONDS))
         address = self.topology.address_of(node_id)
         if address is None or self._closed:
             what = "the connections are closed" if self._closed else f"the address of broker {node_id} is not known"
@@ -109,7 +120,9 @@ class Links:
             await client.open()
         except UpstreamUnavailable as error:
             self.topology.tried(node_id, str(error))
+            self._failures[name] += 1
             raise
         self.topology.tried(node_id, None)
+        del self._failures[name]
         self._open[name] = client
         return client

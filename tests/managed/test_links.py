@@ -94,6 +94,20 @@ async def test_a_broken_connection_is_replaced(cluster: Cluster) -> None:
         assert not again.closed
 
 
+async def test_a_dead_broker_is_not_dialled_without_pause(cluster: Cluster) -> None:
+    """However often callers ask, a broker that refuses is dialled a few times a second at most, and again later."""
+    async with links_to(cluster) as links:
+        node = links.topology.nodes[1]
+        alive, node.address = node.address, HostPort("127.0.0.1", 1)
+        begin = asyncio.get_running_loop().time()
+        for _ in range(4):
+            with pytest.raises(UpstreamUnavailable):
+                await links.to(1, "a")
+        assert asyncio.get_running_loop().time() - begin >= 0.05 + 0.1 + 0.2
+        node.address = alive
+        assert not (await links.to(1, "a")).closed
+
+
 async def test_an_unknown_broker_and_closed_links_are_refused(cluster: Cluster) -> None:
     """What cannot be dialled says why, and closed links dial nothing."""
     async with links_to(cluster) as links:
