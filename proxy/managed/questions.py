@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from kordon.proxy.control.codes import Code
 from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.managed.leaders import NO_NODE, Leaders
+from kordon.proxy.managed.leaders import NO_NODE, Leader, Leaders
 from kordon.proxy.managed.links import Links
 
 _ATTEMPTS: Final = 2
@@ -89,18 +89,21 @@ class Questions:
     async def _round(
         self, form: Form, questions: Collection[Question], fields: Mapping[str, Any]
     ) -> dict[Question, Row]:
+        topics = sorted({question.topic for question in questions})
+        found = await asyncio.gather(*map(self._leaders_of, topics))
+        leaders = dict(zip(topics, found, strict=True))
         by_node: defaultdict[int, list[Question]] = defaultdict(list)
-        for topic in {question.topic for question in questions}:
-            try:
-                leaders = await self._leaders.of(topic)
-            except UpstreamUnavailable:
-                leaders = {}
-            for question in questions:
-                if question.topic == topic:
-                    leader = leaders.get(question.partition)
-                    by_node[leader.node_id if leader else NO_NODE].append(question)
+        for question in questions:
+            leader = leaders[question.topic].get(question.partition)
+            by_node[leader.node_id if leader else NO_NODE].append(question)
         parts = await asyncio.gather(*(self._ask_node(form, node, asked, fields) for node, asked in by_node.items()))
         return {question: row for part in parts for question, row in part.items()}
+
+    async def _leaders_of(self, topic: str) -> Mapping[int, Leader]:
+        try:
+            return await self._leaders.of(topic)
+        except UpstreamUnavailable:
+            return {}
 
     async def _ask_node(
         self, form: Form, node_id: int, questions: Collection[Question], fields: Mapping[str, Any]

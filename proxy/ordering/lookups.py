@@ -49,10 +49,14 @@ def visible(chain: Chain, floor: int = 0, limit: int | None = None) -> tuple[Sta
         floor: The virtual offset below which records were deleted (rule F9).
         limit: The offset in the home's physical partition from which on nothing is shown (rules A2, C5); None: the end.
     """
-    stays = [replace(stay, start=max(stay.start, floor - stay.delta)) for stay in chain.stays]
+    stays = [_from(stay, floor) for stay in chain.stays]
     former = [stay for stay in stays[:-1] if stay.end is not None and stay.start < stay.end]
     home = stays[-1] if limit is None else replace(stays[-1], end=max(limit, stays[-1].start))
     return (*former, home)
+
+
+def _from(stay: Stay, floor: int) -> Stay:
+    return stay if stay.virtual_start >= floor else replace(stay, start=floor - stay.delta)
 
 
 def partitions_to_ask(stays: Sequence[Stay], timestamp: int) -> frozenset[int]:
