@@ -71,6 +71,11 @@ class Leaders:
         """
         return (await self._fresh(topic)).leaders
 
+    def known(self, topic: str) -> Mapping[int, Leader] | None:
+        """Returns the leaders by physical partition where nobody needs to be asked; None: call `of`."""
+        known = self._good(topic)
+        return known.leaders if known is not None else None
+
     async def topic_id(self, topic: str) -> UUID | None:
         """Returns a topic's id; None for one that no broker knows, the zero id where brokers have no ids.
 

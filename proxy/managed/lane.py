@@ -1,0 +1,209 @@
+"""One connection that carries writes to a broker, merged over clients and virtual partitions (rule I6).
+
+A broker takes one batch per partition in a request, and works on one request of a connection at a time. So each request
+takes one write from each physical partition that has one, and a few requests are under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from kordon.codecs.errors import WireError
+from kordon.codecs.produce import Outcome, build_produce, look_outcomes
+from kordon.codecs.records import HEADER_BYTES
+from kordon.codecs.retag import retag
+from kordon.codecs.schema import Buffer
+from kordon.proxy import apis
+from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.managed.course import Course, Ticket
+from kordon.proxy.managed.links import Links
+from kordon.proxy.ordering.line import Write
+from kordon.proxy.tasks import Tasks
+from kordon.proxy.upstream import UpstreamClient
+
+_VERSIONS: Final = range(3, 13)
+"""From the first with batches of magic 2 to the last with names of topics."""
+REQUESTS_UNDER_WAY: Final = 4
+BYTES_UNDER_WAY: Final = 16 * 1024 * 1024
+REQUEST_BYTES: Final = 4 * 1024 * 1024
+"""Writes are merged up to this size; a larger one goes alone."""
+_LONGEST_TIMEOUT_MS: Final = 30_000
+_MARGIN_SECONDS: Final = 5.0
+"""For an answer, beyond what the broker may wait for copies."""
+
+Partition = tuple[str, int]
+"""Topic and physical partition."""
+
+
+class Sent(NamedTuple):
+    """A write that was sent."""
+
+    course: Course
+    write: Write
+
+
+class Shipper(Protocol):
+    """Who knows what may be sent."""
+
+    def take(self, course: Course, partition: int, fits: Callable[[Write], bool]) -> tuple[Write | None, bool]:
+        """Takes out what is next; also returns whether there is more for the same partition."""
+        ...
+
+    def on_answers(self, answers: list[tuple[Sent, Outcome | None]]) -> None:
+        """Answers came; None: there will be none."""
+        ...
+
+    def on_unreachable(self, courses: list[Course]) -> None:
+        """The broker cannot be reached; these wait for another way."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    sent: list[Sent]
+    size: int
+    version: int
+
+
+class Lane:
+    """One connection of a worker to a broker.
+
+    Args:
+        links: Dials.
+        node_id: Of the broker.
+        number: Tells the lanes to one broker apart.
+        shipper: Knows what may be sent, and is told what came of it.
+        tasks: Own the dial.
+    """
+
+    def __init__(self, links: Links, node_id: int, number: int, shipper: Shipper, tasks: Tasks) -> None:
+        self.node_id = node_id
+        self._links = links
+        self._purpose = f"lane {number}"
+        self._shipper = shipper
+        self._tasks = tasks
+        self._client: UpstreamClient | None = None
+        self._dialing = False
+        self._scheduled = False
+        self._turns: dict[Partition, deque[Course]] = {}
+        """Who has something to send; the partition that has waited longest comes first."""
+        self._requests = 0
+        self._bytes = 0
+
+    @property
+    def connected(self) -> bool:
+        """Whether writes can be sent now."""
+        return self._client is not None and not self._client.closed
+
+    def add(self, partition: Partition, course: Course) -> None:
+        """Gives a course its turn, once; it is not added again before `take` has said that it has no more."""
+        self._turns.setdefault(partition, deque()).append(course)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:  # what comes in one turn of the loop goes in one request
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._scheduled = False
+        if not self._turns:
+            return
+        client = self._client
+        if client is None or client.closed:
+            self._dial()
+            return
+        while self._turns and self._requests < REQUESTS_UNDER_WAY and self._bytes < BYTES_UNDER_WAY:
+            taken = self._gather()
+            if not taken:
+                break
+            self._send(client, taken)
+
+    def _gather(self) -> list[Sent]:
+        """Takes a write of each partition, as far as they go into one request."""
+        taken: list[Sent] = []
+        size = 0
+
+        def fits(write: Write) -> bool:
+            return not taken or (write.acks == taken[0].write.acks and size + write.size <= REQUEST_BYTES)
+
+        turns, self._turns = self._turns, {}
+        served: dict[Partition, deque[Course]] = {}
+        for partition, courses in turns.items():
+            write = None
+            for _ in range(len(courses)):
+                course = courses.popleft()
+                write, more = self._shipper.take(course, partition[1], fits)
+                if more:
+                    courses.append(course)
+                if write is not None:
+                    taken.append(Sent(course, write))
+                    size += write.size
+                    break
+            if courses:
+                (self._turns if write is None else served)[partition] = courses
+        self._turns |= served
+        return taken
+
+    def _send(self, client: UpstreamClient, taken: list[Sent]) -> None:
+        topics: dict[str, list[tuple[int, tuple[Buffer, Buffer]]]] = {}
+        timeout_ms = 0
+        for course, write in taken:
+            bound, ticket = write.bound, write.payload
+            assert bound is not None
+            assert isinstance(ticket, Ticket)
+            header = bytearray(ticket.records[:HEADER_BYTES])
+            retag(header, 0, bound.producer_id, bound.epoch, bound.sequence)
+            pieces = (header, ticket.records[HEADER_BYTES:])
+            topics.setdefault(course.topic.name, []).append((bound.partition, pieces))
+            timeout_ms = max(timeout_ms, ticket.timeout_ms)
+        timeout_ms = min(timeout_ms, _LONGEST_TIMEOUT_MS)
+        version = client.version(apis.PRODUCE, _VERSIONS)
+        body = build_produce(version, taken[0].write.acks, timeout_ms, topics.items())
+        request = _Request(taken, sum(write.size for _, write in taken), version)
+        self._requests += 1
+        self._bytes += request.size
+        future = client.send_body(apis.PRODUCE, version, body, timeout_ms / 1000 + _MARGIN_SECONDS)
+        future.add_done_callback(partial(self._on_answer, request))
+
+    def _on_answer(self, request: _Request, future: asyncio.Future[memoryview]) -> None:
+        self._requests -= 1
+        self._bytes -= request.size
+        outcomes: dict[Partition, Outcome] = {}
+        if not future.cancelled() and future.exception() is None:
+            try:
+                answer = look_outcomes(request.version, future.result())
+            except WireError:
+                answer = []
+            outcomes = {(name, outcome.partition): outcome for name, rows in answer for outcome in rows}
+        self._shipper.on_answers([(sent, outcomes.get(_partition(sent))) for sent in request.sent])
+        self._schedule()
+
+    def _dial(self) -> None:
+        if not self._dialing:
+            self._dialing = True
+            self._tasks.start(self._connect(), name=f"{self._purpose} to broker {self.node_id}")
+
+    async def _connect(self) -> None:
+        try:
+            client = await self._links.to(self.node_id, self._purpose)
+            client.version(apis.PRODUCE, _VERSIONS)
+            self._client = client
+        except UpstreamUnavailable:
+            courses = [course for courses in self._turns.values() for course in courses]
+            self._turns.clear()
+            self._shipper.on_unreachable(courses)
+        finally:
+            self._dialing = False
+        self._schedule()
+
+
+def _partition(sent: Sent) -> Partition:
+    bound = sent.write.bound
+    assert bound is not None
+    return sent.course.topic.name, bound.partition

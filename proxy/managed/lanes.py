@@ -1,0 +1,430 @@
+"""The writes of one worker to managed topics: lines in, lanes out, fences and leases between (rules I3 to I7, C4, C7).
+
+serve ──> Line of v ──(may it be sent? who leads its partition?)──> Lane ──> broker
+            ^                                                        │
+            └──────────(identity: once more)── answer <──────────────┘
+                                                 └──(still in the layout?)──> request
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kordon.codecs.produce import Outcome
+from kordon.proxy.control.codes import Code
+from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.managed.course import Course, ticket_of
+from kordon.proxy.managed.lane import Lane, Sent
+from kordon.proxy.managed.leaders import NO_NODE, Leaders
+from kordon.proxy.managed.links import Links
+from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.managed.writer_questions import WriterQuestions
+from kordon.proxy.ordering.images import Refusal
+from kordon.proxy.ordering.line import NO_PRODUCER, Line, Refuse, Result, Send, Write
+from kordon.proxy.ordering.writers import Unfit
+from kordon.proxy.tasks import Tasks
+
+LANES_PER_BROKER: Final = 3
+HOLD_SECONDS: Final = 2.5
+"""How long writes wait for a fence, a lease or a leader: below the patience of every client (facts §3)."""
+WAIT_SECONDS: Final = 15.0
+"""How long they wait for their turn."""
+UNSENT_BYTES: Final = 64 * 1024 * 1024
+"""Of one topic; what comes above is refused."""
+MOST_KEPT: Final = 10_000
+"""Answers that wait for the lease."""
+_SWEEP_SECONDS: Final = 0.25
+_LEADERLESS_SECONDS: Final = 0.05
+
+_RESULTS: Final[Mapping[int, Result]] = {
+    Code.NONE: Result.WRITTEN,
+    Code.DUPLICATE_SEQUENCE_NUMBER: Result.WRITTEN,
+    Code.OUT_OF_ORDER_SEQUENCE_NUMBER: Result.SEQUENCE,
+    Code.INVALID_PRODUCER_EPOCH: Result.SEQUENCE,
+    Code.UNKNOWN_PRODUCER_ID: Result.SEQUENCE,
+}
+"""By the broker's error code; all others refuse the batch."""
+_LEADER_ERRORS: Final[frozenset[int]] = frozenset(
+    {
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        Code.LEADER_NOT_AVAILABLE,
+        Code.NOT_LEADER_OR_FOLLOWER,
+        Code.REPLICA_NOT_AVAILABLE,
+        Code.KAFKA_STORAGE_ERROR,
+    }
+)
+_REFUSALS: Final = {
+    Refusal.DUPLICATE: Code.NONE,
+    Refusal.FENCED: Code.INVALID_PRODUCER_EPOCH,
+    Unfit.GAP: Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    Unfit.UNKNOWN: Code.UNKNOWN_PRODUCER_ID,
+}
+
+
+@dataclass(slots=True)
+class ProduceCounts:
+    """What a worker has written to managed topics; all only rise."""
+
+    batches: int = 0
+    """Written, as the broker said."""
+    bytes: int = 0
+    duplicates: int = 0
+    """Found in an image (rule I3)."""
+    refused: int = 0
+    """Other verdicts on identities."""
+    held: int = 0
+    """Virtual partitions that had to wait for a fence or a lease."""
+    given_up: int = 0
+    """Writes that waited for too long."""
+    resent: int = 0
+    """Writes without producer id that were sent again behind a failure (rule I5)."""
+    lost: int = 0
+    """Writes without an answer."""
+    strays: int = 0
+    """Written behind a cut, and not acknowledged."""
+    kept: int = 0
+    """Answers that came after the lease had ended (rule C7)."""
+
+
+class Lanes:
+    """All that one worker writes to managed topics.
+
+    Args:
+        topics: What is managed.
+        links: Connections to brokers.
+        leaders: Of physical partitions.
+        lease_alive: Whether managed topics may be served now (rule C1).
+    """
+
+    def __init__(self, topics: ManagedTopics, links: Links, leaders: Leaders, lease_alive: Callable[[], bool]) -> None:
+        self.counts = ProduceCounts()
+        self._topics = topics
+        self._links = links
+        self._leaders = leaders
+        self._lease_alive = lease_alive
+        self._tasks = Tasks()
+        self._courses: dict[ManagedTopic, dict[int, Course]] = {}
+        self._watches: dict[ManagedTopic, asyncio.Task[None]] = {}
+        self._lanes: dict[tuple[int, int], Lane] = {}
+        self._active: set[Course] = set()
+        """Those that have something that is not sent."""
+        self._unsent: Counter[str] = Counter()
+        """Bytes by topic."""
+        self._under_way: Counter[tuple[str, int]] = Counter()
+        """Sent and unanswered writes, by topic and physical partition."""
+        self._landed = asyncio.Event()
+        self._kept: list[tuple[Sent, Outcome, float]] = []
+        self._looking: set[ManagedTopic] = set()
+        self._sweeping = False
+        self._questions = WriterQuestions(links, leaders, self._tasks, self._go_on, self._give_up)
+
+    @property
+    def under_way(self) -> int:
+        """Writes that are sent and not answered."""
+        return self._under_way.total()
+
+    async def close(self) -> None:
+        """Ends all of its tasks; what is unsent is not sent any more."""
+        await self._tasks.stop()
+
+    async def drain(self, topic: str, partitions: frozenset[int]) -> None:
+        """Returns when nothing that was sent to these physical partitions is unanswered.
+
+        What is sent meanwhile counts, so let the fence stand before. It ends, for every request has a time limit.
+        """
+        while any(self._under_way[topic, partition] for partition in partitions):
+            await self._landed.wait()
+
+    def lease_renewed(self) -> None:
+        """Judges the answers that were kept, and goes on; the layouts have been read since (rule C7)."""
+        kept, self._kept = self._kept, []
+        for sent, outcome, _ in kept:
+            self._on_answer(sent, outcome)
+        self._go_on(self._active)
+
+    def add(self, topic: ManagedTopic, v: int, write: Write) -> None:
+        """Takes a write in; its ticket is told what becomes of it."""
+        course = self._course(topic, v)
+        full = self._unsent[topic.name] + write.size > UNSENT_BYTES
+        if (course.refusing and self._is_blocked(course)) or full:
+            course.refusing = course.refusing or full
+            self._refuse([write], course)
+            return
+        course.refusing = False
+        self._count_unsent(write, course)
+        course.line.add(write)
+        self._active.add(course)
+        self._sweep_later()
+        self._route(course)
+
+    def forsake(self, writes: Iterable[tuple[ManagedTopic, Write]]) -> None:
+        """The client has gone: what is not sent is not sent any more (rule I6)."""
+        for topic, write in writes:
+            write.abandoned = True
+            self._uncount(write, topic.name)
+
+    # What lanes ask and tell.
+
+    def take(self, course: Course, partition: int, fits: Callable[[Write], bool]) -> tuple[Write | None, bool]:
+        """Takes out what is next; see `Shipper`."""
+        topic, line = course.topic, course.line
+        home = topic.layout.chains[course.v].home
+        if home is None or home.partition != partition or self._is_blocked(course):
+            course.queued = False
+            asyncio.get_running_loop().call_soon(self._route, course)
+            return None, False
+        sent: Write | None = None
+        while sent is None:
+            step = line.next(home, topic.images.get(course.v, {}), fits)
+            if step is None:
+                break
+            self._uncount(step.write, topic.name)
+            match step:
+                case Send(write):
+                    course.held_since = None
+                    self._under_way[topic.name, partition] += 1
+                    sent = write
+                case Refuse(write, why):
+                    self._on_refused(course, write, why)
+        course.queued = line.ready
+        self._ask(course)
+        return sent, course.queued
+
+    def on_answers(self, answers: list[tuple[Sent, Outcome | None]]) -> None:
+        """Takes in what brokers answered; see `Shipper`."""
+        for sent, outcome in answers:
+            bound = sent.write.bound
+            assert bound is not None
+            self._under_way[sent.course.topic.name, bound.partition] -= 1
+            if outcome is not None and _result(outcome) is Result.WRITTEN and not self._lease_alive():
+                self._keep(sent, outcome)
+            else:
+                self._on_answer(sent, outcome)
+        self._landed.set()
+        self._landed = asyncio.Event()
+
+    def on_unreachable(self, courses: list[Course]) -> None:
+        """Looks for other ways; see `Shipper`."""
+        for course in courses:
+            course.queued = False
+            self._leaders.forget(course.topic.name)
+            self._look_up(course.topic)
+
+    # From here on: inside.
+
+    def _course(self, topic: ManagedTopic, v: int) -> Course:
+        courses = self._courses.get(topic)
+        if courses is None:
+            self._forget_unmanaged()
+            courses = self._courses[topic] = {}
+            self._questions.renew_id()  # these lines know nothing of what was written under it before
+            self._watches[topic] = self._tasks.start(self._watch(topic), name=f"changes of {topic.name}")
+        course = courses.get(v)
+        if course is None:
+            course = courses[v] = Course(topic, Line(v))
+        return course
+
+    def _forget_unmanaged(self) -> None:
+        for topic in [topic for topic in self._courses if self._topics.named(topic.name) is not topic]:
+            if self._active.isdisjoint(self._courses[topic].values()):
+                self._watches.pop(topic).cancel()
+                del self._courses[topic]
+
+    async def _watch(self, topic: ManagedTopic) -> None:
+        while True:  # what has changed before this task ran is seen, too
+            self._go_on(self._courses.get(topic, {}).values())
+            await topic.wait_for_change()
+
+    def _is_blocked(self, course: Course) -> bool:
+        """Whether nothing of it may be sent now: a fence, or no lease."""
+        home = course.topic.layout.chains[course.v].home
+        return home is None or course.topic.is_sealed(home.partition) or not self._lease_alive()
+
+    def _go_on(self, courses: Iterable[Course]) -> None:
+        for course in list(courses):
+            self._route(course)
+
+    def _route(self, course: Course) -> None:
+        """Gives a course its turn on the lane to its leader, if there is something to send and it may be sent."""
+        if course.queued or not course.line.ready:
+            self._ask(course)
+            return
+        if self._is_blocked(course):
+            self._hold(course)
+            return
+        home = course.topic.layout.chains[course.v].home
+        leaders = self._leaders.known(course.topic.name)
+        leader = leaders.get(home.partition) if leaders is not None and home is not None else None
+        if home is None or leader is None or leader.node_id == NO_NODE:
+            self._hold(course)
+            self._look_up(course.topic)
+            return
+        lane = self._lane(leader.node_id, course.v % LANES_PER_BROKER)
+        if course.lane is not lane and course.line.in_flight:
+            return  # what is under way on the old lane comes first; its last answer leads here again
+        course.lane = lane
+        if lane.connected:
+            course.held_since = None
+        else:
+            self._hold(course)
+        course.queued = True
+        lane.add((course.topic.name, home.partition), course)
+
+    def _hold(self, course: Course) -> None:
+        if course.held_since is None:
+            course.held_since = asyncio.get_running_loop().time()
+            self.counts.held += 1
+
+    def _lane(self, node_id: int, number: int) -> Lane:
+        lane = self._lanes.get((node_id, number))
+        if lane is None:
+            lane = self._lanes[node_id, number] = Lane(self._links, node_id, number, self, self._tasks)
+        return lane
+
+    def _look_up(self, topic: ManagedTopic) -> None:
+        """Finds the leaders, then goes on with the topic."""
+        if topic not in self._looking:
+            self._looking.add(topic)
+            self._tasks.start(self._leaders_of(topic), name=f"leaders of {topic.name}")
+
+    async def _leaders_of(self, topic: ManagedTopic) -> None:
+        try:
+            await self._leaders.of(topic.name)
+            await asyncio.sleep(0 if self._leaders.known(topic.name) else _LEADERLESS_SECONDS)
+        except UpstreamUnavailable:
+            await asyncio.sleep(_LEADERLESS_SECONDS)
+        finally:
+            self._looking.discard(topic)
+        self._go_on([course for course in self._active if course.topic is topic])
+
+    def _ask(self, course: Course) -> None:
+        if course.line.needs_id:
+            self._questions.want_id(course)
+        if course.line.has_question:
+            self._questions.want_writers(course)
+
+    def _on_refused(self, course: Course, write: Write, why: Refusal | Unfit) -> None:
+        if why is Refusal.DUPLICATE:
+            self.counts.duplicates += 1
+        else:
+            self.counts.refused += 1
+        # with a log start, or else Java repeats an unknown producer id for ever (TransactionManager.canRetry)
+        start = course.topic.layout.chains[course.v].start
+        ticket_of(write).settle(Outcome(course.v, _REFUSALS[why], log_start_offset=start))
+
+    def _keep(self, sent: Sent, outcome: Outcome) -> None:
+        if len(self._kept) >= MOST_KEPT:
+            self._on_answer(sent, None)
+            return
+        self.counts.kept += 1
+        self._kept.append((sent, outcome, asyncio.get_running_loop().time()))
+        self._sweep_later()
+
+    def _on_answer(self, sent: Sent, outcome: Outcome | None) -> None:
+        course, write = sent
+        result = Result.LOST if outcome is None else _result(outcome)
+        if outcome is not None and outcome.error_code in _LEADER_ERRORS:
+            self._leaders.forget(course.topic.name)
+        if course.line.answered(write, result):
+            ticket_of(write).settle(self._for_client(course, write, outcome))
+        else:
+            self.counts.resent += 1
+            self._count_unsent(write, course)
+            self._active.add(course)
+            self._sweep_later()
+        self._route(course)
+
+    def _for_client(self, course: Course, write: Write, outcome: Outcome | None) -> Outcome:
+        """Makes of a broker's answer what the client is told."""
+        if outcome is None:
+            self.counts.lost += 1
+            return Outcome(course.v, Code.REQUEST_TIMED_OUT)
+        if _result(outcome) is Result.WRITTEN:
+            return self._written(course, write, outcome)
+        if write.producer_id == NO_PRODUCER and _result(outcome) is Result.SEQUENCE:
+            return Outcome(course.v, Code.NOT_LEADER_OR_FOLLOWER)  # rule I5: it knows of no sequences
+        start = course.topic.layout.chains[course.v].start
+        return outcome._replace(partition=course.v, base_offset=-1, log_start_offset=start)
+
+    def _written(self, course: Course, write: Write, outcome: Outcome) -> Outcome:
+        bound = write.bound
+        assert bound is not None
+        chain = course.topic.layout.chains[course.v]
+        stay = next(
+            (each for each in reversed(chain.stays) if (each.partition, each.move) == (bound.partition, bound.move)),
+            None,
+        )
+        if stay is None or (stay.end is not None and outcome.base_offset >= stay.end):
+            self.counts.strays += 1
+            return Outcome(course.v, Code.NOT_LEADER_OR_FOLLOWER)
+        self.counts.batches += 1
+        self.counts.bytes += write.size
+        known = outcome.base_offset >= 0
+        floor = (course.topic.layout.floors or {}).get(course.v, 0)
+        start = outcome.log_start_offset + stay.delta if len(chain.stays) == 1 else chain.start
+        return outcome._replace(
+            partition=course.v,
+            error_code=Code.NONE,
+            base_offset=outcome.base_offset + stay.delta if known else -1,
+            log_start_offset=max(start, floor),
+        )
+
+    def _sweep_later(self) -> None:
+        if not self._sweeping:
+            self._sweeping = True
+            asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
+
+    def _sweep(self) -> None:
+        """Gives up what has waited for too long."""
+        self._sweeping = False
+        now = asyncio.get_running_loop().time()
+        for course in list(self._active):
+            oldest = course.line.oldest
+            if oldest is None:
+                self._active.discard(course)
+                course.held_since = None
+                continue
+            held = course.held_since is not None and now - course.held_since > HOLD_SECONDS
+            if held or now - oldest > WAIT_SECONDS:
+                self._give_up(course)
+            elif self._topics.named(course.topic.name) is not course.topic:
+                self._give_up(course, Code.UNKNOWN_TOPIC_OR_PARTITION)
+        if self._lease_alive() and self._kept:
+            self.lease_renewed()
+        while self._kept and now - self._kept[0][2] > WAIT_SECONDS:
+            sent, _, _ = self._kept.pop(0)
+            self._on_answer(sent, None)
+        if self._active or self._kept:
+            self._sweep_later()
+
+    def _give_up(self, course: Course, code: Code = Code.NOT_LEADER_OR_FOLLOWER) -> None:
+        """Refuses all that is not sent of a virtual partition, and what comes behind it while it is held (rule C4)."""
+        course.refusing = True
+        course.held_since = None
+        writes = course.line.give_up()
+        for write in writes:
+            self._uncount(write, course.topic.name)
+        self._refuse(writes, course, code)
+
+    def _refuse(self, writes: list[Write], course: Course, code: Code = Code.NOT_LEADER_OR_FOLLOWER) -> None:
+        self.counts.given_up += len(writes)
+        for write in writes:
+            ticket_of(write).settle(Outcome(course.v, code))
+
+    def _count_unsent(self, write: Write, course: Course) -> None:
+        ticket_of(write).queued = True
+        self._unsent[course.topic.name] += write.size
+
+    def _uncount(self, write: Write, topic: str) -> None:
+        ticket = ticket_of(write)
+        if ticket.queued:
+            ticket.queued = False
+            self._unsent[topic] -= write.size
+
+
+def _result(outcome: Outcome) -> Result:
+    return _RESULTS.get(outcome.error_code, Result.REFUSED)

@@ -1,0 +1,141 @@
+"""What lanes ask of brokers: producer ids of their own (rule I5), and which identities have begun (rule I4)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from kordon.proxy import apis
+from kordon.proxy.control.codes import Code
+from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.managed.course import Course
+from kordon.proxy.managed.leaders import Leaders
+from kordon.proxy.managed.links import Links
+from kordon.proxy.ordering.chain import Stay
+from kordon.proxy.ordering.identity import MOVES, untag
+from kordon.proxy.tasks import Tasks
+
+INIT_PRODUCER_ID: Final = 22
+DESCRIBE_PRODUCERS: Final = 61
+_PURPOSE: Final = "writers"
+_AGAIN_SECONDS: Final = 0.2
+
+
+class WriterQuestions:
+    """Asks on behalf of lines.
+
+    Args:
+        links: Connections to brokers.
+        leaders: Of physical partitions.
+        tasks: Own the questions.
+        go_on: Called with courses that have their answers.
+        give_up: Called with those that get none.
+    """
+
+    def __init__(
+        self,
+        links: Links,
+        leaders: Leaders,
+        tasks: Tasks,
+        go_on: Callable[[Iterable[Course]], None],
+        give_up: Callable[[Course], None],
+    ) -> None:
+        self._links = links
+        self._leaders = leaders
+        self._tasks = tasks
+        self._go_on = go_on
+        self._give_up = give_up
+        self._producer_id: int | None = None
+        self._without_id: set[Course] = set()
+        self._curious: dict[tuple[str, int], set[Course]] = {}
+        """By topic and physical partition, who waits for the next question; empty while one is under way."""
+
+    def renew_id(self) -> None:
+        """Has lines from now on get another producer id."""
+        self._producer_id = None
+
+    def want_id(self, course: Course) -> None:
+        """Gets a producer id for a line that needs one."""
+        if self._producer_id is not None and self._producer_id != course.line.spent_id:
+            course.line.identify(self._producer_id)
+            self._go_on([course])
+            return
+        asking = bool(self._without_id)
+        self._without_id.add(course)
+        if not asking:
+            self._tasks.start(self._get_id(), name="producer id of a worker")
+
+    def want_writers(self, course: Course) -> None:
+        """Asks which identities have begun in a line's home."""
+        home = course.topic.layout.chains[course.v].home
+        if home is None:
+            return
+        place = course.topic.name, home.partition
+        if place in self._curious:
+            self._curious[place].add(course)
+        else:
+            self._curious[place] = {course}
+            self._tasks.start(self._get_writers(*place), name=f"writers of {place[0]}-{place[1]}")
+
+    async def _get_id(self) -> None:
+        fields = {"transactional_id": None, "transaction_timeout_ms": 60_000}
+        while any(course.line.needs_id for course in self._without_id):
+            try:
+                answer = await self._links.ask_any(_PURPOSE, INIT_PRODUCER_ID, range(5), fields)
+            except UpstreamUnavailable:
+                answer = None
+            if answer is not None and answer.error_code == Code.NONE:
+                self._producer_id = answer.producer_id
+                break
+            await asyncio.sleep(_AGAIN_SECONDS)
+        waiting, self._without_id = self._without_id, set()
+        for course in waiting:
+            if course.line.needs_id and self._producer_id is not None:
+                course.line.identify(self._producer_id)
+        self._go_on(waiting)
+
+    async def _get_writers(self, topic: str, partition: int) -> None:
+        """Asks, and asks again while others have come that need a newer answer."""
+        place = topic, partition
+        while courses := self._curious[place]:
+            self._curious[place] = set()
+            homes = [(course, course.topic.layout.chains[course.v].home) for course in courses]
+            here = [(course, home) for course, home in homes if home is not None and home.partition == partition]
+            for course, _ in here:
+                course.line.begin_question()
+            try:
+                producers = await self._ask(topic, partition)
+            except UpstreamUnavailable:
+                self._leaders.forget(topic)
+                for course in courses:
+                    self._give_up(course)
+                continue
+            self._tell(here, producers)
+            self._go_on(courses)
+        del self._curious[place]
+
+    def _tell(self, here: list[tuple[Course, Stay]], producers: list[int]) -> None:
+        identities = [identity for identity in map(untag, producers) if identity is not None]
+        for course, home in here:
+            begun = {i.client_id for i in identities if (i.v, i.move) == (course.v, home.move % MOVES)}
+            course.line.learn(home.partition, home.move, begun)
+
+    async def _ask(self, topic: str, partition: int) -> list[int]:
+        """Returns the producer ids that the leader of a physical partition knows.
+
+        Raises:
+            UpstreamUnavailable: It does not answer, or is not the leader.
+        """
+        leader = (await self._leaders.of(topic)).get(partition)
+        if leader is None:
+            raise UpstreamUnavailable(f"nobody leads {topic}-{partition}")
+        client = await self._links.to(leader.node_id, _PURPOSE)
+        version = client.version(DESCRIBE_PRODUCERS, range(1))
+        fields = {"topics": [{"name": topic, "partition_indexes": [partition]}]}
+        answer: Any = await client.ask(DESCRIBE_PRODUCERS, version, fields)
+        row = answer.topics[0].partitions[0]
+        if row.error_code != Code.NONE:
+            what = f"error {row.error_code}"
+            raise UpstreamUnavailable(f"{apis.api_name(DESCRIBE_PRODUCERS)} of {topic}-{partition}: {what}")
+        return [producer.producer_id for producer in row.active_producers]

@@ -1,0 +1,211 @@
+"""What tests of Produce share: a worker's lanes to a real topic, a client that says exactly what it sends, a reader."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+
+from kordon.codecs.messages import request, response
+from kordon.codecs.records import batches
+from kordon.proxy.config import HostPort, Upstream
+from kordon.proxy.managed.lanes import Lanes
+from kordon.proxy.managed.leaders import Leaders
+from kordon.proxy.managed.links import Links
+from kordon.proxy.managed.produce import ProduceService
+from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
+from kordon.proxy.ordering.identity import Identity, untag
+from kordon.proxy.ordering.images import Image, Written, carried
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.topology import Topology
+from kordon.testing.cluster import Cluster
+
+PRODUCE, FETCH, LIST_OFFSETS, CREATE_TOPICS, INIT_PRODUCER_ID, DESCRIBE_PRODUCERS = 0, 1, 2, 19, 22, 61
+FACE_ID = uuid.UUID(int=77)
+
+
+def a_batch(
+    *values: str, producer_id: int = -1, epoch: int = -1, sequence: int = -1, compression: int = 0, txn: int = 0
+) -> bytes:
+    """A batch as aiokafka builds it."""
+    builder = DefaultRecordBatchBuilder(2, compression, txn, producer_id, epoch, sequence, 16_000_000)
+    for offset, value in enumerate(values):
+        builder.append(offset, timestamp=1_700_000_000_000, key=None, value=value.encode(), headers=[])
+    return bytes(builder.build())
+
+
+@dataclass
+class Stored:
+    """A batch in the log of a physical partition."""
+
+    offset: int
+    identity: Identity | None
+    epoch: int
+    sequence: int
+    values: list[str]
+
+
+@dataclass
+class Lease:
+    """A lease that tests end and renew."""
+
+    alive: bool = True
+
+
+@dataclass
+class Worker:
+    """What a worker has to write to one managed topic."""
+
+    topic: ManagedTopic
+    topics: ManagedTopics
+    links: Links
+    lanes: Lanes
+    service: ProduceService
+    lease: Lease
+
+    async def send(self, *entries: tuple[int, bytes | None], acks: int = -1, version: int = 9) -> list[tuple[int, int]]:
+        """Produces batches to virtual partitions; returns error code and base offset of each."""
+        return [(row.error_code, row.base_offset) for row in await self.rows(*entries, acks=acks, version=version)]
+
+    async def rows(self, *entries: tuple[int, bytes | None], acks: int = -1, version: int = 9) -> list[Any]:
+        """Does as `send`, and returns the response's rows, as a client parses them."""
+        parts = [{"index": v, "records": records} for v, records in entries]
+        names = {"name": self.topic.name, "topic_id": FACE_ID}
+        fields = {"acks": acks, "timeout_ms": 10_000, "topic_data": [names | {"partition_data": parts}]}
+        parsed = request(PRODUCE).parse(version, request(PRODUCE).build(version, fields))
+        async with asyncio.timeout(30):
+            served = await self.service.serve(version, parsed)
+        answer = response(PRODUCE).parse(version, response(PRODUCE).build(version, served))
+        rows: list[Any] = answer.responses[0].partition_responses
+        return rows
+
+    def another(self) -> Worker:
+        """Returns another worker for the same topic, that knows nothing of what this one has written."""
+        lanes = Lanes(self.topics, self.links, Leaders(self.links), lambda: self.lease.alive)
+        return replace(self, lanes=lanes, service=ProduceService(self.topics, lanes))
+
+    async def stored(self, partition: int) -> list[Stored]:
+        """Reads a physical partition."""
+        end = (await self.ends_of([partition]))[partition]
+        client = await self.links.to(1, "test reads")
+        found: list[Stored] = []
+        offset = 0
+        while offset < end:
+            parts = [{"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 24}]
+            fields = {
+                "replica_id": -1,
+                "max_bytes": 1 << 24,
+                "topics": [{"topic": self.topic.name, "partitions": parts}],
+            }
+            answer = await client.ask(FETCH, 11, fields)
+            records = answer.responses[0].partitions[0].records
+            for span in batches(records):
+                assert span.header is not None
+                values = [
+                    (record.value or b"").decode() for record in DefaultRecordBatch(records[span.start : span.end])
+                ]
+                header = span.header
+                found.append(
+                    Stored(
+                        header.base_offset,
+                        untag(header.producer_id),
+                        header.producer_epoch,
+                        header.base_sequence,
+                        values,
+                    )
+                )
+                offset = header.next_offset
+        return found
+
+    async def read(self, v: int) -> list[str]:
+        """Reads a virtual partition along its chain."""
+        found: list[str] = []
+        for stay in self.topic.layout.chains[v].stays:
+            for batch in await self.stored(stay.partition):
+                inside = batch.offset >= stay.start and (stay.end is None or batch.offset < stay.end)
+                if inside and batch.identity is not None and batch.identity[:2] == (v, stay.move):
+                    found += batch.values
+        return found
+
+    async def ends_of(self, partitions: Sequence[int]) -> dict[int, int]:
+        """Asks for the ends of physical partitions."""
+        client = await self.links.to(1, "test reads")
+        parts = [{"partition_index": q, "timestamp": -1} for q in partitions]
+        fields = {"replica_id": -1, "topics": [{"name": self.topic.name, "partitions": parts}]}
+        answer = await client.ask(LIST_OFFSETS, 4, fields)
+        return {row.partition_index: row.offset for row in answer.topics[0].partitions if not row.error_code}
+
+    async def until_led(self, partitions: Sequence[int]) -> None:
+        """Returns when the broker itself knows that it leads these: it tells of a new topic a moment earlier."""
+        async with asyncio.timeout(20):
+            while len(await self.ends_of(partitions)) < len(partitions):  # noqa: ASYNC110  a broker is asked
+                await asyncio.sleep(0.02)
+
+    def seal(self, u: int) -> frozenset[int]:
+        """Raises the fence of a change to `u` partitions."""
+        sealed = self.topic.layout.sealed_by(self.topic.layout.next_epoch(u))
+        self.topic.raise_fence(Fence("test", sealed))
+        return sealed
+
+    async def move(self, u: int) -> None:
+        """Changes the layout as the controller does: fence, drain, cuts and images, adoption."""
+        sealed = self.seal(u)
+        async with asyncio.timeout(20):
+            await self.lanes.drain(self.topic.name, sealed)
+        await self.adopt(u)
+
+    async def adopt(self, u: int) -> None:
+        """Does the second half of `move`."""
+        layout = self.topic.layout
+        following = layout.next_epoch(u)
+        touched = sorted(layout.sealed_by(following) | layout.opened_by(following))
+        cuts = await self.ends_of(touched)
+        images: dict[int, Image] = {}
+        for v in layout.movers(following):
+            home = layout.chains[v].home
+            assert home is not None
+            here = await self._writers(home.partition, v, home.move)
+            images[v] = carried(self.topic.images.get(v, {}), here)
+        self.topic.adopt(layout.changed(following, cuts), images)
+
+    async def _writers(self, partition: int, v: int, move: int) -> dict[int, Written]:
+        client = await self.links.to(1, "test reads")
+        fields = {"topics": [{"name": self.topic.name, "partition_indexes": [partition]}]}
+        answer = await client.ask(DESCRIBE_PRODUCERS, 0, fields)
+        found: dict[int, Written] = {}
+        for row in answer.topics[0].partitions[0].active_producers:
+            identity = untag(row.producer_id)
+            if identity is not None and identity[:2] == (v, move):
+                found[identity.client_id] = Written(row.producer_epoch, row.last_sequence)
+        return found
+
+
+@asynccontextmanager
+async def a_worker(cluster: Cluster, *, n: int = 1, u: int = 4, v_count: int = 4) -> AsyncIterator[Worker]:
+    """A worker with lanes to a new topic of `u` physical partitions, of which `n` are used at first."""
+    address = HostPort(cluster.brokers[0].host, cluster.brokers[0].port())
+    topology = Topology(Upstream(bootstrap=(address,)), lambda _: None, lambda _: None)
+    await topology.refresh()
+    links = Links(topology)
+    leaders = Leaders(links)
+    name = f"produce-{uuid.uuid4().hex[:8]}"
+    wanted = {"name": name, "num_partitions": u, "replication_factor": 1}
+    answer = await links.ask_any("admin", CREATE_TOPICS, range(5, 6), {"topics": [wanted], "timeout_ms": 10_000})
+    assert [row.error_code for row in answer.topics] == [0]
+    topic = ManagedTopic(Layout.created(name, uuid.UUID(int=5), n, v_count), FACE_ID)
+    topics = ManagedTopics()
+    topics.add(topic)
+    lease = Lease()
+    lanes = Lanes(topics, links, leaders, lambda: lease.alive)
+    try:
+        worker = Worker(topic, topics, links, lanes, ProduceService(topics, lanes), lease)
+        await worker.until_led(range(u))
+        yield worker
+    finally:
+        await lanes.close()
+        await links.close()
