@@ -382,6 +382,8 @@ class Lanes:
         """Gives up what has waited for too long."""
         self._sweeping = False
         now = asyncio.get_running_loop().time()
+        if self._lease_alive():
+            self.lease_renewed()  # if nobody has told
         for course in list(self._active):
             oldest = course.line.oldest
             if oldest is None:
@@ -393,8 +395,6 @@ class Lanes:
                 self._give_up(course)
             elif self._topics.named(course.topic.name) is not course.topic:
                 self._give_up(course, Code.UNKNOWN_TOPIC_OR_PARTITION)
-        if self._lease_alive() and self._kept:
-            self.lease_renewed()
         while self._kept and now - self._kept[0][2] > WAIT_SECONDS:
             sent, _, _ = self._kept.pop(0)
             self._on_answer(sent, None)
