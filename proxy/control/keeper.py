@@ -147,6 +147,21 @@ class Keeper:
         finally:
             del self._outcomes[wish_id]
 
+    @property
+    def generation(self) -> Generation | None:
+        """The proxies' group as it was joined last; None before."""
+        return self._generation
+
+    @property
+    def wishes(self) -> Mapping[str, Wish]:
+        """What is wished and has not come to an end, by the wish's id."""
+        return self._wishes
+
+    @property
+    def position(self) -> int:
+        """Up to where the layouts topic has been read."""
+        return self._layouts.position
+
     def may_write(self, topic: str, partition: int) -> bool:
         """Whether a batch may be sent to a physical partition now."""
         return self.member.may_write(topic, partition, clock())

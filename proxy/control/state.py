@@ -1,0 +1,70 @@
+"""The control of managed topics as one worker sees it at one moment: a value for people to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kordon.proxy.control.lease import clock
+from kordon.proxy.control.membership import Generation
+from kordon.proxy.ordering.controller import Change
+from kordon.proxy.ordering.records import FenceRecord
+from kordon.proxy.ordering.wishes import Wish
+
+if TYPE_CHECKING:
+    from kordon.proxy.control.keeper import Keeper
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlState:
+    """What decides whether managed topics are served here, and what is under way.
+
+    Attributes:
+        incarnation: Of this worker since its start.
+        generation: The proxies' group as this worker has joined it; None before it has.
+        lease_seconds_left: For how long managed topics may be served if nobody confirms this worker any more; 0: not.
+        serves: Whether they are served now: the lease lives, and the layouts were read after joining (C1, C3).
+        position: Up to where the layouts topic has been read.
+        fences: The fences that stand, by topic.
+        wishes: What is wished and has not come to an end, by the wish's id.
+        changes: The controller's procedures by topic; None where this worker is not the controller.
+        now: Seconds on the clock of leases, by which `changes` count.
+    """
+
+    incarnation: str
+    generation: Generation | None
+    lease_seconds_left: float
+    serves: bool
+    position: int
+    fences: Mapping[str, FenceRecord]
+    wishes: Mapping[str, Wish]
+    changes: Mapping[str, Change] | None
+    now: float
+
+    @property
+    def leads(self) -> bool:
+        """Whether this worker is the controller by the generation that it knows."""
+        return self.generation is not None and self.generation.leads
+
+    @property
+    def members(self) -> Mapping[str, str]:
+        """The hosts of the generation's members, by incarnation."""
+        return {each.incarnation: each.host for each in self.generation.members} if self.generation else {}
+
+
+def state_of(keeper: Keeper) -> ControlState:
+    """Takes a look at a worker's control."""
+    now = clock()
+    controller = keeper.leading.controller if keeper.leading is not None else None
+    return ControlState(
+        incarnation=keeper.member.incarnation,
+        generation=keeper.generation,
+        lease_seconds_left=max(keeper.member.lease_expires - now, 0.0),
+        serves=keeper.may_serve(),
+        position=keeper.position,
+        fences=dict(keeper.member.fences),
+        wishes=dict(keeper.wishes),
+        changes=dict(controller.changes) if controller is not None else None,
+        now=now,
+    )

@@ -1,0 +1,154 @@
+"""What `kordon topics` prints: the objects of /topics and /topics/NAME, drawn for a person."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from kordon.proxy.managed.explain import ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import RenderableType
+
+Facts = dict[str, Any]
+
+
+def draw_all(page: Facts) -> RenderableType:
+    """Draws the object of /topics."""
+    if not page["enabled"]:
+        return Text("Managed topics are switched off here (ordering.enabled).", "yellow")
+    if not page["topics"]:
+        return Group(Text("No topic is managed.", "bold"), *draw_control(page["control"]))
+    table = _table("Managed topics", "topic", ">N", ">U", ">V", ">layout epoch", "held")
+    for row in page["topics"]:
+        table.add_row(
+            row["topic"],
+            str(row["initial_partition_count"]),
+            str(row["undeleted_partition_count"]),
+            str(row["virtual_partitions"]),
+            str(row["layout_epoch"]),
+            Text("\n".join(held["why"] for held in row["held"]), "yellow"),
+        )
+    return Group(table, Text(), *draw_control(page["control"]))
+
+
+def draw_topic(facts: Facts) -> RenderableType:
+    """Draws what is there now of the object of /topics/NAME."""
+    return Group(*_summary(facts), _partitions(facts))
+
+
+def draw_history(facts: Facts, virtual_partition: int | None = None) -> RenderableType:
+    """Draws all of the object of /topics/NAME.
+
+    Args:
+        facts: The object.
+        virtual_partition: Draw the chain of this one only.
+    """
+    parts = [*_summary(facts), _epochs(facts), Text(), _partitions(facts), Text()]
+    parts += [_chains(facts, virtual_partition), Text(), *draw_control(facts["control"])]
+    return Group(*parts)
+
+
+def draw_control(control: Facts) -> list[RenderableType]:
+    """Draws how the Kordon that was asked stands among the proxies, and what is under way."""
+    serves = ("serves managed topics", "green") if control["serves"] else (f"serves none: {control['why_not']}", "red")
+    lease = f"lease {control['lease_seconds_left']:g} s"
+    parts: list[RenderableType] = [
+        Text.assemble(serves, f", {lease}, layouts read up to {control['layouts_position']}")
+    ]
+    if control["generation"] is not None:
+        leader = next((each["host"] for each in control["members"] if each["leads"]), "unknown")
+        leads = "this worker is the controller" if control["leads"] else f"the controller is on {leader}"
+        count = len(control["members"])
+        workers = "1 worker" if count == 1 else f"{count} workers"
+        parts.append(Text(f"generation {control['generation']} of the proxies' group: {workers}; {leads}"))
+    for each in control["procedures"] or ():
+        missing = f"; {', '.join(each['waits_for'])} missing" if each["waits_for"] else ""
+        parts.append(
+            Text(
+                f"  {each['topic']} to {each['undeleted_partition_count']} partitions: {each['stage']}"
+                f" for {each['seconds']:g} s, attempt {each['attempts']}{missing}",
+                "yellow",
+            )
+        )
+    if control["procedures"] is None:
+        parts += [Text(f"  wanted: {each['what']}", "yellow") for each in control["wishes"]]
+    return parts
+
+
+def _summary(facts: Facts) -> list[RenderableType]:
+    line = Text.assemble(
+        (facts["topic"], "bold"),
+        f": {facts['undeleted_partition_count']} partitions (U), {facts['initial_partition_count']} at first (N),"
+        f" {facts['virtual_partitions']} virtual (V), layout epoch {facts['layout_epoch']}",
+    )
+    ids = Text(f"topic id {facts['topic_id']}, to clients {facts['face_id']} ({facts['face']})", "dim")
+    return [line, ids, *(Text(f"  - {_held(each)}", "yellow") for each in facts["held"]), Text()]
+
+
+def _held(held: Facts) -> str:
+    where = f"partition {ranges(held['partitions'])}: " if held["partitions"] else ""
+    if not where and held["virtual_partitions"]:
+        where = f"virtual partition {ranges(held['virtual_partitions'])}: "
+    return where + str(held["why"])
+
+
+def _epochs(facts: Facts) -> Table:
+    table = _table("Layout epochs", ">epoch", ">partitions", "placement")
+    for each in facts["epochs"]:
+        table.add_row(str(each["layout_epoch"]), str(each["undeleted_partition_count"]), each["placement"])
+    return table
+
+
+def _partitions(facts: Facts) -> Table:
+    columns = (">partition", "state", "virtual partitions", "segment", "offsets", "after")
+    table = _table("Partitions of the brokers", *columns)
+    for each in facts["partitions"]:
+        first = [str(each["partition"]), each["state"], ranges(each["virtual_partitions"])]
+        for segment in each["segments"]:
+            offsets = _span(segment["start"], segment["end"])
+            table.add_row(*first, segment["segment"], offsets, ", ".join(segment["predecessors"]))
+            first = ["", "", ""]
+    return table
+
+
+def _chains(facts: Facts, only: int | None) -> Table:
+    columns = (">virtual partitions", ">moves", "their offsets", ">partition", "its offsets", ">delta")
+    table = _table("Chains of the virtual partitions", *columns)
+    for chain in facts["chains"]:
+        if only is not None and only not in chain["virtual_partitions"]:
+            continue
+        first = [ranges(chain["virtual_partitions"] if only is None else [only]), str(chain["moves"])]
+        for row in _stays(chain["stays"]):
+            table.add_row(*first, *row)
+            first = ["", ""]
+    return table
+
+
+def _stays(stays: Iterable[Facts]) -> Iterable[list[str]]:
+    rows = [
+        [
+            _span(each["virtual_start"], each["virtual_end"]),
+            str(each["partition"]),
+            _span(each["start"], each["end"]) + ("" if each["tagged"] else " (before it was managed)"),
+            f"{each['delta']:+d}" if each["delta"] else "0",
+        ]
+        for each in stays
+    ]
+    return rows or [["not there yet", "", "", ""]]
+
+
+def _span(start: int, end: int | None) -> str:
+    return f"[{start}, {'…' if end is None else end})"
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", overflow="fold")
+    return table
