@@ -41,6 +41,7 @@ class Producer:
                 task.result()
 
     async def send(self, n: int) -> None:
+        """Sends a batch; what is refused is sent again by `run`."""
         batch = a_batch(f"{self.number}-{n}", producer_id=self.number, epoch=0, sequence=n)
         ((code, _),) = await self.worker.send((self.v, batch))
         assert code in RETRIABLE | {0}, f"error {code}"
