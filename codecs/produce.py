@@ -92,6 +92,9 @@ class _Walk:
         return value
 
     def uvarint(self) -> int:
+        if self.at < self.end and (byte := self.buffer[self.at]) < 0x80:  # nearly all are
+            self.at += 1
+            return byte
         value = shift = 0
         for at in range(self.at, min(self.at + _LONGEST_UVARINT, self.end)):
             byte = self.buffer[at]
@@ -138,6 +141,9 @@ class _Walk:
 
     def skip_tags(self) -> None:
         if not self.flexible:
+            return
+        if self.at < self.end and not self.buffer[self.at]:  # there are none
+            self.at += 1
             return
         for _ in range(self.uvarint()):
             self.uvarint()
@@ -203,9 +209,7 @@ def build_produce(version: int, acks: int, timeout_ms: int, topics: Batches) -> 
     rows = list(topics)
     text = (b"\0" if flexible else b"\xff\xff") + _ACKS.pack(acks, timeout_ms) + _count(len(rows), flexible)
     for name, partitions in rows:
-        raw = name.encode()
-        text += (uvarint(len(raw) + 1) if flexible else _INT16.pack(len(raw))) + raw
-        text += _count(len(partitions), flexible)
+        text += _text(name, flexible) + _count(len(partitions), flexible)
         for index, records in partitions:
             pieces.append(text + _INT32.pack(index) + _count(sum(map(len, records)), flexible))
             pieces += records
@@ -253,14 +257,59 @@ def _outcome(walk: _Walk, version: int) -> Outcome:
     walk.at += _OUTCOME.size
     append_time = walk.number(_INT64) if version >= _WITH_APPEND_TIME else -1
     log_start = walk.number(_INT64) if version >= _WITH_LOG_START else -1
-    record_errors: tuple[tuple[int, str | None], ...] = ()
-    message = None
-    if version >= _WITH_RECORD_ERRORS:
-        count = walk.length(_INT32, nullable=False)
-        record_errors = tuple(_record_error(walk) for _ in range(count))
-        message = walk.text(nullable=True)
+    if version < _WITH_RECORD_ERRORS:
+        return Outcome(index, error_code, base_offset, append_time, log_start)
+    count = walk.length(_INT32, nullable=False)
+    record_errors = tuple(_record_error(walk) for _ in range(count)) if count else ()
+    message = walk.text(nullable=True)
     walk.skip_tags()
     return Outcome(index, error_code, base_offset, append_time, log_start, record_errors, message)
+
+
+Answered = Iterable[tuple[str, UUID | None, Sequence[Outcome]]]
+"""By topic, named by its name or, where versions have ids, by its id: what became of its partitions."""
+
+
+def build_outcomes(version: int, topics: Answered) -> bytes:
+    """Writes the answer to a Produce request; it names no leaders, and nobody was throttled.
+
+    Args:
+        version: 0 to 13.
+        topics: What became of all.
+    """
+    flexible = version >= FLEXIBLE
+    none = b"\0" if flexible else b""
+    rows = list(topics)
+    pieces = [_count(len(rows), flexible)]
+    for name, topic_id, outcomes in rows:
+        if version >= _WITH_TOPIC_IDS:
+            pieces.append(topic_id.bytes if topic_id is not None else bytes(_UUID_BYTES))
+        else:
+            pieces.append(_text(name, flexible))
+        pieces.append(_count(len(outcomes), flexible))
+        for outcome in outcomes:
+            pieces.append(_OUTCOME.pack(outcome.partition, outcome.error_code, outcome.base_offset))
+            if version >= _WITH_APPEND_TIME:
+                pieces.append(_INT64.pack(outcome.log_append_time_ms))
+            if version >= _WITH_LOG_START:
+                pieces.append(_INT64.pack(outcome.log_start_offset))
+            if version >= _WITH_RECORD_ERRORS:
+                pieces.append(_count(len(outcome.record_errors), flexible))
+                pieces += [_INT32.pack(at) + _text(what, flexible) + none for at, what in outcome.record_errors]
+                pieces.append(_text(outcome.error_message, flexible))
+            pieces.append(none)
+        pieces.append(none)
+    if version >= 1:
+        pieces.append(_INT32.pack(0))
+    pieces.append(none)
+    return b"".join(pieces)
+
+
+def _text(text: str | None, flexible: bool) -> bytes:
+    if text is None:
+        return b"\0" if flexible else b"\xff\xff"
+    raw = text.encode()
+    return (uvarint(len(raw) + 1) if flexible else _INT16.pack(len(raw))) + raw
 
 
 def _record_error(walk: _Walk) -> tuple[int, str | None]:

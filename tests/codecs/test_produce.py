@@ -2,6 +2,7 @@
 
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from kordon.codecs.errors import WireError
 from kordon.codecs.messages import request, response
-from kordon.codecs.produce import Outcome, ProduceRequest, build_produce, look_outcomes, look_produce
+from kordon.codecs.produce import Outcome, ProduceRequest, build_outcomes, build_produce, look_outcomes, look_produce
 from kordon.testing.values import Values
 
 PRODUCE = 0
@@ -138,3 +139,44 @@ def test_cut_answers_are_refused(version: int, random: Random, data: st.DataObje
     except WireError:
         return
     assert read == look_outcomes(version, body), "only what is not read was cut off"
+
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+MESSAGES = st.none() | st.text(max_size=150)
+OUTCOMES = st.builds(
+    Outcome,
+    partition=st.integers(0, 2**31 - 1),
+    error_code=st.integers(-1, 120),
+    base_offset=INT64,
+    log_append_time_ms=INT64,
+    log_start_offset=INT64,
+    record_errors=st.lists(st.tuples(st.integers(0, 2**31 - 1), MESSAGES), max_size=2).map(tuple),
+    error_message=MESSAGES,
+)
+
+
+@given(REQUEST_VERSIONS, st.lists(st.tuples(TEXTS, st.uuids(), st.lists(OUTCOMES, max_size=3)), max_size=3))
+def test_answers_are_built_as_the_table_builds_them(
+    version: int, topics: list[tuple[str, UUID, list[Outcome]]]
+) -> None:
+    """For all versions that clients have."""
+    rows = [
+        {
+            "name": name,
+            "topic_id": topic_id,
+            "partition_responses": [
+                {
+                    "index": outcome.partition,
+                    "record_errors": [
+                        {"batch_index": index, "batch_index_error_message": what}
+                        for index, what in outcome.record_errors
+                    ],
+                }
+                | {name: value for name, value in outcome._asdict().items() if name != "record_errors"}
+                for outcome in outcomes
+            ],
+        }
+        for name, topic_id, outcomes in topics
+    ]
+    expected = response(PRODUCE).build(version, {"responses": rows, "throttle_time_ms": 0})
+    assert build_outcomes(version, topics) == expected
