@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from uuid import UUID
 
 import pytest
 
+from kordon.codecs.messages import response
 from kordon.proxy import apis
 from kordon.proxy.config import HostPort, Upstream
 from kordon.proxy.errors import UpstreamUnavailable
@@ -151,6 +153,27 @@ async def test_what_is_known_grows_old(cluster: Cluster, monkeypatch: pytest.Mon
             while not questions:
                 await leaders.of("leaders-old")
                 await asyncio.sleep(0.01)
+
+
+async def test_a_slow_brokers_news_do_not_undo_a_later_election(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers hear of elections one after the other: the higher leader epoch counts, unless the topic is a new one."""
+    address = HostPort("127.0.0.1", 1)
+    links = Links(Topology(Upstream(bootstrap=(address,)), lambda _: None, lambda _: None))
+    told: list[tuple[int, int, int]] = []
+
+    async def tell(*_: object) -> object:
+        topic_id, node_id, epoch = told.pop(0)
+        row = {"partition_index": 0, "leader_id": node_id, "leader_epoch": epoch}
+        topic = {"name": "orders", "topic_id": UUID(int=topic_id), "partitions": [row]}
+        return response(apis.METADATA).parse(12, response(apis.METADATA).build(12, {"topics": [topic]}))
+
+    monkeypatch.setattr(links, "ask_any", tell)
+    leaders, seen = Leaders(links), list[int]()
+    for news in ((7, 2, 5), (7, 1, 4), (7, 3, 6), (8, 1, 0)):
+        told.append(news)
+        leaders.forget("orders")
+        seen.append((await leaders.of("orders"))[0].node_id)
+    assert seen == [2, 2, 3, 1]
 
 
 async def test_leaders_are_found_without_the_broker_that_died() -> None:

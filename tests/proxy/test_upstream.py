@@ -15,14 +15,23 @@ from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.upstream import UpstreamClient
 from kordon.testing.cluster import Cluster
 
+LOG_IN = (apis.SASL_HANDSHAKE, upstream.SASL_AUTHENTICATE)
 METADATA: tuple[int, int, dict[str, Any]] = (apis.METADATA, 1, {"topics": []})
 TIMEOUT_MS = 2000
 
 
 class Peer:
-    """A broker that answers ApiVersions, and Metadata when it is told to, in its order."""
+    """A broker that answers ApiVersions at once, and Metadata when it is told to, in its order.
 
-    def __init__(self) -> None:
+    Args:
+        session_ms: Lifetime of its SASL sessions; only the first log-in is answered before `let_in` is set.
+    """
+
+    def __init__(self, session_ms: int = 0) -> None:
+        self.session_ms = session_ms
+        self.let_in = asyncio.Event()
+        self.log_ins: list[int] = []
+        """The api keys of log-ins as they came."""
         self.asked: list[int] = []
         """The correlation ids of Metadata requests."""
         self.arrived = asyncio.Event()
@@ -37,8 +46,11 @@ class Peer:
                 frame = await reader.readexactly(struct.unpack(">i", await reader.readexactly(4))[0])
                 api_key, _, correlation_id = struct.unpack_from(">hhi", frame)
                 if api_key == apis.API_VERSIONS:
-                    rows = [{"api_key": 3, "min_version": 0, "max_version": 1}]
+                    rows = [{"api_key": key, "min_version": 0, "max_version": 1} for key in (apis.METADATA, *LOG_IN)]
                     self.answer(correlation_id, response(apis.API_VERSIONS).build(0, {"api_keys": rows}))
+                    continue
+                if api_key in LOG_IN:
+                    await self.take_log_in(api_key, correlation_id)
                     continue
                 self.asked.append(correlation_id)
                 self.arrived.set()
@@ -46,6 +58,15 @@ class Peer:
         with suppress(ConnectionError):
             await writer.wait_closed()
         self.gone.set()
+
+    async def take_log_in(self, api_key: int, correlation_id: int) -> None:
+        """Answers a part of a log-in."""
+        self.log_ins.append(api_key)
+        if len(self.log_ins) > len(LOG_IN):
+            self.arrived.set()
+            await self.let_in.wait()
+        fields = {"mechanisms": ["PLAIN"], "auth_bytes": b"", "session_lifetime_ms": self.session_ms}
+        self.answer(correlation_id, response(api_key).build(1, fields))
 
     def answer(self, correlation_id: int, body: bytes) -> None:
         """Sends an answer."""
@@ -67,12 +88,15 @@ class Peer:
 
 @asynccontextmanager
 async def peer_and_client(**options: int) -> AsyncIterator[tuple[Peer, UpstreamClient]]:
-    peer = Peer()
+    peer = Peer(options.get("session_ms", 0))
     server = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
     address = HostPort("127.0.0.1", server.sockets[0].getsockname()[1])
-    config = Upstream(bootstrap=(address,), connect_timeout_ms=options.get("timeout_ms", TIMEOUT_MS))
+    sasl = UpstreamSasl.model_validate({"mechanism": "PLAIN", "username": "u", "password": "p"})
+    timeout_ms = options.get("timeout_ms", TIMEOUT_MS)
+    config = Upstream(bootstrap=(address,), connect_timeout_ms=timeout_ms, sasl=sasl if peer.session_ms else None)
     async with server, UpstreamClient(address, config, None) as client:
         yield peer, client
+    peer.let_in.set()
     async with asyncio.timeout(10):
         await peer.gone.wait()
 
@@ -201,6 +225,34 @@ async def test_an_unreadable_answer_fails_only_its_own_request() -> None:
         with pytest.raises(UpstreamUnavailable, match="Metadata"):
             await first
         assert (await second).controller_id == 5
+
+
+async def test_requests_wait_for_the_end_of_a_new_log_in() -> None:
+    """KIP-368: brokers close a connection on which anything comes between the parts of a log-in; the order is kept."""
+    async with peer_and_client(session_ms=100, timeout_ms=10_000) as (peer, client):
+        async with asyncio.timeout(10):
+            await peer.arrived.wait()
+        assert peer.log_ins == [*LOG_IN, apis.SASL_HANDSHAKE]
+        outcomes = [client.send(*METADATA) for _ in range(3)]
+        assert client.unanswered == 4
+        peer.let_in.set()
+        await peer.have(3)
+        assert peer.log_ins[:4] == [*LOG_IN, *LOG_IN]
+        assert peer.asked == sorted(peer.asked)
+        for number in range(3):
+            peer.answer_next(number)
+        assert [(await outcome).controller_id for outcome in outcomes] == [0, 1, 2]
+
+
+async def test_a_log_in_that_is_not_renewed_ends_the_connection() -> None:
+    """What was held meanwhile fails with it."""
+    async with peer_and_client(session_ms=100, timeout_ms=300) as (peer, client):
+        async with asyncio.timeout(10):
+            await peer.arrived.wait()
+        with pytest.raises(UpstreamUnavailable, match="no answer in time"):
+            await client.send(*METADATA, timeout=60)
+        assert client.closed
+        assert peer.asked == []
 
 
 @pytest.mark.broker
