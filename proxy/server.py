@@ -16,6 +16,7 @@ from kordon.proxy.causes import LIMIT_OF_CAUSE
 from kordon.proxy.config import WILDCARD_HOSTS, Config
 from kordon.proxy.config_options import differences
 from kordon.proxy.listeners import Listeners, remember_server_name
+from kordon.proxy.managed.worker import ManagedWorker
 from kordon.proxy.metrics import Metrics
 from kordon.proxy.relays import Relays
 from kordon.proxy.tasks import Tasks
@@ -55,7 +56,9 @@ class Proxy:
         self._started = time.time()
         self._tasks = Tasks()
         self._topology = Topology(config.upstream, self._on_node, self._on_node_gone)
-        self._relays = Relays(config, metrics.tally, self._topology, advertised(config))
+        self.managed = ManagedWorker(config, self._topology) if config.ordering.enabled else None
+        service = self.managed.service if self.managed is not None else None
+        self._relays = Relays(config, metrics.tally, self._topology, advertised(config), service)
         self._relays.advertised_by_connection = by_connection(config)
         self._listeners = Listeners(config.listen, self._relays, self._topology, shared=config.workers > 1)
 
@@ -76,6 +79,8 @@ class Proxy:
         self._tasks.start(self._topology.follow(), name="follow the cluster")
         self._tasks.start(self._relays.sweep(), name="sweep connections")
         self._tasks.start(self._upkeep(), name="upkeep")
+        if self.managed is not None:
+            self._tasks.start(self.managed.run(), name="keep managed topics")
         self.state = State.RUNNING
         log.info(
             "proxy_started",
@@ -98,6 +103,8 @@ class Proxy:
         self.state = State.STOPPED
         self._listeners.close()
         await self._relays.drain(0, 0)
+        if self.managed is not None:
+            await self.managed.close()
         await self._tasks.stop()
 
     async def reload(self, config: Config) -> list[str]:

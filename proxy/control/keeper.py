@@ -51,6 +51,10 @@ class Writers(Protocol):
         """Returns when nothing sent to these partitions is unanswered."""
         ...
 
+    def lease_renewed(self) -> None:
+        """A lease that had ended lives again, and the layouts have been read since (rule C7)."""
+        ...
+
 
 class Readers(Protocol):
     """What reads managed topics on behalf of clients."""
@@ -106,7 +110,7 @@ class Keeper:
         self._lead_task: asyncio.Task[None] | None = None
         membership.on_generation = self.on_generation
         membership.on_lost = self.on_lost
-        membership.lease.on_renewed = lambda sent: self.member.on_renewed(sent, membership.lease.seconds)
+        membership.lease.on_renewed = self._on_renewed
 
     async def run(self) -> None:
         """Follows the layouts for ever, and joins the group as soon as there are any."""
@@ -182,6 +186,13 @@ class Keeper:
             self._lead_task = None
         if self.leading is not None:
             self.leading.on_members(self._members(), frozenset(self._gone))
+
+    def _on_renewed(self, sent: float) -> None:
+        had_ended = not self.may_serve()
+        self.member.on_renewed(sent, self._membership.lease.seconds)
+        if had_ended and self._generation is not None:
+            self.member.on_joined()  # what was read while nobody waited for this proxy may be old
+            self._tasks.start(self._catch_up(self._generation.number), name="read the layouts to their end")
 
     def on_lost(self) -> None:
         """Not a member any more, for now; what was admitted under the lease stays admitted until it ends."""
@@ -279,6 +290,8 @@ class Keeper:
                 continue
             if self._generation.number == generation:
                 self.member.on_caught_up()
+                if self.may_serve():
+                    self._writers.lease_renewed()
             return
 
     async def _lead(self) -> None:

@@ -200,6 +200,9 @@ class Leading:
         topic = wish.topic
         if topic in self._topics:
             raise Refused(Code.TOPIC_ALREADY_EXISTS, f"{topic} is managed already")
+        if await self._admin.has_authorizer():
+            detail = "the cluster has an authorizer, and Kordon cannot hold clients to their rights on managed topics yet"
+            raise Refused(Code.INVALID_REQUEST, detail)
         leaders = await self._admin.wait_for_leaders(topic, partitions=1)
         n = len(leaders)
         if problem := why_not(n, n, wish.virtual_partitions):

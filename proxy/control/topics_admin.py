@@ -19,6 +19,7 @@ DESCRIBE_CONFIGS: Final = 32
 CREATE_PARTITIONS: Final = 37
 
 _TOPIC_RESOURCE: Final = 2
+_BROKER_RESOURCE: Final = 4
 _POLL_SECONDS: Final = 0.1
 _NEW_TOPIC_SECONDS: Final = 30.0
 
@@ -92,6 +93,16 @@ class TopicsAdmin(PartitionEnds):
         refuse(f"deleting {name}", result)
         return True
 
+    async def has_authorizer(self) -> bool:
+        """Whether the cluster holds clients to ACLs, as far as Kordon may know: a broker that does not say so may.
+
+        Raises:
+            UpstreamUnavailable: The cluster does not answer.
+        """
+        controller_id = (await self._brokers.metadata([])).controller_id
+        configs = await self._configs(_BROKER_RESOURCE, str(controller_id))
+        return configs.get("authorizer.class.name") != ""
+
     async def topic_configs(self, name: str) -> dict[str, str | None]:
         """Returns a topic's configs as they hold, defaults included; sensitive values are None.
 
@@ -99,7 +110,10 @@ class TopicsAdmin(PartitionEnds):
             TopicsRefused: There is no such topic, or Kordon may not see it.
             UpstreamUnavailable: The cluster does not answer.
         """
-        resource = {"resource_type": _TOPIC_RESOURCE, "resource_name": name, "configuration_keys": None}
+        return await self._configs(_TOPIC_RESOURCE, name)
+
+    async def _configs(self, kind: int, name: str) -> dict[str, str | None]:
+        resource = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
         answer = await self._brokers.ask_any(DESCRIBE_CONFIGS, range(1, 5), {"resources": [resource]})
         (result,) = answer.results
         refuse(f"configs of {name}", result)

@@ -9,9 +9,11 @@ from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
 from kordon.codecs.messages import request, response
+from kordon.codecs.schema import Buffer
 from kordon.proxy.apis import Route
 from kordon.proxy.control.codes import Code
 from kordon.proxy.interception import Decision, Serve, Translate
+from kordon.proxy.managed.admin_requests import AdminRequests, Asked
 from kordon.proxy.managed.parts import continues_session, merge, take_apart
 from kordon.proxy.managed.topics import ManagedTopics
 
@@ -48,24 +50,34 @@ class ManagedService:
         topics: What is managed, as it stands; looked at anew with each request.
         servers: By api key, who answers; keys of `ROWS`.
         translations: By api key, what is translated.
+        admin: Answers the requests by which topics are managed.
     """
 
     def __init__(
-        self, topics: ManagedTopics, servers: Mapping[int, Server], translations: Mapping[int, Translation]
+        self,
+        topics: ManagedTopics,
+        servers: Mapping[int, Server],
+        translations: Mapping[int, Translation],
+        admin: AdminRequests,
     ) -> None:
         self._topics = topics
+        self._admin = admin
         self._servers = servers
         self._translations = translations
         self._keys = servers.keys() | translations.keys()
 
     def wants(self, route: Route) -> bool:
-        """Wants what may name a topic, where any is managed."""
-        return bool(len(self._topics)) and route.api.key in self._keys
+        """Wants what may name a topic, where any is managed, and what may have one managed."""
+        key = route.api.key
+        return (key in self._keys and bool(len(self._topics))) or key in self._admin.KEYS
 
     def decide(self, route: Route, body: memoryview) -> Decision:
         """Says what happens to a request; see `Interception.decide`."""
         key, version = route.api.key, route.version
-        value = request(key).parse(version, body)
+        value = _parsed(key, version, body)
+        if key in self._admin.KEYS:
+            asked = self._admin.take(key, version, value)
+            return Serve(asked, asked.rest) if asked is not None else None
         if key in self._servers:
             parts = take_apart(key, version, value, self._topics)
             return Serve(parts.managed, parts.rest) if parts is not None else None
@@ -73,18 +85,27 @@ class ManagedService:
         changed = translation.request(version, value, self._topics)
         if not changed and not translation.answers_always:
             return None
-        asked = request(key).parse(version, bytes(body))
+        original = _parsed(key, version, bytes(body))
 
         def back(answer: Any) -> None:
-            translation.response(version, answer, self._topics, asked)
+            translation.response(version, answer, self._topics, original)
 
         return Translate(request(key).build(version, value) if changed else None, back)
 
     async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> bytes:
         """Answers a request; see `Service.serve`."""
         key, version = route.api.key, route.version
+        if isinstance(request, Asked):
+            fields = await self._admin.answer(key, request, None if part is None else await part)
+            return response(key).build(version, fields)
         if continues_session(key, request):
             return response(key).build(version, {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND})
         served = await self._servers[key].serve(version, request)
         merged = merge(key, served, None if part is None else await part)
         return response(key).build(version, merged)
+
+
+def _parsed(api_key: int, version: int, body: Buffer) -> Any:
+    """Reads a request as brokers do, which ignore bytes behind it: librdkafka 2.16 sends some behind Metadata 13."""
+    value, _ = request(api_key).at(version).parse(body)
+    return value

@@ -1,0 +1,207 @@
+"""Managing topics through any Kafka admin client: what concerns managed topics becomes a wish, the rest goes on.
+
+Whoever asks is answered when the wish has come true, or with the reason why it cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from kordon.codecs.messages import request
+from kordon.proxy import apis
+from kordon.proxy.control.codes import Code
+from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.managed.topics import OWN_PREFIX, ManagedTopics
+from kordon.proxy.ordering.hashing import why_not
+from kordon.proxy.ordering.records import OutcomeRecord
+from kordon.proxy.ordering.wishes import Delete, Manage, Resize, Unmanage, Wish
+
+VIRTUAL_PARTITIONS: Final = "kordon.virtual.partitions"
+"""Topic config: managed, with so many virtual partitions."""
+_NO_ID: Final = UUID(int=0)
+_TOPIC: Final = 2
+_SET, _DELETE = 0, 1
+Fulfil = Callable[[Wish], Awaitable[OutcomeRecord]]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What of an admin request is Kordon's.
+
+    Attributes:
+        wishes: What is wished, by the name of the topic; a refusal where it cannot be.
+        rest: The body of what the broker is asked; None: nothing.
+        only_checked: Nothing is to be changed (validate_only).
+    """
+
+    wishes: Mapping[str, Wish | OutcomeRecord]
+    rest: bytes | None
+    only_checked: bool
+
+
+class AdminRequests:
+    """Answers the requests by which topics are managed.
+
+    Args:
+        topics: What is managed.
+        fulfil: Has a wish come true.
+    """
+
+    KEYS: Final = frozenset({apis.CREATE_TOPICS, apis.DELETE_TOPICS, apis.CREATE_PARTITIONS, apis.INCREMENTAL_ALTER})
+
+    def __init__(self, topics: ManagedTopics, fulfil: Fulfil) -> None:
+        self._topics = topics
+        self._fulfil = fulfil
+
+    def take(self, api_key: int, version: int, value: Any) -> Asked | None:
+        """Takes out of a request what is Kordon's; None: nothing is.
+
+        Args:
+            api_key: One of `KEYS`.
+            version: Of the request.
+            value: Parsed; changed.
+        """
+        found = _TAKERS[api_key](value, self._topics)
+        if found is None:
+            return None
+        wishes, has_rest = found
+        rest = request(api_key).build(version, value) if has_rest else None
+        return Asked(wishes, rest, bool(value.get("validate_only", False)))
+
+    async def answer(self, api_key: int, asked: Asked, part: Any) -> dict[str, Any]:
+        """Has the wishes come true, after the broker has done its part; returns the response's fields."""
+        rows_field = _ROWS[api_key]
+        fields = dict(part) if part is not None else {rows_field: []}
+        rows = {_name_of(row): dict(row) for row in fields[rows_field]}
+        for name, wish in asked.wishes.items():
+            row = rows.setdefault(name, _row(api_key, name))
+            if not row["error_code"]:
+                outcome = await self._outcome(wish, only_checked=asked.only_checked)
+                row |= {"error_code": outcome.error_code, "error_message": outcome.message or None}
+        fields[rows_field] = list(rows.values())
+        return fields
+
+    async def _outcome(self, wish: Wish | OutcomeRecord, *, only_checked: bool) -> OutcomeRecord:
+        if isinstance(wish, OutcomeRecord):
+            return wish
+        if only_checked:
+            return OutcomeRecord(Code.NONE, "")
+        try:
+            return await self._fulfil(wish)
+        except UpstreamUnavailable as error:
+            return OutcomeRecord(Code.REQUEST_TIMED_OUT, str(error))
+
+
+Taken = tuple[dict[str, Wish | OutcomeRecord], bool] | None
+"""Wishes by topic, and whether anything is left for the broker."""
+
+
+def _take_creations(value: Any, topics: ManagedTopics) -> Taken:
+    wishes: dict[str, Wish | OutcomeRecord] = {}
+    left = []
+    for topic in value.topics:
+        told = {config.name: config.value for config in topic.configs}
+        if topic.name.startswith(OWN_PREFIX):
+            wishes[topic.name] = _reserved(topic.name)
+            continue
+        if VIRTUAL_PARTITIONS in told:
+            wish = wishes[topic.name] = _managed(topic.name, told[VIRTUAL_PARTITIONS], topic.num_partitions)
+            topic.update({"configs": [each for each in topic.configs if each.name != VIRTUAL_PARTITIONS]})
+            if isinstance(wish, OutcomeRecord):
+                continue
+        left.append(topic)
+    value.update({"topics": left})
+    return (wishes, bool(left)) if wishes else None
+
+
+def _take_deletions(value: Any, topics: ManagedTopics) -> Taken:
+    wishes: dict[str, Wish | OutcomeRecord] = {}
+    for row in value.get("topics") or ():
+        managed = topics.with_face_id(row.topic_id) if row.name is None else topics.named(row.name)
+        if managed is not None:
+            row.update({"name": managed.name, "topic_id": _NO_ID})
+            wishes[managed.name] = Delete(managed.name)
+    for name in value.get("topic_names") or ():
+        if topics.named(name) is not None:
+            wishes[name] = Delete(name)
+    return (wishes, True) if wishes else None
+
+
+def _take_partitions(value: Any, topics: ManagedTopics) -> Taken:
+    wishes: dict[str, Wish | OutcomeRecord] = {}
+    left = []
+    for row in value.topics:
+        managed = topics.named(row.name)
+        if managed is None:
+            left.append(row)
+            continue
+        problem = why_not(managed.layout.n, row.count, managed.layout.v_count)
+        wishes[row.name] = OutcomeRecord(Code.INVALID_PARTITIONS, problem) if problem else Resize(row.name, row.count)
+    value.update({"topics": left})
+    return (wishes, bool(left)) if wishes else None
+
+
+def _take_configs(value: Any, topics: ManagedTopics) -> Taken:
+    wishes: dict[str, Wish | OutcomeRecord] = {}
+    left = []
+    for row in value.resources:
+        own = [each for each in row.configs if each.name == VIRTUAL_PARTITIONS]
+        if row.resource_type == _TOPIC and own:
+            wishes[row.resource_name] = _changed(row.resource_name, own[-1], topics)
+            row.update({"configs": [each for each in row.configs if each.name != VIRTUAL_PARTITIONS]})
+        if row.configs:
+            left.append(row)
+    value.update({"resources": left})
+    return (wishes, bool(left)) if wishes else None
+
+
+_TAKERS: Final[Mapping[int, Callable[[Any, ManagedTopics], Taken]]] = {
+    apis.CREATE_TOPICS: _take_creations,
+    apis.DELETE_TOPICS: _take_deletions,
+    apis.CREATE_PARTITIONS: _take_partitions,
+    apis.INCREMENTAL_ALTER: _take_configs,
+}
+_ROWS: Final = {
+    apis.CREATE_TOPICS: "topics",
+    apis.DELETE_TOPICS: "responses",
+    apis.CREATE_PARTITIONS: "results",
+    apis.INCREMENTAL_ALTER: "responses",
+}
+
+
+def _row(api_key: int, name: str) -> dict[str, Any]:
+    if api_key == apis.INCREMENTAL_ALTER:
+        return {"resource_type": _TOPIC, "resource_name": name, "error_code": 0, "error_message": None}
+    return {"name": name, "error_code": 0, "error_message": None}
+
+
+def _name_of(row: Any) -> str:
+    return str(row["name"] if "name" in row else row["resource_name"])
+
+
+def _reserved(name: str) -> OutcomeRecord:
+    return OutcomeRecord(Code.INVALID_TOPIC, f"{name}: names that begin with {OWN_PREFIX} are Kordon's own")
+
+
+def _managed(name: str, value: str | None, partitions: int) -> Wish | OutcomeRecord:
+    if value is None or not value.isdigit():
+        return OutcomeRecord(Code.INVALID_CONFIG, f"{VIRTUAL_PARTITIONS} is a number of partitions, not {value!r}")
+    problem = why_not(partitions, partitions, int(value)) if partitions > 0 else None
+    return OutcomeRecord(Code.INVALID_PARTITIONS, problem) if problem else Manage(name, int(value))
+
+
+def _changed(name: str, config: Any, topics: ManagedTopics) -> Wish | OutcomeRecord:
+    topic = topics.named(name)
+    if config.config_operation == _DELETE:
+        return Unmanage(name)
+    if config.config_operation != _SET:
+        return OutcomeRecord(Code.INVALID_CONFIG, f"{VIRTUAL_PARTITIONS} is no list")
+    if topic is not None and config.value == str(topic.layout.v_count):
+        return OutcomeRecord(Code.NONE, "")
+    if topic is not None:
+        detail = f"{name} has {topic.layout.v_count} virtual partitions for good; grow or shrink it within them"
+        return OutcomeRecord(Code.INVALID_CONFIG, detail)
+    return _managed(name, config.value, -1)

@@ -1,0 +1,95 @@
+"""All that one worker needs for managed topics, put together."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import kordon
+from kordon.proxy import apis
+from kordon.proxy.config import Config
+from kordon.proxy.control.brokers import Brokers
+from kordon.proxy.control.group import About
+from kordon.proxy.control.keeper import Keeper
+from kordon.proxy.control.layouts_log import LayoutsLog
+from kordon.proxy.control.layouts_writer import LayoutsWriter
+from kordon.proxy.control.membership import Membership, new_incarnation
+from kordon.proxy.control.topics_admin import TopicsAdmin
+from kordon.proxy.managed.admin_requests import AdminRequests
+from kordon.proxy.managed.lanes import Lanes
+from kordon.proxy.managed.leaders import Leaders
+from kordon.proxy.managed.links import Links
+from kordon.proxy.managed.metadata import DescribeTopicPartitionsTranslation, MetadataTranslation
+from kordon.proxy.managed.produce import ProduceService
+from kordon.proxy.managed.queries import ListOffsets, OffsetForLeaderEpoch
+from kordon.proxy.managed.questions import Questions
+from kordon.proxy.managed.readers import Readers
+from kordon.proxy.managed.service import ManagedService
+from kordon.proxy.managed.topics import ManagedTopics
+from kordon.proxy.topology import Topology
+
+
+class ManagedWorker:
+    """One worker's managed topics: what keeps them current and what serves them.
+
+    Args:
+        config: `ordering` and `admin` are used.
+        topology: Where the brokers are.
+    """
+
+    def __init__(self, config: Config, topology: Topology) -> None:
+        ordering = config.ordering
+        self.topics = ManagedTopics()
+        self.links = Links(topology)
+        leaders = Leaders(self.links)
+        brokers = Brokers(self.links)
+        self._layouts = layouts = LayoutsLog(brokers)
+        about = About(
+            incarnation=new_incarnation(),
+            host=socket.gethostname(),
+            admin=str(config.admin.address) if config.admin.address else None,
+            version=kordon.__version__,
+        )
+        membership = Membership(
+            brokers,
+            about,
+            lambda: layouts.position,
+            group=ordering.group,
+            session_ms=ordering.session_ms,
+            lease_seconds=ordering.lease_ms / 1000,
+        )
+        self.lanes = Lanes(self.topics, self.links, leaders, lambda: self.keeper.may_serve())
+        self.readers = Readers(self.topics, self.links, leaders)
+        self.keeper = Keeper(
+            topics=self.topics,
+            layouts=layouts,
+            membership=membership,
+            admin=TopicsAdmin(brokers),
+            writers=self.lanes,
+            readers=self.readers,
+            make_writer=lambda: LayoutsWriter(brokers),
+        )
+        questions = Questions(self.links, leaders)
+        servers: dict[int, Any] = {
+            apis.PRODUCE: ProduceService(self.topics, self.lanes),
+            apis.FETCH: self.readers,
+            apis.LIST_OFFSETS: ListOffsets(self.topics, questions),
+            apis.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpoch(self.topics, questions),
+        }
+        translations: dict[int, Any] = {
+            apis.METADATA: MetadataTranslation(),
+            apis.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitionsTranslation(),
+        }
+        admin = AdminRequests(self.topics, self.keeper.wish)
+        self.service = ManagedService(self.topics, servers, translations, admin)
+
+    async def run(self) -> None:
+        """Keeps managed topics current for ever."""
+        await self.keeper.run()
+
+    async def close(self) -> None:
+        """Ends in order: no other proxy need wait for this one's lease."""
+        await self.keeper.leave()
+        await self.lanes.close()
+        self._layouts.close()
+        await self.links.close()
