@@ -158,21 +158,16 @@ def look_produce(version: int, body: Buffer) -> ProduceRequest:
 
     Args:
         version: 0 to 13.
-        body: All of it behind the header.
+        body: All of it behind the header; brokers ignore bytes behind its end, and so does this.
 
     Raises:
         WireError: It cannot be read.
     """
     walk = _Walk(memoryview(body), flexible=version >= FLEXIBLE)
     try:
-        request = _request(walk, version)
+        return _request(walk, version)
     except (struct_error, WireError) as error:
         raise _unreadable(error, "ProduceRequest", version, walk.at) from None
-    if walk.at != walk.end:
-        raise WireError(
-            f"{walk.end - walk.at} bytes follow the end", message="ProduceRequest", version=version, offset=walk.at
-        )
-    return request
 
 
 def _request(walk: _Walk, version: int) -> ProduceRequest:

@@ -12,6 +12,7 @@ from typing import Any
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from kordon.codecs.messages import request, response
+from kordon.codecs.produce import look_produce
 from kordon.codecs.records import batches
 from kordon.proxy.config import HostPort, Upstream
 from kordon.proxy.managed.lanes import Lanes
@@ -72,15 +73,21 @@ class Worker:
         """Produces batches to virtual partitions; returns error code and base offset of each."""
         return [(row.error_code, row.base_offset) for row in await self.rows(*entries, acks=acks, version=version)]
 
-    async def rows(self, *entries: tuple[int, bytes | None], acks: int = -1, version: int = 9) -> list[Any]:
+    async def rows(
+        self, *entries: tuple[int, bytes | None], acks: int = -1, version: int = 9, by_table: bool = False
+    ) -> list[Any]:
         """Does as `send`, and returns the response's rows, as a client parses them."""
         parts = [{"index": v, "records": records} for v, records in entries]
         names = {"name": self.topic.name, "topic_id": FACE_ID}
         fields = {"acks": acks, "timeout_ms": 10_000, "topic_data": [names | {"partition_data": parts}]}
-        parsed = request(PRODUCE).parse(version, request(PRODUCE).build(version, fields))
+        body = request(PRODUCE).build(version, fields)
         async with asyncio.timeout(30):
-            served = await self.service.serve(version, parsed)
-        answer = response(PRODUCE).parse(version, response(PRODUCE).build(version, served))
+            if by_table:
+                served = await self.service.serve(version, request(PRODUCE).parse(version, body))
+                answered = response(PRODUCE).build(version, served)
+            else:
+                answered = await self.service.answer(version, look_produce(version, body))
+        answer = response(PRODUCE).parse(version, answered)
         rows: list[Any] = answer.responses[0].partition_responses
         return rows
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kordon.codecs.produce import Outcome
-from kordon.codecs.schema import Buffer
 from kordon.proxy.managed.topics import ManagedTopic
 from kordon.proxy.ordering.line import Line, Write
 
@@ -52,7 +51,7 @@ class Ticket:
 
     pending: Pending
     place: int
-    records: Buffer
+    records: memoryview
     """Its batch, as the client sent it."""
     timeout_ms: int
     """How long the client lets the broker wait for copies."""

@@ -6,8 +6,7 @@ import asyncio
 from typing import Any, Final
 from uuid import UUID
 
-from kordon.codecs.produce import Outcome
-from kordon.codecs.schema import Buffer
+from kordon.codecs.produce import Outcome, PartitionData, ProduceRequest, TopicData, build_outcomes
 from kordon.proxy.control.codes import Code
 from kordon.proxy.managed.batch_checks import Unfit, look_records
 from kordon.proxy.managed.course import Pending, Ticket
@@ -32,14 +31,47 @@ class ProduceService:
         self._lanes = lanes
 
     async def serve(self, version: int, request: Any) -> dict[str, Any]:
+        """Writes what a request asks for; see `write`.
+
+        Args:
+            version: Of the request.
+            request: Parsed by the table, with managed topics only.
+
+        Returns:
+            The response's fields.
+        """
+        topics = [
+            TopicData(
+                row.get("name", ""),
+                row.get("topic_id"),
+                [PartitionData(part.index, _view(part.records)) for part in row.partition_data],
+            )
+            for row in request.topic_data
+        ]
+        transactional_id = request.get("transactional_id")
+        rows = await self.write(version, ProduceRequest(transactional_id, request.acks, request.timeout_ms, topics))
+        return {
+            "responses": [
+                {"name": name, "topic_id": topic_id, "partition_responses": [_fields(each) for each in outcomes]}
+                for name, topic_id, outcomes in rows
+            ],
+            "throttle_time_ms": 0,
+        }
+
+    async def answer(self, version: int, request: ProduceRequest) -> bytes:
+        """Does as `serve`, for a request with managed topics only that was walked over; returns the response's body."""
+        return build_outcomes(version, await self.write(version, request))
+
+    async def write(self, version: int, request: ProduceRequest) -> list[tuple[str, UUID | None, list[Outcome]]]:
         """Writes what a request asks for.
 
         Args:
             version: Of the request.
-            request: Parsed, with managed topics only.
+            request: With managed topics only.
 
         Returns:
-            The response's fields, when all has an outcome. With acks=0 nobody is to be told; it serves to wait.
+            By topic the outcomes of its entries, when all are known. With acks=0 nobody is to be told; it serves to
+            wait.
 
         Raises:
             asyncio.CancelledError: The client went away; what is unsent is not sent any more, but with acks=0: there
@@ -54,37 +86,38 @@ class ProduceService:
             if request.acks:
                 self._lanes.forsake(intake.taken)
             raise
-        return {"responses": [_row(version, row, outcomes) for row in request.topic_data], "throttle_time_ms": 0}
+        return [
+            (name, topic_id, [next(outcomes) for _ in partitions]) for name, topic_id, partitions in request.topic_data
+        ]
 
-    def _find(self, version: int, row: Any) -> ManagedTopic | None:
+    def _find(self, version: int, row: TopicData) -> ManagedTopic | None:
         if version < _WITH_TOPIC_IDS:
             return self._topics.named(row.name)
-        topic_id = row.topic_id
-        return self._topics.with_face_id(topic_id) if isinstance(topic_id, UUID) else None
+        return self._topics.with_face_id(row.topic_id) if row.topic_id is not None else None
 
 
 class _Intake:
     """Takes a request's entries into their lines."""
 
-    def __init__(self, version: int, request: Any, lanes: Lanes) -> None:
+    def __init__(self, version: int, request: ProduceRequest, lanes: Lanes) -> None:
         self.pending = Pending()
         self.taken: list[tuple[ManagedTopic, Write]] = []
         self._version = version
         self._lanes = lanes
-        self._acks: int = request.acks
-        self._timeout_ms: int = request.timeout_ms
+        self._acks = request.acks
+        self._timeout_ms = request.timeout_ms
         self._now = asyncio.get_running_loop().time()
 
-    def topic(self, topic: ManagedTopic | None, row: Any) -> None:
+    def topic(self, topic: ManagedTopic | None, row: TopicData) -> None:
         """Takes all of a topic."""
-        for part in row.partition_data:
+        for v, records in row.partition_data:
             if topic is None:
                 code = Code.UNKNOWN_TOPIC_ID if self._version >= _WITH_TOPIC_IDS else Code.UNKNOWN_TOPIC_OR_PARTITION
-                self.pending.place(Outcome(part.index, code))
+                self.pending.place(Outcome(v, code))
             else:
-                self._partition(topic, part.index, part.records)
+                self._partition(topic, v, records)
 
-    def _partition(self, topic: ManagedTopic, v: int, records: Buffer | None) -> None:
+    def _partition(self, topic: ManagedTopic, v: int, records: memoryview | None) -> None:
         if not 0 <= v < topic.layout.v_count or topic.layout.homes[v] is None:
             self.pending.place(Outcome(v, Code.UNKNOWN_TOPIC_OR_PARTITION))
             return
@@ -96,20 +129,18 @@ class _Intake:
             self.pending.place(Outcome(v, batch.code, error_message=batch.message))
             return
         assert records is not None, "or else there is no batch"
-        ticket = Ticket(self.pending, self.pending.place(), memoryview(records), self._timeout_ms)
+        ticket = Ticket(self.pending, self.pending.place(), records, self._timeout_ms)
         acks = -1 if self._acks < 0 else 1  # rule I5: the answer to acks=0 is waited for, here
         write = Write(*batch, size=len(records), acks=acks, since=self._now, payload=ticket)
         self.taken.append((topic, write))
         self._lanes.add(topic, v, write)
 
 
-def _row(version: int, row: Any, outcomes: Any) -> dict[str, Any]:
-    """Makes a topic's row of the response; outcomes come in the order of the request."""
-    named = {"topic_id": row.topic_id} if version >= _WITH_TOPIC_IDS else {"name": row.name}
-    return named | {"partition_responses": [_partition(next(outcomes)) for _ in row.partition_data]}
+def _view(records: bytes | None) -> memoryview | None:
+    return None if records is None else memoryview(records)
 
 
-def _partition(outcome: Outcome) -> dict[str, Any]:
+def _fields(outcome: Outcome) -> dict[str, Any]:
     return {
         "index": outcome.partition,
         "error_code": outcome.error_code,

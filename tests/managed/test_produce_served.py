@@ -60,11 +60,12 @@ async def test_damage_is_told_by_the_broker(worker: Worker) -> None:
 
 @pytest.mark.parametrize("version", range(14))
 async def test_every_version_is_answered(worker: Worker, version: int) -> None:
-    """By name or by the face's topic id."""
-    (row,) = await worker.rows((0, a_batch("a")), version=version)
-    assert (row.index, row.error_code, row.base_offset) == (0, NONE, 0)
-    assert row.get("log_append_time_ms", -1) == -1
-    assert row.get("log_start_offset", 0) == 0
+    """By name or by the face's topic id, walked over or parsed by the table."""
+    for offset, by_table in enumerate((False, True)):
+        (row,) = await worker.rows((0, a_batch("a")), version=version, by_table=by_table)
+        assert (row.index, row.error_code, row.base_offset) == (0, NONE, offset)
+        assert row.get("log_append_time_ms", -1) == -1
+        assert row.get("log_start_offset", 0) == 0
 
 
 async def test_what_cannot_be_written_is_refused(worker: Worker) -> None:
