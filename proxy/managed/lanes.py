@@ -293,13 +293,20 @@ class Lanes:
 
     async def _leaders_of(self, topic: ManagedTopic) -> None:
         try:
+            if self._lacks_leaders(topic):
+                self._leaders.forget(topic.name)  # what is known is older than a partition, or than its election
             await self._leaders.of(topic.name)
-            await asyncio.sleep(0 if self._leaders.known(topic.name) else _LEADERLESS_SECONDS)
+            await asyncio.sleep(_LEADERLESS_SECONDS if self._lacks_leaders(topic) else 0)
         except UpstreamUnavailable:
             await asyncio.sleep(_LEADERLESS_SECONDS)
         finally:
             self._looking.discard(topic)
         self._go_on([course for course in self._active if course.topic is topic])
+
+    def _lacks_leaders(self, topic: ManagedTopic) -> bool:
+        known = self._leaders.known(topic.name) or {}
+        homes = (known.get(q) for q in set(topic.layout.homes) if q is not None)
+        return any(leader is None or leader.node_id == NO_NODE for leader in homes)
 
     def _ask(self, course: Course) -> None:
         if course.line.needs_id:
