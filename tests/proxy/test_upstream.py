@@ -7,9 +7,12 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kordon.codecs.messages import response
 from kordon.proxy import apis, upstream
+from kordon.proxy.answer_frames import AnswerFrames
 from kordon.proxy.config import HostPort, Upstream, UpstreamSasl
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.upstream import UpstreamClient
@@ -127,6 +130,23 @@ async def test_answers_are_whole_however_they_arrive(length: int) -> None:
             peer.answer_next(number, "x" * (length + number))
         hosts = [(await outcome).brokers[0].host for outcome in outcomes]
         assert [len(host) for host in hosts] == [length + number for number in range(8)]
+
+
+@given(
+    st.lists(st.sampled_from([0, 1, 7, 70_000, 200_000]), max_size=6), st.sampled_from([1, 2, 3, 5, 10, 13, 1 << 17])
+)
+def test_frames_are_cut_wherever_the_network_cuts(lengths: list[int], step: int) -> None:
+    """However the bytes are dealt out, a size field in two pieces included, the same answers come out."""
+    bodies = [bytes([number + 1]) * min(length + 4, 5000 * step) for number, length in enumerate(lengths)]
+    stream = memoryview(b"".join(struct.pack(">i", len(body)) + body for body in bodies))
+    got: list[bytes] = []
+    frames = AnswerFrames(lambda frame: got.append(bytes(frame)), pytest.fail, pytest.fail)
+    while stream:
+        room = frames.get_buffer(-1)
+        count = min(len(room), len(stream), step)
+        room[:count], stream = stream[:count], stream[count:]
+        frames.buffer_updated(count)
+    assert got == bodies
 
 
 async def test_a_cancelled_question_does_not_take_anothers_answer() -> None:
