@@ -56,6 +56,15 @@ def cluster3() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
+def open_cluster() -> Iterator[Cluster]:
+    """One broker that holds nobody to ACLs, so that topics can be managed."""
+    if needs_zookeeper(kafka_version()):
+        pytest.skip("managed topics need DescribeProducers (KIP-664, Kafka 2.8)")
+    with Cluster.start(brokers=1, config={"authorizer.class.name": ""}) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
 def secure_cluster() -> Iterator[Cluster]:
     """One broker with TLS and SASL listeners; sessions must log in anew every 8 seconds."""
     if needs_zookeeper(kafka_version()):
