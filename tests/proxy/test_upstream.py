@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kordon.codecs.messages import response
@@ -133,8 +133,10 @@ async def test_answers_are_whole_however_they_arrive(length: int) -> None:
 
 
 @given(
-    st.lists(st.sampled_from([0, 1, 7, 70_000, 200_000]), max_size=6), st.sampled_from([1, 2, 3, 5, 10, 13, 1 << 17])
+    st.lists(st.sampled_from([0, 1, 1000, 70_000, 200_000]), max_size=6),
+    st.sampled_from([1, 2, 3, 5, 10, 11, 13, 1 << 17]),
 )
+@example([0, 1000], 11)
 def test_frames_are_cut_wherever_the_network_cuts(lengths: list[int], step: int) -> None:
     """However the bytes are dealt out, a size field in two pieces included, the same answers come out."""
     bodies = [bytes([number + 1]) * min(length + 4, 5000 * step) for number, length in enumerate(lengths)]
