@@ -4,6 +4,7 @@
     GET /readyz   200 when clients can be served, else 503 with the reasons
     GET /metrics  Prometheus' text format
     GET /status   one JSON object, as told in docs/cli.md
+    GET /topics   the managed topics in short, and how their control is; /topics/NAME all about one of them
 
 It speaks only as much HTTP/1.1 (RFC 9112) as that takes: a head of bounded size within a bounded time, one
 answer, end of connection. A general web server would bring 28 MB to every worker and no bound on a head that
@@ -14,8 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import urllib.parse
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -36,6 +39,7 @@ PAGE_SECONDS: Final = 5.0
 """How long a supervisor waits for a page of a worker."""
 CONNECTIONS: Final = 64
 """More at once are closed unheard: probes and scrapers are few."""
+TOPIC_PREFIX: Final = "/topics/"
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +57,14 @@ class Observed(Protocol):
 
     async def status(self) -> dict[str, Any]:
         """The object of /status."""
+        ...
+
+    async def topics(self) -> dict[str, Any]:
+        """The object of /topics."""
+        ...
+
+    async def topic(self, name: str) -> dict[str, Any] | None:
+        """The object of /topics/NAME; None: no such topic is managed."""
         ...
 
 
@@ -98,13 +110,23 @@ def pages(observed: Observed) -> dict[str, Callable[[], Awaitable[Answer]]]:
     async def status() -> Answer:
         return Answer.of(await observed.status())
 
-    return {"/livez": livez, "/readyz": readyz, "/metrics": metrics, "/status": status}
+    async def topics() -> Answer:
+        return Answer.of(await observed.topics())
+
+    return {"/livez": livez, "/readyz": readyz, "/metrics": metrics, "/status": status, "/topics": topics}
+
+
+async def page_of_topic(observed: Observed, name: str) -> Answer:
+    """The page of a managed topic."""
+    topic = await observed.topic(name)
+    return Answer.of({"error": f"no managed topic {name}"}, HTTPStatus.NOT_FOUND) if topic is None else Answer.of(topic)
 
 
 class AdminServer:
     """Serves the pages of what it observes, on a TCP address or a Unix socket."""
 
     def __init__(self, observed: Observed) -> None:
+        self._observed = observed
         self._pages: Mapping[str, Callable[[], Awaitable[Answer]]] = pages(observed)
         self._servers: list[asyncio.Server] = []
         self._open = 0
@@ -167,7 +189,7 @@ class AdminServer:
         method, target, _ = words
         if method not in {"GET", "HEAD"}:
             return "GET", _refusal(HTTPStatus.METHOD_NOT_ALLOWED)
-        page = self._pages.get(target.split("?", 1)[0].rstrip("/"))
+        page = self._page(target.split("?", 1)[0].rstrip("/"))
         if page is None:
             return method, Answer.of({"error": "no such page", "pages": list(self._pages)}, HTTPStatus.NOT_FOUND)
         try:
@@ -179,6 +201,11 @@ class AdminServer:
             # The outermost edge of this connection: a page that fails must say so and leave traffic alone.
             log.exception("admin_page_failed", path=target)
             return method, _refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def _page(self, path: str) -> Callable[[], Awaitable[Answer]] | None:
+        if path.startswith(TOPIC_PREFIX):
+            return partial(page_of_topic, self._observed, urllib.parse.unquote(path[len(TOPIC_PREFIX) :]))
+        return self._pages.get(path)
 
 
 async def fetch_page(admin_socket: Path, path: str) -> bytes | None:

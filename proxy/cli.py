@@ -130,7 +130,8 @@ def status(admin: str, *, as_json: bool) -> None:
       kordon status
       kordon status --admin 10.0.0.7:9190 --json
     """  # noqa: D301
-    from kordon.proxy.status import StatusUnavailable, fetch_status, print_status  # noqa: PLC0415
+    from kordon.proxy.admin_client import StatusUnavailable  # noqa: PLC0415
+    from kordon.proxy.status import fetch_status, print_status  # noqa: PLC0415
 
     try:
         address = HostPort.parse(admin)

@@ -24,6 +24,9 @@ SUPERVISOR_FAMILIES: Final = {
 }
 """What the supervisor adds; there with several workers only."""
 
+NO_WORKER: Final[dict[str, Any]] = {"enabled": True, "control": None, "topics": []}
+"""/topics while no worker answers."""
+
 Status = dict[str, Any]
 
 
@@ -83,7 +86,40 @@ def merge_status(statuses: Sequence[Status]) -> Status:
         **{
             name: _sum([status[name] for status in statuses]) for name in ("connections", "requests", "bytes", "limits")
         },
+        "ordering": _merge_ordering([status["ordering"] for status in statuses]),
         "unready": [f"worker {status['worker']}: {reason}" for status in statuses for reason in status["unready"]],
+    }
+
+
+def best_view(pages: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+    """Picks the page about managed topics that tells most: the controller's, else one of a worker that serves them.
+
+    Args:
+        pages: /topics or /topics/NAME of each worker that answered, errors among them.
+    """
+
+    def knowledge(page: dict[str, Any]) -> tuple[bool, bool, int]:
+        control = page["control"] or {"procedures": None, "serves": False, "layouts_position": 0}
+        return control["procedures"] is not None, control["serves"], control["layouts_position"]
+
+    return max((page for page in pages if "error" not in page), key=knowledge, default=None)
+
+
+def _merge_ordering(sections: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Managed topics are served when all workers do; one of them may be the controller."""
+    if not all(section["enabled"] for section in sections):
+        return {"enabled": False}
+    return {
+        "enabled": True,
+        "topics": max(section["topics"] for section in sections),
+        "serves": all(section["serves"] for section in sections),
+        "why_not": next((section["why_not"] for section in sections if section["why_not"]), None),
+        "generation": max((each["generation"] for each in sections if each["generation"] is not None), default=None),
+        "leads": any(section["leads"] for section in sections),
+        "lease_seconds_left": min(section["lease_seconds_left"] for section in sections),
+        "layouts_position": min(section["layouts_position"] for section in sections),
+        "fences": max(section["fences"] for section in sections),
+        "procedures": sum(section["procedures"] for section in sections),
     }
 
 

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import http.client
-import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from kordon.proxy.admin_client import StatusUnavailable, fetch_object
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from kordon.proxy.config import HostPort
-
-TIMEOUT_SECONDS: Final = 10.0
-ANSWER_BYTES: Final = 16 * 2**20
-
-
-class StatusUnavailable(Exception):  # noqa: N818  (a state of the world, not a fault of the program)
-    """Raised when no Kordon answers at the admin address; the message says what to look at."""
 
 
 def fetch_status(address: HostPort) -> dict[str, Any]:
@@ -29,21 +22,8 @@ def fetch_status(address: HostPort) -> dict[str, Any]:
     Raises:
         StatusUnavailable: nobody answers there, or somebody else does.
     """
-    connection = http.client.HTTPConnection(address.host, address.port, timeout=TIMEOUT_SECONDS)
-    try:
-        connection.request("GET", "/status")
-        answer = connection.getresponse()
-        status = json.loads(answer.read(ANSWER_BYTES))
-    except (OSError, http.client.HTTPException) as error:
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise StatusUnavailable(
-            f"no Kordon answers at {address}: {reason.lower()}; is it running, with --admin {address}?"
-        ) from error
-    except ValueError as error:
-        raise StatusUnavailable(f"what answers at {address} is no Kordon; check --admin") from error
-    finally:
-        connection.close()
-    if answer.status != http.HTTPStatus.OK or not isinstance(status, dict) or "state" not in status:
+    status = fetch_object(address, "/status")
+    if status is None or "state" not in status:
         raise StatusUnavailable(f"what answers at {address} shows no status of a Kordon; check --admin")
     return status
 
@@ -54,7 +34,7 @@ def render_status(status: dict[str, Any]) -> RenderableType:
     Args:
         status: The object of /status.
     """
-    parts = [_summary(status), _brokers(status), _listeners(status), _counts(status)]
+    parts = [_summary(status), _brokers(status), _listeners(status), _ordering(status), _counts(status)]
     if "workers" in status:
         parts.append(_workers(status))
     return Group(*(part for part in parts if part is not None))
@@ -109,6 +89,23 @@ def _listeners(status: dict[str, Any]) -> RenderableType | None:
     for listener in status.get("listeners", []):
         table.add_row(listener["address"], str(listener["role"]), _number(listener["connections"]))
     return Group(table, Text()) if table.rows else None
+
+
+def _ordering(status: dict[str, Any]) -> RenderableType | None:
+    ordering = status.get("ordering")
+    if ordering is None or not ordering["enabled"] or ordering["generation"] is None:
+        return None
+    serves = "served" if ordering["serves"] else f"not served: {ordering['why_not']}"
+    leads = ", the controller" if ordering["leads"] else ""
+    line = Text.assemble(
+        ("Managed topics ", "bold"),
+        f"{ordering['topics']}, ",
+        (serves, "green" if ordering["serves"] else "red"),
+        f"; generation {ordering['generation']}{leads}, lease {ordering['lease_seconds_left']:g} s",
+    )
+    if ordering["fences"] or ordering["procedures"]:
+        line.append(f"; {ordering['fences']} fences, {ordering['procedures']} changes under way", "yellow")
+    return Group(line, Text())
 
 
 def _counts(status: dict[str, Any]) -> RenderableType | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
-
-from kordon.proxy.managed.explain import ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,6 +21,8 @@ def draw_all(page: Facts) -> RenderableType:
     """Draws the object of /topics."""
     if not page["enabled"]:
         return Text("Managed topics are switched off here (ordering.enabled).", "yellow")
+    if page["control"] is None:
+        return Text("No worker is running.", "red")
     if not page["topics"]:
         return Group(Text("No topic is managed.", "bold"), *draw_control(page["control"]))
     table = _table("Managed topics", "topic", ">N", ">U", ">V", ">layout epoch", "held")
@@ -79,6 +80,13 @@ def draw_control(control: Facts) -> list[RenderableType]:
     if control["procedures"] is None:
         parts += [Text(f"  wanted: {each['what']}", "yellow") for each in control["wishes"]]
     return parts
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Writes numbers for people: `0-3, 8`."""
+    rows = sorted(set(numbers))
+    runs = [[n for _, n in run] for _, run in groupby(enumerate(rows), key=lambda each: each[1] - each[0])]
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def _summary(facts: Facts) -> list[RenderableType]:

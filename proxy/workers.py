@@ -19,6 +19,7 @@ import socket
 import sys
 import tempfile
 import time
+import urllib.parse
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from kordon.proxy.admin import AdminServer, fetch_page
+from kordon.proxy.admin import TOPIC_PREFIX, AdminServer, fetch_page
 from kordon.proxy.lifecycle import (
     EXIT_FAILED,
     EXIT_OK,
@@ -38,7 +39,7 @@ from kordon.proxy.lifecycle import (
     watched_files,
 )
 from kordon.proxy.logs import configure_logging
-from kordon.proxy.merge import merge_metrics, merge_status
+from kordon.proxy.merge import NO_WORKER, best_view, merge_metrics, merge_status
 from kordon.proxy.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -154,6 +155,16 @@ class Supervisor:
             for worker in self.workers
         ]
         return merge_status(list(answers.values())) | {"pid": os.getpid(), "workers": rows}
+
+    async def topics(self) -> dict[str, Any]:
+        """The managed topics as the worker that knows most tells them."""
+        pages = await self._ask_all("/topics")
+        return best_view([json.loads(body) for body in pages.values()]) or NO_WORKER
+
+    async def topic(self, name: str) -> dict[str, Any] | None:
+        """A managed topic as the worker that knows most tells it; None: no worker knows it."""
+        pages = await self._ask_all(f"{TOPIC_PREFIX}{urllib.parse.quote(name, safe='')}")
+        return best_view([json.loads(body) for body in pages.values()])
 
     async def _ask_all(self, path: str) -> dict[int, bytes]:
         """A page of every worker that answers, by its number."""

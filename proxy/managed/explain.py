@@ -6,7 +6,6 @@ Pure functions of a topic and of the control state to objects that JSON can take
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import groupby
 from typing import Any, Final
 
 from kordon.proxy.control.state import ControlState
@@ -86,7 +85,8 @@ def why_not_served(control: ControlState) -> str | None:
     if control.serves:
         return None
     if control.generation is None:
-        return "not in the proxies' group yet"
+        none_read = "no layouts have been read yet; there are none until a topic is managed"
+        return "not in the proxies' group yet" if control.position else none_read
     if not control.lease_seconds_left:
         return "the lease has ended: the cluster has not confirmed this proxy for too long"
     return "the layouts are not read to their end yet"
@@ -97,11 +97,21 @@ def describe_wish(wish: Wish) -> str:
     return f"resize {wish.topic} to {wish.partitions}" if isinstance(wish, Resize) else f"{wish.kind} {wish.topic}"
 
 
-def ranges(numbers: Iterable[int]) -> str:
-    """Writes numbers for people: `0-3, 8`."""
-    rows = sorted(set(numbers))
-    runs = [[n for _, n in run] for _, run in groupby(enumerate(rows), key=lambda each: each[1] - each[0])]
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+def sum_up(topics: Iterable[ManagedTopic], control: ControlState) -> Facts:
+    """Tells how managed topics are in a few numbers: a section of /status."""
+    changes = control.changes or {}
+    return {
+        "enabled": True,
+        "topics": sum(1 for _ in topics),
+        "serves": control.serves,
+        "why_not": why_not_served(control),
+        "generation": control.generation.number if control.generation is not None else None,
+        "leads": control.leads,
+        "lease_seconds_left": round(control.lease_seconds_left, 1),
+        "layouts_position": control.position,
+        "fences": len(control.fences),
+        "procedures": len(changes),
+    }
 
 
 def _brief(topic: ManagedTopic, control: ControlState) -> Facts:

@@ -15,14 +15,15 @@ from rich.console import Console
 from kordon.proxy.control.group import Member
 from kordon.proxy.control.membership import Generation
 from kordon.proxy.control.state import ControlState
-from kordon.proxy.managed.explain import NOT_ENABLED, explain_all, explain_topic, ranges
+from kordon.proxy.managed.explain import NOT_ENABLED, explain_all, explain_topic, sum_up
 from kordon.proxy.managed.topics import Fence, ManagedTopic
+from kordon.proxy.merge import NO_WORKER
 from kordon.proxy.ordering.controller import Change, Stage
 from kordon.proxy.ordering.images import Written
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.records import FenceRecord
 from kordon.proxy.ordering.wishes import Manage, Resize
-from kordon.proxy.topics_tables import draw_all, draw_history, draw_topic
+from kordon.proxy.topics_tables import draw_all, draw_history, draw_topic, ranges
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -185,6 +186,10 @@ def test_list_as_people_see_it() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
+        (
+            {"generation": None, "lease_seconds_left": 0.0, "position": 0},
+            "no layouts have been read yet; there are none until a topic is managed",
+        ),
         ({"generation": None, "lease_seconds_left": 0.0}, "not in the proxies' group yet"),
         ({"lease_seconds_left": 0.0}, "the lease has ended: the cluster has not confirmed this proxy for too long"),
         ({}, "the layouts are not read to their end yet"),
@@ -258,8 +263,26 @@ def test_json_takes_everything() -> None:
         assert json.loads(json.dumps(facts)) == facts
 
 
+def test_the_sum_is_a_line_of_status() -> None:
+    """/status says in a few numbers whether managed topics need a look."""
+    topic, control = fenced()
+    assert sum_up([topic], control) == {
+        "enabled": True,
+        "topics": 1,
+        "serves": True,
+        "why_not": None,
+        "generation": 7,
+        "leads": True,
+        "lease_seconds_left": 17.2,
+        "layouts_position": 41,
+        "fences": 1,
+        "procedures": 1,
+    }
+
+
 def test_switched_off_is_told() -> None:
     """A Kordon that serves no managed topics by its configuration says which option does that."""
+    assert shown(draw_all(NO_WORKER)) == "No worker is running.\n"
     assert shown(draw_all(NOT_ENABLED)) == "Managed topics are switched off here (ordering.enabled).\n"
 
 

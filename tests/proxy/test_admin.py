@@ -43,6 +43,14 @@ class Fake:
             raise self.fault
         return {"state": "running"}
 
+    async def topics(self) -> dict[str, Any]:
+        """One topic."""
+        return {"topics": ["orders"]}
+
+    async def topic(self, name: str) -> dict[str, Any] | None:
+        """That topic."""
+        return {"topic": name} if name == "orders" else None
+
 
 @asynccontextmanager
 async def serving(fake: Fake) -> AsyncIterator[HostPort]:
@@ -83,6 +91,10 @@ async def send(address: HostPort, request: bytes) -> bytes:
         ("/metrics", 200, "text/plain; version=0.0.4; charset=utf-8", "kordon_workers 1.0\n"),
         ("/status", 200, "application/json", '"state": "running"'),
         ("/status/?pretty=1", 200, "application/json", '"state": "running"'),
+        ("/topics", 200, "application/json", '"orders"'),
+        ("/topics/orders", 200, "application/json", '"topic": "orders"'),
+        ("/topics/%6frders", 200, "application/json", '"topic": "orders"'),
+        ("/topics/pay%0D%0Aments", 404, "application/json", '"error": "no managed topic pay\\r\\nments"'),
         ("/nope", 404, "application/json", '"/metrics"'),
         ("/", 404, "application/json", '"/status"'),
     ],

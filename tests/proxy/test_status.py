@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
+from kordon.proxy.admin_client import StatusUnavailable
 from kordon.proxy.config import HostPort
-from kordon.proxy.merge import merge_status
-from kordon.proxy.status import StatusUnavailable, fetch_status, print_status
+from kordon.proxy.merge import best_view, merge_status
+from kordon.proxy.status import fetch_status, print_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,9 +46,27 @@ def a_status(worker: int = 0, **changes: Any) -> dict[str, Any]:
         "requests": {"total": 72_650, "in_flight": 4},
         "bytes": {"received_downstream": 999, "sent_downstream": 1_500_000},
         "limits": {"hits": {"idle_ms": 0, "frame_bytes": 9}},
+        "ordering": an_ordering(),
         "unready": [],
     }  # fmt: skip
     return status | changes
+
+
+def an_ordering(**changes: Any) -> dict[str, Any]:
+    """The section of a worker that serves two managed topics and is not the controller."""
+    ordering = {
+        "enabled": True,
+        "topics": 2,
+        "serves": True,
+        "why_not": None,
+        "generation": 7,
+        "leads": False,
+        "lease_seconds_left": 17.2,
+        "layouts_position": 41,
+        "fences": 0,
+        "procedures": 0,
+    }
+    return ordering | changes
 
 
 def shown(status: dict[str, Any]) -> str:
@@ -73,6 +92,7 @@ def shown(status: dict[str, Any]) -> str:
         "bytes received downstream 999 B",
         "bytes sent downstream 1.5 MB",
         "limit hit: frame_bytes 9",
+        "Managed topics 2, served; generation 7, lease 17.2 s",
     ],
 )
 def test_status_shows(line: str) -> None:
@@ -100,6 +120,30 @@ def test_unknown_brokers_show_the_bootstrap() -> None:
     assert "bootstrap a:1, b:2" in text
 
 
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {"leads": True, "fences": 1, "procedures": 1},
+            "2, served; generation 7, the controller, lease 17.2 s; 1 fences",
+        ),
+        (
+            {"serves": False, "why_not": "the lease has ended", "lease_seconds_left": 0.0},
+            "2, not served: the lease has",
+        ),
+    ],
+)
+def test_managed_topics_say_what_needs_a_look(changes: dict[str, Any], line: str) -> None:
+    """A change under way, or a lease that has ended, is in the line of the managed topics."""
+    assert f"Managed topics {line}" in shown(a_status(ordering=an_ordering(**changes)))
+
+
+@pytest.mark.parametrize("changes", [{"enabled": False}, {"generation": None}])
+def test_no_line_where_nothing_is_managed(changes: dict[str, Any]) -> None:
+    """Whoever has no managed topics does not read about them."""
+    assert "Managed topics" not in shown(a_status(ordering=an_ordering(**changes)))
+
+
 # Several workers
 
 
@@ -116,6 +160,27 @@ def test_workers_are_summed() -> None:
     assert merged["requests"] == {"total": 145_300, "in_flight": 8}
     assert [listener["connections"] for listener in merged["listeners"]] == [6, 2400]
     assert (merged["state"], merged["unready"]) == ("draining", ["worker 1: the proxy is draining"])
+
+
+def test_managed_topics_are_as_served_as_the_worst_worker_serves_them() -> None:
+    """Counts are not added, all workers know the same topics; what fails anywhere is told."""
+    waits = an_ordering(serves=False, why_not="the lease has ended", lease_seconds_left=0.0, layouts_position=40)
+    leads = an_ordering(leads=True, procedures=1, fences=1)
+    merged = merge_status([a_status(ordering=each) for each in (leads, waits)])["ordering"]
+    worst = {"serves": False, "why_not": "the lease has ended", "lease_seconds_left": 0.0, "layouts_position": 40}
+    assert merged == an_ordering(leads=True, procedures=1, fences=1, **worst)
+    assert merge_status([a_status(ordering={"enabled": False})])["ordering"] == {"enabled": False}
+
+
+def test_the_controller_s_view_is_the_best() -> None:
+    """Of several workers' pages the one that knows the procedures is shown, then one that serves."""
+    knows = {"control": {"procedures": [], "serves": False, "layouts_position": 1}}
+    serves = {"control": {"procedures": None, "serves": True, "layouts_position": 1}}
+    behind = {"control": {"procedures": None, "serves": False, "layouts_position": 9}}
+    failed = {"error": "no managed topic x"}
+    assert best_view([behind, knows, serves, failed]) is knows
+    assert best_view([behind, serves, failed]) is serves
+    assert best_view([failed]) is None
 
 
 def test_workers_have_a_table() -> None:

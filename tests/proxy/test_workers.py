@@ -39,7 +39,13 @@ class Fake:
     async def status(self):
         return {"version": "x", "started_at": "2026", "uptime_seconds": 1, "state": "running", "worker": number,
                 "upstream": {"configs": self.configs}, "listeners": [], "connections": {"open": 2},
-                "requests": {}, "bytes": {}, "limits": {}, "unready": []}
+                "requests": {}, "bytes": {}, "limits": {}, "unready": [], "ordering": {"enabled": False}}
+    async def topics(self):
+        return {"enabled": True, "control": self.control(), "topics": [], "worker": number}
+    async def topic(self, name):
+        return {"topic": name, "control": self.control(), "worker": number} if name == "orders" and number else None
+    def control(self):
+        return {"procedures": [] if number else None, "serves": True, "layouts_position": 0}
 
 async def serve():
     fake = Fake()
@@ -221,3 +227,17 @@ async def test_without_workers_nobody_is_ready(tmp_path: Path) -> None:
     supervisor = Supervisor(a_configuration(), tmp_path)
     assert await supervisor.unready() == ["no worker is running"]
     assert (await supervisor.status())["state"] == "starting"
+
+
+async def test_managed_topics_are_told_by_the_worker_that_knows_most(tmp_path: Path) -> None:
+    """The supervisor shows the page of the worker that is the controller, and no page that none has."""
+    async with supervised(tmp_path) as supervisor:
+        assert (await supervisor.topics())["worker"] == 1
+        assert (await supervisor.topic("orders") or {})["topic"] == "orders"
+        assert await supervisor.topic("payments") is None
+
+
+async def test_no_worker_tells_of_no_topic(tmp_path: Path) -> None:
+    """Before any worker answers, the page of the topics is there and empty."""
+    supervisor = Supervisor(a_configuration(), tmp_path, command("pass"))
+    assert await supervisor.topics() == {"enabled": True, "control": None, "topics": []}
