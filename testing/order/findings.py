@@ -1,0 +1,110 @@
+"""What a checker found, counted, with examples."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+WRITES: Final = "writes"
+"""Stands where a group's name would, for what producers' histories alone show."""
+EXAMPLES: Final = 5
+"""Kept of each anomaly in each place."""
+
+
+class Anomaly(StrEnum):
+    """Breaches of a topic's promises; `checker.py` defines each. The names are those of Jepsen's Kafka tests."""
+
+    LOST_WRITE = "lost-write"
+    UNSEEN = "unseen"
+    DUPLICATE = "duplicate"
+    INCONSISTENT_OFFSETS = "inconsistent-offsets"
+    POLL_SKIP = "poll-skip"
+    NONMONOTONIC_POLL = "nonmonotonic-poll"
+    NONMONOTONIC_SEND = "nonmonotonic-send"
+    INVERSION = "inversion"
+    """Not Jepsen's: two keys of one producer stand in one partition in another order than they were sent."""
+    G1A = "G1a"
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One breach.
+
+    Attributes:
+        key: The record's.
+        sequence: The producer's own for the key.
+        partition: Where it was met, or None.
+        offset: Where it was met, or None.
+        time_us: When, or None for what is missing.
+        told: The rest, as a sentence.
+    """
+
+    key: str
+    sequence: int
+    partition: int | None
+    offset: int | None
+    time_us: int | None
+    told: str
+
+    def plain(self) -> dict[str, Any]:
+        """Returns it fit for JSON."""
+        return {
+            "key": self.key, "sequence": self.sequence, "partition": self.partition, "offset": self.offset,
+            "time_us": self.time_us, "told": self.told,
+        }  # fmt: skip
+
+
+class Findings:
+    """Counts of each anomaly in each group, or in the writes, with the first examples."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[Anomaly, str]] = Counter()
+        self.examples: dict[tuple[Anomaly, str], list[Example]] = {}
+
+    def add(self, anomaly: Anomaly, where: str, example: Example) -> None:
+        """Counts one breach."""
+        self.counts[anomaly, where] += 1
+        kept = self.examples.setdefault((anomaly, where), [])
+        if len(kept) < EXAMPLES:
+            kept.append(example)
+
+    def found(self) -> set[Anomaly]:
+        """Returns which anomalies there are."""
+        return {anomaly for anomaly, _ in self.counts}
+
+
+@dataclass(slots=True)
+class Account:
+    """How much was looked at, of the writes or of one group: a check of nothing finds nothing."""
+
+    records: int = 0
+    """Acknowledged, or processed by the group at least once."""
+    failed: int = 0
+    """Sends without acknowledgement."""
+    again: int = 0
+    """Deliveries again that are allowed: after a rebalance, from the last commit on."""
+    stints: int = 0
+    """Times a member was given a partition."""
+    commits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome of a check."""
+
+    findings: Findings
+    accounts: Mapping[str, Account] = field(default_factory=dict[str, Account])
+    """By group, and of the writes."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether there is no anomaly."""
+        return not self.findings.counts
+
+    def count(self, anomaly: Anomaly, where: str | None = None) -> int:
+        """Returns how often an anomaly was found, in one place or over all."""
+        counts = self.findings.counts
+        return sum(n for (each, place), n in counts.items() if each is anomaly and where in (None, place))

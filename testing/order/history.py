@@ -1,0 +1,254 @@
+"""What producers and consumers write down while they work: files of JSON lines, one line for each event.
+
+A file belongs to one producer, or to one member of a group, and its first line says to whom. Times are microseconds of
+CLOCK_MONOTONIC, which all processes of a machine share (Java's System.nanoTime is the same clock), so that events of
+several processes can be put in order. A consumer writes its lines out before it commits: what is committed was told.
+
+    {"producer": "librdkafka"}
+    {"e": "acked", "t": 17, "n": 0, "k": "librdkafka-3", "s": 0, "sent": 9, "p": 2, "o": 1041}
+    {"e": "failed", "t": 18, "n": 1, "k": "librdkafka-7", "s": 0, "sent": 9, "error": "_TIMED_OUT", "refused": false}
+    {"group": "classic", "member": "classic-1"}
+    {"e": "assigned", "t": 30, "p": [0, 2]}
+    {"e": "processed", "t": 31, "p": 2, "o": 1041, "k": "librdkafka-3", "s": 0}
+    {"e": "committed", "t": 40, "at": [[2, 1042]]}
+    {"e": "revoked", "t": 50, "p": [0, 2], "lost": false}
+    {"e": "ended", "t": 60}
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TextIO
+
+UNKNOWN_OFFSET: Final = -1
+"""Of a record that was acknowledged without saying where it stands (a duplicate, whose base offset is -1)."""
+SUFFIX: Final = ".history"
+RESIZES: Final = f"resizes{SUFFIX}"
+
+
+class Acknowledged(NamedTuple):
+    """The cluster took a record."""
+
+    time_us: int
+    number: int
+    """Of the producer's sends, over all keys, from 0."""
+    key: str
+    sequence: int
+    """The producer's own for this key, from 0."""
+    sent_us: int
+    partition: int
+    offset: int
+
+
+class Failed(NamedTuple):
+    """A record was not acknowledged."""
+
+    time_us: int
+    number: int
+    key: str
+    sequence: int
+    sent_us: int
+    error: str
+    refused: bool
+    """It was certainly not written; else it may have been."""
+
+
+class Processed(NamedTuple):
+    """A member got a record."""
+
+    time_us: int
+    partition: int
+    offset: int
+    key: str
+    sequence: int
+
+
+class Assigned(NamedTuple):
+    """A member owns these partitions from now on, in addition to those it has."""
+
+    time_us: int
+    partitions: tuple[int, ...]
+
+
+class Revoked(NamedTuple):
+    """A member owns these partitions no longer."""
+
+    time_us: int
+    partitions: tuple[int, ...]
+    lost: bool
+    """It was not asked: others may own them already."""
+
+
+class Committed(NamedTuple):
+    """A member's commit succeeded."""
+
+    time_us: int
+    offsets: tuple[tuple[int, int], ...]
+    """(partition, next offset)."""
+
+
+class Ended(NamedTuple):
+    """The last line of a file: nothing is missing in it."""
+
+    time_us: int
+
+
+class Resized(NamedTuple):
+    """Whoever runs the workloads changed the number of partitions."""
+
+    began_us: int
+    ended_us: int
+    partitions: int
+
+
+Write = Acknowledged | Failed | Ended
+Read = Processed | Assigned | Revoked | Committed | Ended
+
+
+class HistoryError(ValueError):
+    """A history's line cannot be read; the message says where it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Whose file it is: of a producer, or of a group's member."""
+
+    file: Path
+    producer: str | None
+    group: str | None
+    member: str
+
+
+class Recorder:
+    """Writes one file of history."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def note(self, event: str, time_us: int, **fields: Any) -> None:
+        """Writes one line; the fields' names are those of the module's example."""
+        self._file.write(json.dumps({"e": event, "t": time_us} | fields, separators=(",", ":")) + "\n")
+
+    def flush(self) -> None:
+        """Hands to the kernel what was written, so that not even SIGKILL takes it back."""
+        self._file.flush()
+
+
+@contextmanager
+def recorded(folder: Path, name: str, **whose: str) -> Generator[Recorder]:
+    """Opens a new file of history.
+
+    Args:
+        folder: Where the run's histories are.
+        name: Of the file, without suffix.
+        whose: `producer`, or `group` and `member`.
+    """
+    with (folder / f"{name}{SUFFIX}").open("x", encoding="utf-8") as file:
+        file.write(json.dumps(whose) + "\n")
+        yield Recorder(file)
+
+
+def sources(folder: Path) -> list[Source]:
+    """Returns the clients' files of a run.
+
+    Raises:
+        HistoryError: A file does not say whose it is.
+    """
+    found: list[Source] = []
+    for file in sorted(folder.glob(f"*{SUFFIX}")):
+        if file.name == RESIZES:
+            continue
+        with file.open(encoding="utf-8") as lines:
+            whose = _parse(file, 1, lines.readline())
+        source = Source(file, whose.get("producer"), whose.get("group"), whose.get("member", ""))
+        if (source.producer is None) == (source.group is None):
+            raise HistoryError(f"{file}:1: says neither which producer nor which group wrote it")
+        found.append(source)
+    return found
+
+
+def writes(folder: Path) -> Iterator[tuple[str, Write]]:
+    """Returns what producers wrote down, in the order of time, with the producer's name."""
+    return heapq.merge(*(_told(source) for source in sources(folder) if source.producer is not None), key=_time)
+
+
+def reads(folder: Path) -> dict[str, Iterator[tuple[str, Read]]]:
+    """Returns by group what its members wrote down, in the order of time, with the member's name."""
+    by_group: dict[str, list[Source]] = {}
+    for source in sources(folder):
+        if source.group is not None:
+            by_group.setdefault(source.group, []).append(source)
+    return {group: heapq.merge(*map(_told, members), key=_time) for group, members in by_group.items()}
+
+
+def resizes(folder: Path) -> list[Resized]:
+    """Returns the changes of the number of partitions."""
+    file = folder / RESIZES
+    if not file.exists():
+        return []
+    with file.open(encoding="utf-8") as lines:
+        rows = [_parse(file, number, line) for number, line in enumerate(lines, 1)]
+    return [Resized(row["began"], row["t"], row["count"]) for row in rows]
+
+
+def note_resize(folder: Path, resize: Resized) -> None:
+    """Adds a change of the number of partitions."""
+    with (folder / RESIZES).open("a", encoding="utf-8") as file:
+        line = {"e": "resized", "began": resize.began_us, "t": resize.ended_us, "count": resize.partitions}
+        file.write(json.dumps(line) + "\n")
+
+
+def _told(source: Source) -> Iterator[tuple[str, Any]]:
+    for event in _events(source.file):
+        yield source.producer or source.member, event
+
+
+def _time(told: tuple[str, Write | Read]) -> int:
+    return told[1].time_us
+
+
+def _events(file: Path) -> Iterator[Any]:
+    with file.open(encoding="utf-8") as lines:
+        next(lines)
+        for number, line in enumerate(lines, 2):
+            if not line.endswith("\n"):
+                return  # its writer was killed within this line
+            yield _event(file, number, _parse(file, number, line))
+
+
+def _parse(file: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(line)
+    except ValueError as error:
+        raise HistoryError(f"{file}:{number}: {error}") from error
+    if not isinstance(fields, dict):
+        raise HistoryError(f"{file}:{number}: not an object")
+    return fields
+
+
+def _event(file: Path, number: int, line: dict[str, Any]) -> Write | Read:
+    try:
+        match line:
+            case {"e": "processed"}:
+                return Processed(line["t"], line["p"], line["o"], line["k"], line["s"])
+            case {"e": "acked"}:
+                return Acknowledged(line["t"], line["n"], line["k"], line["s"], line["sent"], line["p"], line["o"])
+            case {"e": "failed"}:
+                return Failed(line["t"], line["n"], line["k"], line["s"], line["sent"], line["error"], line["refused"])
+            case {"e": "assigned"}:
+                return Assigned(line["t"], tuple(line["p"]))
+            case {"e": "revoked"}:
+                return Revoked(line["t"], tuple(line["p"]), line["lost"])
+            case {"e": "committed"}:
+                return Committed(line["t"], tuple((partition, offset) for partition, offset in line["at"]))
+            case {"e": "ended"}:
+                return Ended(line["t"])
+            case _:
+                raise HistoryError(f"{file}:{number}: no such event: {line.get('e')!r}")
+    except (KeyError, TypeError, ValueError) as error:
+        raise HistoryError(f"{file}:{number}: {error!r}") from error

@@ -1,0 +1,82 @@
+"""How long producers waited while the number of partitions changed: the gaps between their acknowledgements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kordon.testing.order.history import Acknowledged, Resized, Write
+
+AROUND_US: Final = (250_000, 5_000_000)
+"""Before a resize is asked for, and after it was answered: a gap that touches this time is counted to the resize."""
+
+
+@dataclass(slots=True)
+class Gaps:
+    """The longest gaps between acknowledgements in one time, in microseconds."""
+
+    by_producer: dict[str, int] = field(default_factory=dict[str, int])
+    by_partition: dict[int, int] = field(default_factory=dict[int, int])
+
+    def worst_us(self) -> int:
+        """Returns the longest one of a partition."""
+        return max(self.by_partition.values(), default=0)
+
+    def plain(self) -> dict[str, Any]:
+        """Returns it fit for JSON, in milliseconds."""
+        return {
+            "longest_ms_by_producer": {name: us / 1000 for name, us in sorted(self.by_producer.items())},
+            "longest_ms_by_partition": {str(number): us / 1000 for number, us in sorted(self.by_partition.items())},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """What was seen around one resize."""
+
+    resize: Resized
+    gaps: Gaps
+
+
+class Pauses:
+    """Watches acknowledgements pass."""
+
+    def __init__(self, resizes: Sequence[Resized]) -> None:
+        self.pauses = [Pause(resize, Gaps()) for resize in resizes]
+        self.usual = Gaps()
+        """Away from all resizes, for comparison."""
+
+    def seeing(self, written: Iterable[tuple[str, Write]]) -> Iterator[tuple[str, Write]]:
+        """Passes producers' events on, which come in the order of time, and takes the gaps."""
+        producers: dict[str, int] = {}
+        partitions: dict[int, int] = {}
+        for producer, event in written:
+            if isinstance(event, Acknowledged):
+                since = producers.get(producer)
+                if since is not None:
+                    self._take_producer(producer, since, event.time_us)
+                since = partitions.get(event.partition)
+                if since is not None:
+                    self._take_partition(event.partition, since, event.time_us)
+                producers[producer] = partitions[event.partition] = event.time_us
+            yield producer, event
+
+    def _take_producer(self, producer: str, since_us: int, until_us: int) -> None:
+        for gaps in self._gaps_at(since_us, until_us):
+            if until_us - since_us > gaps.by_producer.get(producer, -1):
+                gaps.by_producer[producer] = until_us - since_us
+
+    def _take_partition(self, partition: int, since_us: int, until_us: int) -> None:
+        for gaps in self._gaps_at(since_us, until_us):
+            if until_us - since_us > gaps.by_partition.get(partition, -1):
+                gaps.by_partition[partition] = until_us - since_us
+
+    def _gaps_at(self, since_us: int, until_us: int) -> list[Gaps]:
+        before, after = AROUND_US
+        touched = [
+            pause.gaps
+            for pause in self.pauses
+            if since_us <= pause.resize.ended_us + after and until_us >= pause.resize.began_us - before
+        ]
+        return touched or [self.usual]

@@ -1,0 +1,107 @@
+"""A verdict and the pauses as tables for a terminal of 80 columns, and as JSON."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from kordon.testing.order.findings import WRITES, Account, Anomaly, Verdict
+from kordon.testing.order.pauses import Gaps, Pauses
+
+_ABOUT_WRITES = frozenset({Anomaly.NONMONOTONIC_SEND, Anomaly.INVERSION})
+_ABOUT_BOTH = frozenset({Anomaly.INCONSISTENT_OFFSETS})
+
+
+def verdict_table(verdict: Verdict, title: str) -> Table:
+    """Draws how often each anomaly was found, in the writes and in each group."""
+    drawn = _table(title, ["", *verdict.accounts])
+    accounts = verdict.accounts.items()
+    drawn.add_row("records", *(f"{account.records:,}" for _, account in accounts))
+    drawn.add_row("failed sends", *(_only(name == WRITES, account.failed) for name, account in accounts))
+    drawn.add_row("allowed again", *(_only(name != WRITES, account.again) for name, account in accounts))
+    stints = [_only(name != WRITES, account.stints) for name, account in accounts]
+    drawn.add_row("partitions assigned", *stints, end_section=True)
+    for anomaly in Anomaly:
+        cells = [_cell(verdict, anomaly, name) for name in verdict.accounts]
+        drawn.add_row(str(anomaly), *cells)
+    return drawn
+
+
+def pauses_table(pauses: Pauses) -> Table:
+    """Draws the longest gaps between acknowledgements around each resize, in milliseconds."""
+    rows = [(f"to {pause.resize.partitions}", pause.gaps) for pause in pauses.pauses] + [
+        ("at other times", pauses.usual)
+    ]
+    producers = sorted({name for _, gaps in rows for name in gaps.by_producer})
+    title = "Longest gaps between acknowledgements, ms"
+    drawn = _table(title, ["resize", *producers, "partitions\nmedian", "partitions\nworst"])
+    for name, gaps in rows:
+        drawn.add_row(name, *(_ms(gaps.by_producer.get(producer)) for producer in producers), *_over_partitions(gaps))
+    return drawn
+
+
+def as_json(verdict: Verdict, pauses: Pauses | None = None) -> dict[str, Any]:
+    """Returns all that is known, with examples of each anomaly."""
+    counts, examples = verdict.findings.counts, verdict.findings.examples
+    places = [
+        {
+            "place": name,
+            **_plain(account),
+            "anomalies": {str(each): counts[each, name] for each in Anomaly},
+            "examples": {
+                str(each): [one.plain() for one in examples[each, name]] for each in Anomaly if counts[each, name]
+            },
+        }
+        for name, account in verdict.accounts.items()
+    ]
+    told: dict[str, Any] = {"passed": verdict.passed, "places": places}
+    if pauses is not None:
+        told["usual"] = pauses.usual.plain()
+        told["resizes"] = [
+            {
+                "count": pause.resize.partitions,
+                "took_ms": (pause.resize.ended_us - pause.resize.began_us) / 1000,
+                **pause.gaps.plain(),
+            }
+            for pause in pauses.pauses
+        ]
+    return told
+
+
+def _table(title: str, columns: list[str]) -> Table:
+    drawn = Table(title=title, title_style="bold", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    drawn.add_column(columns[0], no_wrap=True)
+    for name in columns[1:]:
+        drawn.add_column(name, justify="right")
+    return drawn
+
+
+def _cell(verdict: Verdict, anomaly: Anomaly, place: str) -> str:
+    count = verdict.count(anomaly, place)
+    applies = anomaly in _ABOUT_BOTH or (anomaly in _ABOUT_WRITES) == (place == WRITES)
+    if count:
+        return f"[red]{count:,}[/]"
+    return "[green]0[/]" if applies else ""
+
+
+def _only(applies: bool, count: int) -> str:
+    return f"{count:,}" if applies else ""
+
+
+def _ms(gap_us: float | None) -> str:
+    return "" if gap_us is None else f"{gap_us / 1000:,.0f}"
+
+
+def _over_partitions(gaps: Gaps) -> tuple[str, str]:
+    found = list(gaps.by_partition.values())
+    return (_ms(statistics.median(found)), _ms(max(found))) if found else ("", "")
+
+
+def _plain(account: Account) -> dict[str, int]:
+    return {
+        "records": account.records, "failed": account.failed, "again": account.again,
+        "stints": account.stints, "commits": account.commits,
+    }  # fmt: skip
