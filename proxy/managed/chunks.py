@@ -1,0 +1,196 @@
+"""What was read of physical partitions, split once by virtual partition and kept while somebody is to read it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import structlog
+
+from kordon.codecs.split import CONTROL, Batch, patch, split
+from kordon.proxy.managed.bypass import open_batch
+from kordon.proxy.ordering.epochs import virtual_epoch
+from kordon.proxy.ordering.reading import Hidden, Resident, Tenancy
+
+log = structlog.get_logger(__name__)
+
+LINGER_SECONDS: Final = 1.0
+"""How long a chunk stays when all of it has been sent: other groups are seldom further apart."""
+
+
+class Entry(NamedTuple):
+    """A batch of a virtual partition, as clients get it."""
+
+    base_offset: int
+    """In the physical partition, like `next_offset`."""
+    next_offset: int
+    data: memoryview
+
+
+@dataclass(slots=True, eq=False)
+class Chunk:
+    """A stretch of a physical partition's log."""
+
+    start: int
+    end: int
+    """Offsets [start, end): all batches in between are here."""
+    entries: dict[int, list[Entry]]
+    """By virtual partition."""
+    leader_epoch: int
+    """The physical one, of the last batch."""
+    size_bytes: int
+    unsent: set[int]
+    """Virtual partitions whose last batch here has not been sent to anybody."""
+    forget: Callable[[Chunk], None]
+    """Called when the cache lets it go."""
+    touched: float = 0.0
+
+    @property
+    def last(self) -> dict[int, int]:
+        """By virtual partition, the end of its last batch."""
+        return {v: entries[-1].next_offset for v, entries in self.entries.items()}
+
+
+@dataclass(slots=True)
+class ReadTally:
+    """What reading of managed topics counts; every number only rises but those that say "now"."""
+
+    pulled_bytes: int = 0
+    """Records read from brokers."""
+    served_bytes: int = 0
+    """Records given to clients, fillers not among them; pulled over served is the read amplification."""
+    hits: int = 0
+    """Looks into the cache that found the chunk; hits over hits and misses is the hit ratio."""
+    misses: int = 0
+    pulls: int = 0
+    """Partitions asked of brokers."""
+    fillers: int = 0
+    holes: int = 0
+    """Positions that were taken over offsets that retention had removed (rule F4)."""
+    out_of_range: int = 0
+    evicted_unsent: int = 0
+    """Chunks that the bound drove out before all was sent: more of them means that the cache is too small."""
+    cached_bytes: int = 0
+    """Now."""
+    hidden: Counter[str] = field(default_factory=Counter[str])
+    """Batches that nobody gets as they are, by kind; of bypass, its records are given out."""
+
+
+def index(
+    records: memoryview, start: int, before: int | None, *, tenancy: Tenancy, v_count: int, tally: ReadTally
+) -> tuple[dict[int, list[Entry]], int, int]:
+    """Finds out whose each batch is, and gives it its virtual offset and leader epoch: once, for all who will get it.
+
+    Args:
+        records: A broker's; changed in place.
+        start: The offset that was asked for; batches that end before it are left out.
+        before: Offset at which what is known already begins; None: nothing is.
+        tenancy: Who lives there.
+        v_count: V.
+        tally: Is told what is hidden.
+
+    Returns:
+        The batches by virtual partition, the offset behind the last one, and its leader epoch (-1: there was none).
+
+    Raises:
+        WireError: The records cannot be read.
+    """
+    entries: dict[int, list[Entry]] = {}
+    end, leader_epoch = start, -1
+    residents: dict[int, Resident] = {}
+    for batch in split(records):
+        base = batch.base_offset
+        if batch.next_offset <= start:
+            continue
+        if before is not None and base >= before:
+            end = before  # whatever a gap of compaction lies in between
+            break
+        end, leader_epoch = batch.next_offset, batch.leader_epoch
+        owner: Resident | Hidden | None = residents.get(batch.producer_id)
+        if owner is None or batch.attributes & CONTROL or not owner.stay.start <= base < (owner.stay.end or base + 1):
+            owner = tenancy.owner(batch.producer_id, base, is_control=bool(batch.attributes & CONTROL))
+        if isinstance(owner, Resident):
+            residents[batch.producer_id] = owner
+            data = records[batch.start : batch.end]
+            patch(records, batch, base + owner.stay.delta, virtual_epoch(owner.stay.move, batch.leader_epoch))
+            entries.setdefault(owner.v, []).append(Entry(base, batch.next_offset, data))
+            continue
+        tally.hidden[owner.value] += 1
+        if owner is Hidden.BYPASS:
+            _share(records, batch, tenancy, v_count, entries)
+    return entries, end, leader_epoch
+
+
+def _share(records: memoryview, batch: Batch, tenancy: Tenancy, v_count: int, entries: dict[int, list[Entry]]) -> None:
+    """Gives the records of a batch that went round Kordon to who lives there (rule F2)."""
+    residents = tenancy.at(batch.base_offset)
+    if not residents:
+        log.warning("bypass_unclaimed", partition=tenancy.partition, base_offset=batch.base_offset)
+        return
+    for v, built in open_batch(records[batch.start : batch.end], residents, v_count).items():
+        (share,) = split(built)
+        stay = residents[v]
+        patch(built, share, share.base_offset + stay.delta, virtual_epoch(stay.move, batch.leader_epoch))
+        entries.setdefault(v, []).append(Entry(share.base_offset, share.next_offset, memoryview(built)))
+
+
+class Cache:
+    """The chunks of one worker, within a bound: what is sent goes first, then what nobody has looked at for longest.
+
+    Args:
+        bound_bytes: Most bytes that it holds.
+        tally: Is told what it holds.
+    """
+
+    def __init__(self, bound_bytes: int, tally: ReadTally) -> None:
+        self._bound_bytes = bound_bytes
+        self._tally = tally
+        self._chunks: OrderedDict[Chunk, None] = OrderedDict()
+        """Those to go first are in front."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether reading ahead would drive out what is still to be read."""
+        return self._tally.cached_bytes > self._bound_bytes // 2
+
+    def add(self, chunk: Chunk) -> None:
+        """Takes a chunk in, and lets others go for it; a chunk alone is never too large."""
+        chunk.touched = time.monotonic()
+        self._chunks[chunk] = None
+        self._tally.cached_bytes += chunk.size_bytes
+        while self._tally.cached_bytes > self._bound_bytes and (first := next(iter(self._chunks))) is not chunk:
+            self._tally.evicted_unsent += bool(first.unsent)
+            self.drop(first)
+
+    def prune(self) -> None:
+        """Lets go what has been sent to all, a moment ago."""
+        until = time.monotonic() - LINGER_SECONDS
+        while self._chunks and not (first := next(iter(self._chunks))).unsent and first.touched < until:
+            self.drop(first)
+
+    def touch(self, chunk: Chunk) -> None:
+        """Somebody reads it."""
+        chunk.touched = time.monotonic()
+        if chunk in self._chunks:
+            self._chunks.move_to_end(chunk, last=bool(chunk.unsent))
+
+    def drop(self, chunk: Chunk) -> None:
+        """Lets a chunk go."""
+        if chunk in self._chunks:
+            del self._chunks[chunk]
+            self._tally.cached_bytes -= chunk.size_bytes
+            chunk.forget(chunk)
+
+
+def new_chunk(
+    entries: dict[int, list[Entry]],
+    place: tuple[int, int],
+    leader_epoch: int,
+    size_bytes: int,
+    forget: Callable[[Chunk], None],
+) -> Chunk:
+    """Makes a chunk of what `index` found between two offsets."""
+    return Chunk(*place, entries, leader_epoch, size_bytes, set(entries), forget)

@@ -1,0 +1,217 @@
+"""One physical partition as this worker has read it: chunks, what is on its way, and what is known of its ends."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right, insort
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Final
+
+import structlog
+
+from kordon.codecs.errors import WireError
+from kordon.codecs.fetched import Fetched
+from kordon.proxy.managed.chunks import Cache, Chunk, Entry, ReadTally, index, new_chunk
+from kordon.proxy.managed.pulls import WAIT_MS, Want
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.reading import Scanned, Tenancy
+from kordon.proxy.tasks import Tasks
+
+log = structlog.get_logger(__name__)
+
+_NEXT_OFFSET: Final = attrgetter("next_offset")
+_CURSORS: Final = 4
+"""Places of one partition that are read from a broker at the same time."""
+CORRUPT_MESSAGE: Final = 2
+NONE: Final = 0
+
+
+@dataclass(slots=True)
+class Taken:
+    """What a reader got of one virtual partition's stay, and where it stands.
+
+    Attributes:
+        position: In the physical partition: all before it has been looked at.
+        entries: Batches, in order.
+        size_bytes: Of the batches.
+        leader_epoch: The physical one of the last batch that was looked at, -1 if there was none.
+        is_full: Whether more would not fit.
+    """
+
+    position: int
+    entries: list[Entry] = field(default_factory=list[Entry])
+    size_bytes: int = 0
+    leader_epoch: int = -1
+    is_full: bool = False
+
+
+class PartitionLog:
+    """What is kept of a physical partition under one layout.
+
+    Args:
+        layout: In force; under another one there is another log.
+        tenancy: Who lives and has lived there.
+        cache: Of the worker.
+        tally: Of the worker.
+        pull: Reads from the partition's leader.
+        tasks: Own what is under way.
+    """
+
+    def __init__(
+        self,
+        *,
+        layout: Layout,
+        tenancy: Tenancy,
+        cache: Cache,
+        tally: ReadTally,
+        pull: Callable[[Want], Awaitable[Fetched]],
+        tasks: Tasks,
+    ) -> None:
+        self.layout = layout
+        self.high_watermark: int | None = None
+        """As a broker said last; None: not known."""
+        self.log_start: int | None = None
+        self.is_closed = False
+        self._tenancy = tenancy
+        self._cache = cache
+        self._tally = tally
+        self._pull = pull
+        self._tasks = tasks
+        self._scanned = Scanned()
+        self._starts: list[int] = []
+        self._chunks: dict[int, Chunk] = {}
+        self._coming: dict[int, asyncio.Task[int]] = {}
+        self._span = 0
+        """Offsets in the last chunk."""
+
+    def take(self, v: int, taken: Taken, limit: int, room_bytes: int) -> None:
+        """Goes on through what is here.
+
+        Args:
+            v: Whose batches.
+            taken: Is carried on.
+            limit: Offset from which on nothing is given out.
+            room_bytes: Most bytes in all; the first batch is taken whatever its size.
+        """
+        while taken.position < limit and not taken.is_full:
+            skipped = self._scanned.skip(v, taken.position)
+            if skipped > taken.position:
+                taken.position, taken.leader_epoch = min(skipped, limit), self._scanned.leader_epoch
+                continue
+            chunk = self._chunk_at(taken.position)
+            if chunk is None:
+                self._tally.misses += 1
+                return
+            self._tally.hits += 1
+            _take_from(chunk, v, taken, limit, room_bytes)
+            if taken.position >= chunk.end:
+                chunk.unsent.discard(v)
+            self._cache.touch(chunk)
+
+    def coming(self, offset: int) -> asyncio.Task[int]:
+        """Returns what brings the batches at an offset, and then an error code; it is started if it is not on its way.
+
+        One that is on its way and begins a little before is waited for: many readers of one partition need one read.
+        """
+        near = [start for start in self._coming if start <= offset <= start + self._span]
+        if near:
+            return self._coming[max(near)]
+        if len(self._coming) >= _CURSORS:
+            return next(iter(self._coming.values()))
+        outcome = self._coming[offset] = self._tasks.start(
+            self._bring(offset), name=f"read {self.layout.topic}-{self._tenancy.partition}"
+        )
+        return outcome
+
+    def read_ahead(self, offset: int) -> None:
+        """Has what comes next brought, if there is something and there is room."""
+        behind_all = self.high_watermark is None or offset >= self.high_watermark
+        if not (behind_all or self._cache.is_full or self._chunk_at(offset) is not None):
+            self.coming(offset)
+
+    def close(self) -> None:
+        """Another layout is in force: nothing that is here, or on its way, is of use."""
+        self.is_closed = True
+        for coming in self._coming.values():
+            coming.cancel()
+        for chunk in list(self._chunks.values()):
+            self._cache.drop(chunk)
+
+    @property
+    def shown(self) -> int | None:
+        """Returns the offset up to which readers may have been told of; None: of nothing."""
+        marks = (self.high_watermark, self._scanned.end or None)
+        return max((mark for mark in marks if mark is not None), default=None)
+
+    def raise_log_start(self, offset: int) -> None:
+        """A broker has said where its log begins."""
+        self.log_start = max(offset, self.log_start or 0)
+
+    async def _bring(self, offset: int) -> int:
+        at_end = self.high_watermark is not None and offset >= self.high_watermark
+        try:
+            fetched = await self._pull(
+                Want(self.layout.topic, self._tenancy.partition, offset, WAIT_MS if at_end else 0)
+            )
+        finally:
+            self._coming.pop(offset, None)
+        self._tally.pulls += 1
+        self._tally.pulled_bytes += len(fetched.records)
+        if self.is_closed or fetched.error_code:
+            return fetched.error_code
+        self.high_watermark = fetched.high_watermark
+        if fetched.log_start_offset >= 0:
+            self.raise_log_start(fetched.log_start_offset)
+        try:
+            self._keep(offset, fetched.records)
+        except WireError as error:
+            place = {"topic": self.layout.topic, "partition": self._tenancy.partition, "offset": offset}
+            log.error("records_unreadable", **place, error=str(error))
+            return CORRUPT_MESSAGE
+        return NONE
+
+    def _keep(self, offset: int, records: memoryview) -> None:
+        if not records or self._chunk_at(offset) is not None:
+            return
+        memory = memoryview(bytearray(records)) if records.readonly else records
+        place = bisect_right(self._starts, offset)
+        before = self._starts[place] if place < len(self._starts) else None
+        found = index(memory, offset, before, tenancy=self._tenancy, v_count=self.layout.v_count, tally=self._tally)
+        entries, end, leader_epoch = found
+        if end <= offset:
+            return
+        end = end if before is None else min(end, before)
+        chunk = new_chunk(entries, (offset, end), leader_epoch, len(records), self._forget)
+        self._span = end - offset
+        insort(self._starts, offset)
+        self._chunks[offset] = chunk
+        self._scanned.extend(offset, end, chunk.last, leader_epoch)
+        self._cache.add(chunk)
+
+    def _forget(self, chunk: Chunk) -> None:
+        del self._chunks[chunk.start]
+        self._starts.remove(chunk.start)
+
+    def _chunk_at(self, offset: int) -> Chunk | None:
+        place = bisect_right(self._starts, offset) - 1
+        chunk = self._chunks[self._starts[place]] if place >= 0 else None
+        return chunk if chunk is not None and offset < chunk.end else None
+
+
+def _take_from(chunk: Chunk, v: int, taken: Taken, limit: int, room_bytes: int) -> None:
+    """Takes what a chunk has for a reader behind its position."""
+    entries = chunk.entries.get(v, [])
+    for entry in entries[bisect_right(entries, taken.position, key=_NEXT_OFFSET) :]:
+        if entry.base_offset >= limit:
+            break
+        size = len(entry.data)
+        if taken.entries and taken.size_bytes + size > room_bytes:
+            taken.is_full = True
+            return
+        taken.entries.append(entry)
+        taken.size_bytes += size
+        taken.position = max(taken.position, entry.next_offset)
+    taken.position = max(taken.position, min(chunk.end, limit))
+    taken.leader_epoch = chunk.leader_epoch

@@ -1,0 +1,347 @@
+"""One virtual partition in one Fetch request: carried on until the answer goes, then answered.
+
+    begin ──> carry_on ──(something is missing)──> waits_for ──> carry_on … ──> answer
+      ^           │
+      └─(another layout is in force)
+
+A portion stays within one stay of its chain (rule F7). What it has taken is a list of views of the worker's chunks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+import structlog
+
+from kordon.codecs.split import MOST_FILLED, filler
+from kordon.proxy.control.codes import Code
+from kordon.proxy.managed.chunks import ReadTally
+from kordon.proxy.managed.logs import PartitionLog, Taken
+from kordon.proxy.managed.topics import ManagedTopic
+from kordon.proxy.ordering.epochs import split_epoch, virtual_epoch
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.reading import ReadingPlace, first_readable, reading_place
+
+log = structlog.get_logger(__name__)
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+_IDS_SINCE: Final = 13
+"""The first version of Fetch that names topics by their ids."""
+_FOR_EVER: Final = 2**63 - 1
+_RETRY_SECONDS: Final = 0.1
+_RETRIED: Final = frozenset(
+    {
+        Code.LEADER_NOT_AVAILABLE,
+        Code.NOT_LEADER_OR_FOLLOWER,
+        Code.REPLICA_NOT_AVAILABLE,
+        Code.KAFKA_STORAGE_ERROR,
+        Code.OFFSET_NOT_AVAILABLE,
+        Code.FENCED_LEADER_EPOCH,
+        Code.UNKNOWN_LEADER_EPOCH,
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""What a broker may say otherwise in a moment."""
+
+
+class Request(NamedTuple):
+    """What a request says of all its partitions."""
+
+    max_wait_seconds: float
+    min_bytes: int
+    max_bytes: int
+
+
+class Worker(Protocol):
+    """What a portion needs of the worker's readers."""
+
+    tally: ReadTally
+
+    def log_of(self, topic: ManagedTopic, partition: int) -> PartitionLog:
+        """Returns what is kept of a physical partition under the layout in force."""
+        ...
+
+    def limit_of(self, topic: ManagedTopic, partition: int) -> int | None:
+        """Returns the offset from which on nothing of a physical partition is shown now."""
+        ...
+
+    def epoch_known(self, topic: str, partition: int) -> int:
+        """Returns the leader epoch of a physical partition, -1 where it is not known."""
+        ...
+
+    def start(self, work: Any, name: str) -> asyncio.Task[Any]:
+        """Runs something that a portion waits for."""
+        ...
+
+    async def ends_of(self, topic: str, partitions: tuple[int, ...], timestamp: int) -> Mapping[int, int]:
+        """Asks leaders where physical partitions begin (-2) or end (-1)."""
+        ...
+
+    async def settle_layouts(self) -> bool:
+        """Takes in all layouts there are (rule F5); False: they cannot be had now."""
+        ...
+
+
+class Portion:
+    """What one request gets of one virtual partition.
+
+    Args:
+        worker: The worker's readers.
+        topic: None: nobody knows it any more.
+        row: Of the request.
+        version: Of the request.
+    """
+
+    def __init__(self, worker: Worker, topic: ManagedTopic | None, row: Any, version: int) -> None:
+        self.topic = topic
+        self.v: int = row.partition
+        self.offset: int = row.fetch_offset
+        self.waits_for: asyncio.Task[Any] | None = None
+        """What brings more, if anything may."""
+        self.is_blocked = False
+        """Whether nothing more is shown before the fence ends."""
+        self._worker = worker
+        self._room_bytes: int = row.partition_max_bytes
+        self._believed_epoch: int = row.get("current_leader_epoch", -1)
+        self._error = 0
+        self._trouble = 0
+        """What a broker said last, if it may say otherwise in a moment."""
+        self._layout: Layout | None = None
+        self._place: ReadingPlace | None = None
+        self._taken = Taken(0)
+        self._has_hole = False
+        if topic is None:
+            self._error = Code.UNKNOWN_TOPIC_ID if version >= _IDS_SINCE else Code.UNKNOWN_TOPIC_OR_PARTITION
+        elif not 0 <= self.v < topic.layout.v_count or not topic.layout.chains[self.v].stays:
+            self._error = Code.UNKNOWN_TOPIC_OR_PARTITION
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of what it has taken."""
+        return self._taken.size_bytes
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the answer should not wait: there is an error, or the client must be moved on."""
+        return bool(self._error) or self._has_hole or self._is_through
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a broker that had the virtual partition's log would have something to look at."""
+        if self._place is None or self._error or self._trouble or self.is_blocked:
+            return False
+        mark = self._log.high_watermark
+        return mark is None or self._taken.position < mark
+
+    @property
+    def _known(self) -> ManagedTopic:
+        assert self.topic is not None  # or else there is an error
+        return self.topic
+
+    @property
+    def _log(self) -> PartitionLog:
+        assert self._place is not None
+        return self._worker.log_of(self._known, self._place.stay.partition)
+
+    @property
+    def _is_through(self) -> bool:
+        """Whether all of a stay that is over has been looked at."""
+        stay = self._place.stay if self._place is not None else None
+        return stay is not None and stay.end is not None and self._taken.position >= stay.end
+
+    def carry_on(self, room_bytes: int) -> None:
+        """Takes what is here, and says what is to be waited for.
+
+        Args:
+            room_bytes: Left in the whole answer; none is left: nothing more is taken.
+        """
+        done, self.waits_for = self.waits_for, None
+        if self._error:
+            return
+        if self._layout is not self._known.layout:
+            self._begin(self._known)
+        elif done is not None and not done.done():
+            self.waits_for = done
+            return
+        elif done is not None and not done.cancelled():
+            self._hear(done.result())
+        if self._error or self._place is None or self._is_withheld or self.waits_for is not None:
+            return
+        self._take(room_bytes)
+
+    def answer(self, is_late: bool) -> dict[str, Any]:
+        """Makes the partition's row of the response.
+
+        Args:
+            is_late: Whether the client has waited long enough to be moved over what is not its own (rule F3).
+        """
+        if self._error or self._place is None or self._layout is not self._known.layout:
+            return self._empty(self._error)
+        if self._is_withheld:
+            start = self._layout.chains[self.v].start
+            return self._row(start, start, [])
+        if self._trouble and not self._taken.entries and not self._has_hole:
+            return self._empty(Code.NOT_LEADER_OR_FOLLOWER)
+        stay, taken = self._place.stay, self._taken
+        pieces = [entry.data for entry in taken.entries]
+        after = max(self.offset, taken.entries[-1].next_offset + stay.delta) if taken.entries else self.offset
+        self._worker.tally.served_bytes += taken.size_bytes
+        target = min(taken.position + stay.delta, after + MOST_FILLED)
+        if target > after and self._may_fill(is_late):
+            epoch = virtual_epoch(stay.move, -1 if self._has_hole else taken.leader_epoch)
+            pieces.append(memoryview(filler(after, target, epoch)))
+            self._worker.tally.fillers += 1
+            after = target
+        return self._row(self._end(after), self._start(), pieces)
+
+    @property
+    def _is_withheld(self) -> bool:
+        """Whether it is written but not delivered yet (rule A2)."""
+        layout = self._known.layout
+        return layout.withheld and self.v >= layout.n
+
+    def _begin(self, topic: ManagedTopic) -> None:
+        """Looks the virtual partition up under the layout in force."""
+        self._layout = topic.layout
+        self._taken, self._has_hole, self._place = Taken(0), False, None
+        chain = self._layout.chains[self.v]
+        home = chain.stays[-1]
+        self._error = self._epoch_error(topic, home.partition, home.move)
+        if self._error or self._is_withheld:
+            return
+        floor = (self._layout.floors or {}).get(self.v, 0)
+        self._place = reading_place(chain, self.offset, floor)
+        if self._place is None:
+            self.waits_for = self._worker.start(self._out_of_range(), name="check that an offset is out of range")
+        else:
+            self._taken = Taken(self._place.position)
+
+    def _epoch_error(self, topic: ManagedTopic, partition: int, move: int) -> int:
+        """Compares the leader epoch in which the client believes with the present one (KIP-320, rule F7)."""
+        if self._believed_epoch < 0:
+            return Code.NONE
+        believed = split_epoch(self._believed_epoch)
+        known = self._worker.epoch_known(topic.name, partition)
+        epoch = split_epoch(virtual_epoch(move, known))[1] if known >= 0 else believed[1]
+        if believed == (move, epoch):
+            return Code.NONE
+        return Code.FENCED_LEADER_EPOCH if believed < (move, epoch) else Code.UNKNOWN_LEADER_EPOCH
+
+    def _take(self, room_bytes: int) -> None:
+        assert self._place is not None
+        stay, taken = self._place.stay, self._taken
+        kept = self._worker.limit_of(self._known, stay.partition) if stay.end is None else stay.end
+        limit = _FOR_EVER if kept is None else kept
+        room = min(self._room_bytes, taken.size_bytes + room_bytes)
+        if room_bytes > 0:
+            self._log.take(self.v, taken, limit, room)
+        self.is_blocked = stay.end is None and taken.position >= limit
+        if self.is_blocked or self._is_through or room_bytes <= 0:
+            return
+        if taken.is_full or (taken.entries and taken.size_bytes >= room):
+            self._log.read_ahead(taken.position)
+        else:
+            self.waits_for = self._log.coming(taken.position)
+
+    def _hear(self, code: int | None) -> None:
+        """Takes in how it went with what was waited for; None: with nothing special."""
+        self._trouble = 0
+        if not code or self._place is None:
+            return
+        if code == Code.OFFSET_OUT_OF_RANGE:
+            self.waits_for = self._worker.start(self._mend(self._place, self._taken), name="look for the log's ends")
+        elif code in _RETRIED:
+            self._trouble = code
+            self.waits_for = self._worker.start(asyncio.sleep(_RETRY_SECONDS), name="wait for a leader")
+        else:
+            self._error = code
+
+    async def _mend(self, place: ReadingPlace, taken: Taken) -> int:
+        """Passes over what the physical log does not have any more, or finds that the offset lies behind its end."""
+        topic, q = self._known, place.stay.partition
+        starts, ends = await asyncio.gather(
+            self._worker.ends_of(topic.name, (q,), EARLIEST), self._worker.ends_of(topic.name, (q,), LATEST)
+        )
+        if q not in starts or q not in ends:
+            return Code.NOT_LEADER_OR_FOLLOWER
+        if taken is not self._taken:
+            return Code.NONE  # another layout came in between
+        stay = place.stay
+        if taken.position < starts[q]:
+            self._pass_hole(taken, starts[q] if stay.end is None else min(starts[q], stay.end))
+            self._worker.log_of(topic, q).raise_log_start(starts[q])
+        elif taken.position > ends[q] and stay.end is not None:
+            self._pass_hole(taken, stay.end)
+        elif taken.position > ends[q]:
+            await self._out_of_range()
+        return Code.NONE
+
+    def _pass_hole(self, taken: Taken, position: int) -> None:
+        """Moves the client on over offsets that are gone (rule F4)."""
+        assert self._place is not None
+        stay = self._place.stay
+        place = {"topic": self._known.name, "v": self.v, "partition": stay.partition}
+        log.info("hole_passed", **place, start=taken.position, end=position)
+        self._worker.tally.holes += 1
+        taken.position, self._has_hole = position, True
+
+    async def _out_of_range(self) -> None:
+        """Says that the offset is out of range, if that is so under all layouts there are (rule F5)."""
+        layout = self._layout
+        if not await self._worker.settle_layouts():
+            self._error = Code.UNKNOWN_LEADER_EPOCH
+        elif self._known.layout is layout:
+            self._error = Code.OFFSET_OUT_OF_RANGE
+            self._worker.tally.out_of_range += 1
+
+    def _may_fill(self, is_late: bool) -> bool:
+        """Whether a filler may follow what was taken (rule F3)."""
+        assert self._place is not None
+        if self._place.stay.end is not None:
+            return self._is_through or (is_late and not self._taken.entries) or self._has_hole
+        sealed = self._known.is_sealed(self._place.stay.partition)
+        return not sealed and (self._has_hole or (is_late and not self._taken.entries))
+
+    def _end(self, after: int) -> int:
+        """Returns the end that the client is told, as it then stands at `after` (rule F6).
+
+        Whoever has read all there is is told its own position, so that its lag is 0; others the home's high watermark.
+        """
+        assert self._place is not None
+        assert self._layout is not None
+        home = self._layout.chains[self.v].stays[-1]
+        mark = self._worker.log_of(self._known, home.partition).high_watermark
+        limit = self._worker.limit_of(self._known, home.partition)
+        if mark is not None and limit is not None:
+            mark = min(mark, limit)
+        if self._place.stay.end is None and mark is not None and self._taken.position >= mark:
+            return after if not self._taken.is_full else max(after, mark + home.delta)
+        return max(after, (home.start if mark is None else max(mark, home.start)) + home.delta)
+
+    def _start(self) -> int:
+        assert self._layout is not None
+        chain = self._layout.chains[self.v]
+        logs = {stay.partition: self._worker.log_of(self._known, stay.partition).log_start for stay in chain.stays}
+        starts = {q: start for q, start in logs.items() if start is not None}
+        return first_readable(chain, (self._layout.floors or {}).get(self.v, 0), starts)
+
+    def _empty(self, error: int) -> dict[str, Any]:
+        """An answer that says nothing of the log: -1 as brokers give it with an error."""
+        end = -1 if error else self.offset
+        row = self._row(end, -1 if error else 0, [])
+        return row | {"error_code": int(error), "aborted_transactions": [] if error else None}
+
+    def _row(self, end: int, start: int, pieces: list[memoryview]) -> dict[str, Any]:
+        return {
+            "partition_index": self.v,
+            "error_code": 0,
+            "high_watermark": end,
+            "last_stable_offset": end,
+            "log_start_offset": start,
+            "aborted_transactions": None,
+            "preferred_read_replica": -1,
+            "records": pieces[0] if len(pieces) == 1 else b"".join(pieces),
+        }

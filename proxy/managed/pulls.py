@@ -1,0 +1,174 @@
+"""Kordon's own fetches: what many readers want of one broker goes into few requests.
+
+A broker works on one request of a connection at a time, and one that waits for data holds back what is behind it. So
+there are a few connections per broker, and each request takes along all that is wanted when it leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from kordon.codecs.errors import WireError
+from kordon.codecs.fetched import VERSION, Fetched, parse_fetched
+from kordon.codecs.messages import request
+from kordon.proxy import apis
+from kordon.proxy.control.codes import Code
+from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.managed.leaders import NO_NODE, Leaders
+from kordon.proxy.managed.links import Links
+from kordon.proxy.tasks import Tasks
+
+WAIT_MS: Final = 500
+"""How long a broker holds a request that it has nothing for."""
+CHUNK_BYTES: Final = 1024 * 1024
+"""Most bytes of one partition at once; a larger batch comes whole all the same."""
+_MOST_BYTES: Final = 16 * 1024 * 1024
+_MOST_PARTITIONS: Final = 200
+_CONNECTIONS: Final = 8
+"""Per broker."""
+_ANSWER_SECONDS: Final = 10.0
+_NOTHING: Final = memoryview(b"")
+_MOVED: Final = frozenset(
+    {
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        Code.LEADER_NOT_AVAILABLE,
+        Code.NOT_LEADER_OR_FOLLOWER,
+        Code.KAFKA_STORAGE_ERROR,
+        Code.REPLICA_NOT_AVAILABLE,
+    }
+)
+
+
+class Want(NamedTuple):
+    """What is to be read: a physical partition from an offset on."""
+
+    topic: str
+    partition: int
+    offset: int
+    max_wait_ms: int = WAIT_MS
+    """How long the broker may wait for something to come; the least of what goes into one request."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """What is wanted of one broker."""
+
+    waiting: deque[tuple[Want, asyncio.Future[Fetched]]] = field(
+        default_factory=deque[tuple[Want, asyncio.Future[Fetched]]]
+    )
+    free: list[int] = field(default_factory=lambda: list(reversed(range(_CONNECTIONS))))
+    is_due: bool = False
+
+
+class Pulls:
+    """Reads physical partitions for all readers of a worker.
+
+    Args:
+        links: The connections.
+        leaders: Who leads.
+    """
+
+    def __init__(self, links: Links, leaders: Leaders) -> None:
+        self._links = links
+        self._leaders = leaders
+        self._nodes: dict[int, _Node] = {}
+        self._tasks = Tasks()
+
+    async def pull(self, want: Want) -> Fetched:
+        """Reads; waits up to `want.max_wait_ms` where there is nothing yet.
+
+        Returns:
+            What the leader says; NOT_LEADER_OR_FOLLOWER where nobody can be asked now.
+        """
+        try:
+            leader = (await self._leaders.of(want.topic)).get(want.partition)
+        except UpstreamUnavailable:
+            return _failed(Code.NOT_LEADER_OR_FOLLOWER)
+        if leader is None or leader.node_id == NO_NODE:
+            self._leaders.forget(want.topic)
+            return _failed(Code.NOT_LEADER_OR_FOLLOWER)
+        node = self._nodes.setdefault(leader.node_id, _Node())
+        outcome: asyncio.Future[Fetched] = asyncio.get_running_loop().create_future()
+        node.waiting.append((want, outcome))
+        if not node.is_due:
+            node.is_due = True
+            asyncio.get_running_loop().call_soon(self._leave, leader.node_id)  # with what else is wanted just now
+        fetched = await outcome
+        if fetched.error_code in _MOVED:
+            self._leaders.forget(want.topic)
+        return fetched
+
+    async def close(self) -> None:
+        """Ends what is under way."""
+        await self._tasks.stop()
+
+    def _leave(self, node_id: int) -> None:
+        node = self._nodes[node_id]
+        node.is_due = False
+        while node.waiting and node.free:
+            taken = _take(node.waiting)
+            connection = node.free.pop()
+            self._tasks.start(self._ask(node_id, connection, taken), name=f"read from broker {node_id}")
+
+    async def _ask(
+        self, node_id: int, connection: int, taken: dict[tuple[str, int], tuple[Want, asyncio.Future[Fetched]]]
+    ) -> None:
+        found: dict[tuple[str, int], Fetched] = {}
+        missing = _failed(Code.NOT_LEADER_OR_FOLLOWER)
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS + WAIT_MS / 1000):
+                client = await self._links.to(node_id, f"read {connection}")
+                client.version(apis.FETCH, range(VERSION, VERSION + 1))
+                body = request(apis.FETCH).build(VERSION, _fields([want for want, _ in taken.values()]))
+                await client.room()
+                sent = client.send_body(apis.FETCH, VERSION, [body], _ANSWER_SECONDS + WAIT_MS / 1000)
+                answer = parse_fetched(await sent)
+                found = answer.partitions
+        except (UpstreamUnavailable, TimeoutError, WireError):
+            for topic in {want.topic for want, _ in taken.values()}:
+                self._leaders.forget(topic)
+        finally:
+            for name, (_, outcome) in taken.items():
+                if not outcome.done():
+                    outcome.set_result(found.get(name, missing))
+            self._nodes[node_id].free.append(connection)
+            self._leave(node_id)
+
+
+def _take(
+    waiting: deque[tuple[Want, asyncio.Future[Fetched]]],
+) -> dict[tuple[str, int], tuple[Want, asyncio.Future[Fetched]]]:
+    """Takes what fits into one request: a partition can be named once."""
+    taken: dict[tuple[str, int], tuple[Want, asyncio.Future[Fetched]]] = {}
+    left: list[tuple[Want, asyncio.Future[Fetched]]] = []
+    while waiting and len(taken) < _MOST_PARTITIONS:
+        want, outcome = waiting.popleft()
+        if (want.topic, want.partition) in taken:
+            left.append((want, outcome))
+        else:
+            taken[want.topic, want.partition] = (want, outcome)
+    waiting.extendleft(reversed(left))
+    return taken
+
+
+def _fields(wants: list[Want]) -> dict[str, Any]:
+    by_topic: dict[str, list[dict[str, int]]] = {}
+    for want in wants:
+        row = {"partition": want.partition, "fetch_offset": want.offset, "partition_max_bytes": CHUNK_BYTES}
+        by_topic.setdefault(want.topic, []).append(row)
+    topics = [{"topic": topic, "partitions": rows} for topic, rows in by_topic.items()]
+    wait_ms = min(want.max_wait_ms for want in wants)
+    return {
+        "max_wait_ms": wait_ms,
+        "min_bytes": 1,
+        "max_bytes": _MOST_BYTES,
+        "topics": topics,
+        "rack_id": "",
+    }
+
+
+def _failed(code: Code) -> Fetched:
+    return Fetched(code, -1, -1, _NOTHING)

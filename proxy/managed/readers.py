@@ -1,0 +1,225 @@
+"""Fetch of managed topics: what a client asks of virtual partitions, read from the physical ones (rules F1-F9, C5).
+
+A request is answered as a broker answers it: at once if there is enough, else when `max_wait_ms` has passed. Each of
+its partitions is carried on through what the worker has read already (`logs.py`); what is missing is waited for, and
+many readers wait for one read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, Final
+
+from kordon.proxy import apis
+from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.managed.chunks import Cache, ReadTally
+from kordon.proxy.managed.leaders import Leaders
+from kordon.proxy.managed.links import Links
+from kordon.proxy.managed.logs import PartitionLog
+from kordon.proxy.managed.portions import LATEST, Portion, Request
+from kordon.proxy.managed.pulls import Pulls
+from kordon.proxy.managed.questions import Form, Question, Questions
+from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.reading import Tenancy, tenancies
+from kordon.proxy.tasks import Tasks
+
+CACHE_BYTES: Final = 256 * 1024 * 1024
+"""Of one worker; what clients are being sent comes on top."""
+_FORM: Final = Form(apis.LIST_OFFSETS, range(4, 7), "name", "partition_index", "read ends")
+_GRACE_SECONDS: Final = 1.0
+"""How much longer than it may a request waits for what a broker would have had at once: the first look at a log."""
+
+
+class _TopicLogs:
+    """The logs of one topic under one layout."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.tenancies: Mapping[int, Tenancy] = tenancies(layout)
+        self.logs: dict[int, PartitionLog] = {}
+
+
+class Readers:
+    """Answers Fetch for one worker.
+
+    Args:
+        topics: What is managed.
+        links: The connections to brokers.
+        leaders: Who leads.
+        cache_bytes: Most bytes of records that are kept for other readers.
+        read_layouts_to_end: Returns when all layouts that were durable at the call are adopted; called before a client
+            is told that its offset is out of range (rule F5). Raises UpstreamUnavailable.
+    """
+
+    def __init__(
+        self,
+        topics: ManagedTopics,
+        links: Links,
+        leaders: Leaders,
+        *,
+        cache_bytes: int = CACHE_BYTES,
+        read_layouts_to_end: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
+        self.tally = ReadTally()
+        self.read_layouts_to_end = read_layouts_to_end
+        self._topics = topics
+        self._leaders = leaders
+        self._pulls = Pulls(links, leaders)
+        self._questions = Questions(links, leaders)
+        self._cache = Cache(cache_bytes, self.tally)
+        self._logs: dict[str, _TopicLogs] = {}
+        self._frozen: dict[str, tuple[str, dict[int, int]]] = {}
+        """By topic: the fence, and by physical partition the offset beyond which nothing is shown."""
+        self._tasks = Tasks()
+
+    async def serve(self, version: int, request: Any) -> dict[str, Any]:
+        """Answers a request that names managed topics only; returns the response's fields."""
+        self._cache.prune()
+        wish = Request(request.max_wait_ms / 1000, request.min_bytes, max(request.max_bytes, 1))
+        portions = [
+            Portion(self, self._find(topic), row, version) for topic in request.topics for row in topic.partitions
+        ]
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wish.max_wait_seconds
+        while True:
+            wanted = self._carry_on(portions, wish)
+            until = deadline + _GRACE_SECONDS if any(portion.is_behind for portion in portions) else deadline
+            if wanted is None or loop.time() >= until:
+                break
+            await _first_of(wanted, {p.topic for p in portions if p.topic and p.is_blocked}, until - loop.time())
+        answers = iter([portion.answer(loop.time() >= deadline) for portion in portions])
+        names = [{"topic": topic.get("topic", ""), "topic_id": topic.get("topic_id")} for topic in request.topics]
+        told = [[next(answers) for _ in topic.partitions] for topic in request.topics]
+        return {
+            "session_id": 0,  # whoever asked for a session gets none, and sends whole requests
+            "responses": [name | {"partitions": rows} for name, rows in zip(names, told, strict=True)],
+        }
+
+    async def freeze(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
+        """Shows nothing of sealed partitions beyond their present high watermarks any more (rule C5).
+
+        Args:
+            topic: Its fence has been raised; when that ends, so does this.
+            partitions: Sealed.
+
+        Returns:
+            The high watermarks: not below what any reader has been shown. One that cannot be had now is missing, and
+            nothing of that partition is shown.
+        """
+        managed = self._topics.named(topic)
+        if managed is None or managed.fence is None:
+            return {}
+        marks = {q: mark for q in partitions if (mark := self.log_of(managed, q).shown) is not None}
+        self._frozen[topic] = (managed.fence.id, marks)
+        ends = await self.ends_of(topic, partitions, LATEST)
+        marks |= {q: max(end, marks.get(q, 0)) for q, end in ends.items()}
+        return dict(marks)
+
+    def invalidate(self, topic: str) -> None:
+        """Lets go what was read under an earlier layout; whoever waits for it goes on under the present one."""
+        self._frozen.pop(topic, None)
+        self._let_go(topic)
+
+    async def close(self) -> None:
+        """Ends what is under way."""
+        for topic in list(self._logs):
+            self.invalidate(topic)
+        await self._tasks.stop()
+        await self._pulls.close()
+
+    def log_of(self, topic: ManagedTopic, partition: int) -> PartitionLog:
+        """Returns what is kept of a physical partition under the layout in force."""
+        known = self._logs.get(topic.name)
+        if known is None or known.layout is not topic.layout:
+            self._let_go(topic.name)
+            known = self._logs[topic.name] = _TopicLogs(topic.layout)
+        found = known.logs.get(partition)
+        if found is None:
+            tenancy = known.tenancies.get(partition) or Tenancy(partition)
+            found = known.logs[partition] = PartitionLog(
+                layout=topic.layout,
+                tenancy=tenancy,
+                cache=self._cache,
+                tally=self.tally,
+                pull=self._pulls.pull,
+                tasks=self._tasks,
+            )
+        return found
+
+    def limit_of(self, topic: ManagedTopic, partition: int) -> int | None:
+        """Returns the offset from which on nothing of a physical partition is shown now; None: there is none."""
+        fence = topic.fence
+        if fence is None or partition not in fence.sealed:
+            return None
+        fence_id, marks = self._frozen.get(topic.name, ("", {}))
+        if partition in fence.high_watermarks:
+            return fence.high_watermarks[partition]
+        return marks.get(partition, 0) if fence_id == fence.id else None
+
+    async def ends_of(self, topic: str, partitions: Collection[int], timestamp: int) -> dict[int, int]:
+        """Asks leaders where physical partitions begin (-2) or end (-1); those that do not answer are missing."""
+        fields = (("current_leader_epoch", -1), ("timestamp", timestamp))
+        asked = {Question(topic, q, fields): q for q in partitions}
+        rows = await self._questions.ask(_FORM, asked.keys(), {"replica_id": -1, "isolation_level": 0})
+        return {asked[each]: row["offset"] for each, row in rows.items() if not row["error_code"]}
+
+    def start(self, work: Any, name: str) -> asyncio.Task[Any]:
+        """Runs something that a portion waits for."""
+        return self._tasks.start(work, name=name)
+
+    def epoch_known(self, topic: str, partition: int) -> int:
+        """Returns the leader epoch of a physical partition as far as it is known without asking; -1: it is not."""
+        leader = (self._leaders.known(topic) or {}).get(partition)
+        return leader.epoch if leader is not None else -1
+
+    async def settle_layouts(self) -> bool:
+        """Takes in all layouts there are (rule F5); False: they cannot be had now."""
+        if self.read_layouts_to_end is None:
+            return True
+        try:
+            await self.read_layouts_to_end()
+        except (UpstreamUnavailable, TimeoutError):
+            return False
+        return True
+
+    def _let_go(self, topic: str) -> None:
+        former = self._logs.pop(topic, None)
+        for each in former.logs.values() if former is not None else ():
+            each.close()
+
+    def _find(self, row: Any) -> ManagedTopic | None:
+        name = row.get("topic")
+        return self._topics.named(name) if name else self._topics.with_face_id(row["topic_id"])
+
+    def _carry_on(self, portions: Sequence[Portion], wish: Request) -> set[asyncio.Future[Any]] | None:
+        """Carries all portions on; returns what is to be waited for, or None if the answer can go."""
+        wanted: set[asyncio.Future[Any]] = set()
+        taken_bytes, is_ready = 0, False
+        for portion in portions:
+            portion.carry_on(wish.max_bytes - taken_bytes)
+            taken_bytes += portion.size_bytes
+            is_ready = is_ready or portion.is_ready
+            if portion.waits_for is not None:
+                wanted.add(portion.waits_for)
+        is_enough = taken_bytes >= wish.min_bytes and (taken_bytes or not any(p.is_behind for p in portions))
+        return None if is_ready or is_enough else wanted
+
+
+async def _end_of(topic: ManagedTopic, fence: Fence | None) -> None:
+    while topic.fence is fence:
+        await topic.wait_for_change()
+
+
+async def _first_of(wanted: set[asyncio.Future[Any]], blocked: set[ManagedTopic], seconds: float) -> None:
+    """Waits until something that is wanted is here, a fence ends, or the time is over."""
+    changes = [asyncio.ensure_future(_end_of(topic, topic.fence)) for topic in blocked]
+    try:
+        if wanted or changes:
+            await asyncio.wait({*wanted, *changes}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        else:
+            await asyncio.sleep(seconds)
+    finally:
+        for change in changes:
+            change.cancel()

@@ -1,0 +1,179 @@
+"""Whose batches are whose in the log of a physical partition, and where a virtual offset is read (rules F1-F4, F9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from kordon.proxy.ordering.chain import Chain, Stay
+from kordon.proxy.ordering.identity import MOVES, untag
+from kordon.proxy.ordering.layout import Layout
+
+
+class Hidden(Enum):
+    """Why nobody gets a batch as it is."""
+
+    CONTROL = "control"
+    """It holds nothing to deliver."""
+    STRAY = "stray"
+    """It landed behind its cut: it was never acknowledged (rule F1)."""
+    BYPASS = "bypass"
+    """Its writer went round Kordon: its records are given out one by one (rule F2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """A virtual partition during one of its stays."""
+
+    v: int
+    stay: Stay
+
+
+@dataclass(slots=True)
+class Tenancy:
+    """Who lives and has lived on one physical partition."""
+
+    partition: int
+    tagged: dict[tuple[int, int], list[Stay]] = field(default_factory=dict[tuple[int, int], list[Stay]])
+    """By v and move modulo 256, as identities name them; more than one only after 256 moves."""
+    untagged: list[Resident] = field(default_factory=list[Resident])
+    """Those from before the topic was taken over (rule A1)."""
+    stays: list[Resident] = field(default_factory=list[Resident])
+
+    def owner(self, producer_id: int, base_offset: int, *, is_control: bool) -> Resident | Hidden:
+        """Says whose a batch is.
+
+        Args:
+            producer_id: As the log has it.
+            base_offset: The batch's, in the physical partition.
+            is_control: Whether it is a control batch.
+        """
+        for resident in self.untagged:
+            if _holds(resident.stay, base_offset):
+                return resident  # its log is passed on as it is, control batches included
+        if is_control:
+            return Hidden.CONTROL
+        identity = untag(producer_id)
+        if identity is None:
+            return Hidden.BYPASS
+        for stay in self.tagged.get((identity.v, identity.move), ()):
+            if _holds(stay, base_offset):
+                return Resident(identity.v, stay)
+        return Hidden.STRAY
+
+    def at(self, offset: int) -> dict[int, Stay]:
+        """Returns who lives here at an offset."""
+        return {each.v: each.stay for each in self.stays if _holds(each.stay, offset)}
+
+
+def tenancies(layout: Layout) -> Mapping[int, Tenancy]:
+    """Returns by physical partition who lives and has lived there."""
+    found: dict[int, Tenancy] = {}
+    for v, chain in enumerate(layout.chains):
+        for stay in chain.stays:
+            tenancy = found.setdefault(stay.partition, Tenancy(stay.partition))
+            resident = Resident(v, stay)
+            tenancy.stays.append(resident)
+            if stay.tagged:
+                tenancy.tagged.setdefault((v, stay.move % MOVES), []).append(stay)
+            else:
+                tenancy.untagged.append(resident)
+    return found
+
+
+def share_out(hashes: Iterable[int], residents: Iterable[int], v_count: int) -> list[int]:
+    """Gives the records of a batch that went round Kordon to those who live there (rule F2).
+
+    Args:
+        hashes: Of each record's key, not negative.
+        residents: The virtual partitions that live there, at least one.
+        v_count: V.
+
+    Returns:
+        A virtual partition for each record: that of its key where it lives there, else one that its key alone decides.
+    """
+    here = sorted(residents)
+    return [v if (v := each % v_count) in here else here[each % len(here)] for each in hashes]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingPlace:
+    """Where a virtual offset is read."""
+
+    stay: Stay
+    position: int
+    """In the physical partition."""
+    is_home: bool
+    """Whether the virtual partition lives there now: only there can more come."""
+
+
+def reading_place(chain: Chain, offset: int, floor: int) -> ReadingPlace | None:
+    """Finds where a virtual offset is read; None: it lies below all there is (rule F4).
+
+    Args:
+        chain: Not empty.
+        offset: Virtual.
+        floor: The virtual offset below which records were deleted (rule F9).
+    """
+    stay = chain.stay_of(offset)
+    if stay is None or offset < floor:
+        return None
+    return ReadingPlace(stay, offset - stay.delta, stay is chain.stays[-1])
+
+
+def first_readable(chain: Chain, floor: int, log_starts: Mapping[int, int]) -> int:
+    """Returns the first virtual offset that readers can get: log_start_offset in answers.
+
+    Args:
+        chain: Not empty.
+        floor: The virtual offset below which records were deleted (rule F9).
+        log_starts: By physical partition, where its log begins, as far as it is known.
+    """
+    for stay in chain.stays:
+        start = max(stay.start, log_starts.get(stay.partition, 0), floor - stay.delta)
+        if stay.end is None or start < stay.end:
+            return start + stay.delta
+    return chain.stays[-1].virtual_start
+
+
+def _holds(stay: Stay, offset: int) -> bool:
+    return stay.start <= offset and (stay.end is None or offset < stay.end)
+
+
+class Scanned:
+    """What is known of the end of a physical partition's log without looking at it again.
+
+    A stretch of the log that was read without a gap, and by virtual partition the end of its last batch in it. Whoever
+    stands behind that has nothing to read up to the end of the stretch: scanned-empty ranges are remembered (rule F3).
+    """
+
+    def __init__(self) -> None:
+        self.start = 0
+        self.end = 0
+        self.leader_epoch = -1
+        """Of the last batch."""
+        self._last: dict[int, int] = {}
+
+    def extend(self, start: int, end: int, last: Mapping[int, int], leader_epoch: int) -> None:
+        """Takes in what was read.
+
+        Args:
+            start: Offset from which on everything was read.
+            end: Offset up to which.
+            last: By virtual partition that has batches there, the end of the last one.
+            leader_epoch: Of the last batch there.
+        """
+        if end <= self.end:
+            return
+        if not self.start <= start <= self.end:
+            self._last.clear()
+            self.start = start
+        self._last |= last
+        self.end, self.leader_epoch = end, leader_epoch
+
+    def skip(self, v: int, position: int) -> int:
+        """Returns the offset up to which nothing of `v` stands behind `position`."""
+        if self.start <= position < self.end and self._last.get(v, self.start) <= position:
+            return self.end
+        return position
