@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
+from weakref import WeakKeyDictionary
 
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
+from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.questions import Form, Question, Questions, Row
 from kordon.proxy.managed.settle import Place, Plan, Unsettled, find_place, settle
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
@@ -80,12 +82,23 @@ class ListOffsets:
         topics: What is managed.
         questions: Asks the brokers.
         end_of: What end clients are told.
+        read_layouts_to_end: Returns when all layouts that were durable at the call are adopted; called before a client
+            is told a lower end than one before (rule F5). Raises UpstreamUnavailable.
     """
 
-    def __init__(self, topics: ManagedTopics, questions: Questions, end_of: EndOf = end_of) -> None:
+    def __init__(
+        self,
+        topics: ManagedTopics,
+        questions: Questions,
+        end_of: EndOf = end_of,
+        read_layouts_to_end: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
+        self.read_layouts_to_end = read_layouts_to_end
         self._topics = topics
         self._questions = questions
         self._end_of = end_of
+        self._told: WeakKeyDictionary[ManagedTopic, dict[int, int]] = WeakKeyDictionary()
+        """The end that was told last, by virtual partition."""
 
     async def serve(self, version: int, request: Any) -> dict[str, Any]:
         """Answers a request that names managed topics only; returns the response's fields."""
@@ -113,8 +126,42 @@ class ListOffsets:
         Returns:
             What was found of each.
         """
+        asked = {"replica_id": -1, **(fields or {})}
         plans = [partial(self._plan, version, wish) for wish in wishes]
-        return await settle(self._questions, _LIST_OFFSETS, plans, {"replica_id": -1, **(fields or {})})
+        found = await settle(self._questions, _LIST_OFFSETS, plans, asked)
+        if asked.get("isolation_level"):
+            return found  # the last stable offset lies below the end, and may do so for long
+        lower = [number for number, wish in enumerate(wishes) if self._is_lower(wish, found[number])]
+        if lower:
+            again = await self._find_again([wishes[number] for number in lower], [plans[n] for n in lower], asked)
+            found = [again.pop(0) if number in lower else each for number, each in enumerate(found)]
+        for wish, each in zip(wishes, found, strict=True):
+            self._remember(wish, each)
+        return found
+
+    async def _find_again(
+        self, wishes: Sequence[OffsetWish], plans: Sequence[Callable[[], Plan]], asked: Mapping[str, Any]
+    ) -> list[Found]:
+        """Makes sure that an end is really lower than before: a log was cut short, or its topic is another one."""
+        try:
+            if self.read_layouts_to_end is not None:
+                await self.read_layouts_to_end()
+        except UpstreamUnavailable:
+            return [Found(error=Code.UNKNOWN_LEADER_EPOCH)] * len(wishes)
+        for topic in {wish.topic for wish in wishes}:
+            self._questions.forget(topic)  # a leader that has been deposed may not know it yet
+        return await settle(self._questions, _LIST_OFFSETS, plans, asked)
+
+    def _is_lower(self, wish: OffsetWish, found: Found) -> bool:
+        topic = self._topics.named(wish.topic)
+        if topic is None or wish.timestamp != LATEST or found.error:
+            return False
+        return found.offset < self._told.get(topic, {}).get(wish.v, 0)
+
+    def _remember(self, wish: OffsetWish, found: Found) -> None:
+        topic = self._topics.named(wish.topic)
+        if topic is not None and wish.timestamp == LATEST and not found.error:
+            self._told.setdefault(topic, {})[wish.v] = found.offset
 
     def _plan(self, version: int, wish: OffsetWish) -> Plan:
         if wish.timestamp < 0 and version < _MEANINGS.get(wish.timestamp, version + 1):

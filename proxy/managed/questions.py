@@ -86,6 +86,10 @@ class Questions:
                 self._leaders.forget(topic)
         return rows
 
+    def forget(self, topic: str) -> None:
+        """Has the next question find out anew who leads the topic's partitions."""
+        self._leaders.forget(topic)
+
     async def _round(
         self, form: Form, questions: Collection[Question], fields: Mapping[str, Any]
     ) -> dict[Question, Row]:

@@ -253,6 +253,27 @@ async def test_a_layout_that_comes_meanwhile_counts(stage: Stage, monkeypatch: p
     assert [stay.virtual_end for stay in following.chains[1].stays] == [15, 18, None]
 
 
+async def test_a_lower_end_is_told_only_under_the_newest_layout(stage: Stage) -> None:
+    """Rule F5: before an end falls the layouts are read to their end; where that fails the client asks again."""
+    reads: list[str] = []
+
+    async def read() -> None:
+        reads.append("layouts")
+        if len(reads) == 1:
+            raise UpstreamUnavailable("the layouts cannot be read")
+
+    lists = ListOffsets(stage.topics, stage.questions, read_layouts_to_end=read)
+    wish = OffsetWish(stage.topic.name, 1, LATEST)
+    assert (await lists.find([wish]))[0].offset == 19
+    assert (await lists.find([wish]))[0].offset == 19
+    assert reads == []
+    stage.topic.raise_fence(Fence("1", frozenset({2}), {2: 3}))  # stands for a log that an election has cut short
+    assert (await lists.find([wish]))[0].error == UNKNOWN_LEADER_EPOCH
+    assert (await lists.find([wish]))[0].offset == 18
+    assert (await lists.find([wish]))[0].offset == 18
+    assert reads == ["layouts", "layouts"]
+
+
 async def test_withheld_partitions_look_empty(stage: Stage) -> None:
     """Rule A2: what is written but not delivered yet is not told of."""
     layout = stage.topic.layout
