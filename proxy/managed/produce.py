@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from kordon.codecs.produce import Outcome, PartitionData, ProduceRequest, TopicData, build_outcomes
+from kordon.codecs.produce import (
+    Outcome,
+    PartitionData,
+    ProduceRequest,
+    TopicData,
+    build_outcomes,
+    look_produce,
+)
+from kordon.codecs.schema import Buffer
 from kordon.proxy.control.codes import Code
 from kordon.proxy.managed.batch_checks import Unfit, look_records
 from kordon.proxy.managed.course import Pending, Ticket
@@ -16,6 +24,16 @@ from kordon.proxy.ordering.line import Write
 
 _ACKS: Final = frozenset({-1, 0, 1})
 _WITH_TOPIC_IDS: Final = 13
+
+
+class Looked(NamedTuple):
+    """A Produce request that was walked over."""
+
+    request: ProduceRequest
+    managed: bool
+    """Whether it names a managed topic."""
+    others: bool
+    """Whether it names another one."""
 
 
 class ProduceService:
@@ -29,6 +47,16 @@ class ProduceService:
     def __init__(self, topics: ManagedTopics, lanes: Lanes) -> None:
         self._topics = topics
         self._lanes = lanes
+
+    def look(self, version: int, body: Buffer) -> Looked:
+        """Walks over a request; its bytes are copied, once, and need not stay.
+
+        Raises:
+            WireError: It cannot be read.
+        """
+        request = look_produce(version, bytes(body))
+        found = {self._find(version, row) is not None for row in request.topic_data}
+        return Looked(request, True in found, False in found)
 
     async def serve(self, version: int, request: Any) -> dict[str, Any]:
         """Writes what a request asks for; see `write`.

@@ -9,12 +9,14 @@ from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
 from kordon.codecs.messages import request, response
+from kordon.codecs.produce import ProduceRequest
 from kordon.codecs.schema import Buffer
-from kordon.proxy.apis import Route
+from kordon.proxy.apis import PRODUCE, Route
 from kordon.proxy.control.codes import Code
 from kordon.proxy.interception import Decision, Serve, Translate
 from kordon.proxy.managed.admin_requests import AdminRequests, Asked
 from kordon.proxy.managed.parts import continues_session, merge, take_apart
+from kordon.proxy.managed.produce import Looked
 from kordon.proxy.managed.topics import ManagedTopics
 
 
@@ -23,6 +25,18 @@ class Server(Protocol):
 
     async def serve(self, version: int, request: Any) -> Mapping[str, Any]:
         """Answers a request that names managed topics only; returns the response's fields."""
+        ...
+
+
+class ProduceServer(Server, Protocol):
+    """Answers Produce for managed topics without the tables, as most of its requests name nothing else."""
+
+    def look(self, version: int, body: memoryview) -> Looked:
+        """Walks over a request."""
+        ...
+
+    async def answer(self, version: int, request: ProduceRequest) -> bytes:
+        """Answers a request that names managed topics only; returns the response's body."""
         ...
 
 
@@ -48,7 +62,8 @@ class ManagedService:
 
     Args:
         topics: What is managed, as it stands; looked at anew with each request.
-        servers: By api key, who answers; keys of `ROWS`.
+        produce: Answers Produce.
+        servers: By api key, who answers the others; keys of `ROWS`.
         translations: By api key, what is translated.
         admin: Answers the requests by which topics are managed.
     """
@@ -56,15 +71,17 @@ class ManagedService:
     def __init__(
         self,
         topics: ManagedTopics,
+        produce: ProduceServer,
         servers: Mapping[int, Server],
         translations: Mapping[int, Translation],
         admin: AdminRequests,
     ) -> None:
         self._topics = topics
         self._admin = admin
-        self._servers = servers
+        self._produce = produce
+        self._servers: Mapping[int, Server] = {PRODUCE: produce, **servers}
         self._translations = translations
-        self._keys = servers.keys() | translations.keys()
+        self._keys = self._servers.keys() | translations.keys()
 
     def wants(self, route: Route) -> bool:
         """Wants what may name a topic, where any is managed, and what may have one managed."""
@@ -74,6 +91,10 @@ class ManagedService:
     def decide(self, route: Route, body: memoryview) -> Decision:
         """Says what happens to a request; see `Interception.decide`."""
         key, version = route.api.key, route.version
+        if key == PRODUCE:
+            looked = self._produce.look(version, body)
+            if not (looked.managed and looked.others):
+                return Serve(looked.request) if looked.managed else None
         value = _parsed(key, version, body)
         if key in self._admin.KEYS:
             asked = self._admin.take(key, version, value)
@@ -95,6 +116,8 @@ class ManagedService:
     async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> bytes:
         """Answers a request; see `Service.serve`."""
         key, version = route.api.key, route.version
+        if isinstance(request, ProduceRequest):
+            return await self._produce.answer(version, request)
         if isinstance(request, Asked):
             fields = await self._admin.answer(key, request, None if part is None else await part)
             return response(key).build(version, fields)

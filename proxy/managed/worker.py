@@ -15,6 +15,7 @@ from kordon.proxy.control.layouts_log import LayoutsLog
 from kordon.proxy.control.layouts_writer import LayoutsWriter
 from kordon.proxy.control.membership import Membership, new_incarnation
 from kordon.proxy.control.topics_admin import TopicsAdmin
+from kordon.proxy.managed import groups
 from kordon.proxy.managed.admin_requests import AdminRequests
 from kordon.proxy.managed.lanes import Lanes
 from kordon.proxy.managed.leaders import Leaders
@@ -58,7 +59,7 @@ class ManagedWorker:
             session_ms=ordering.session_ms,
             lease_seconds=ordering.lease_ms / 1000,
         )
-        self.lanes = Lanes(self.topics, self.links, leaders, lambda: self.keeper.may_serve())
+        self.lanes = Lanes(self.topics, self.links, leaders, self._may_serve)
         self.readers = Readers(self.topics, self.links, leaders)
         self.keeper = Keeper(
             topics=self.topics,
@@ -71,7 +72,6 @@ class ManagedWorker:
         )
         questions = Questions(self.links, leaders)
         servers: dict[int, Any] = {
-            apis.PRODUCE: ProduceService(self.topics, self.lanes),
             apis.FETCH: self.readers,
             apis.LIST_OFFSETS: ListOffsets(self.topics, questions),
             apis.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpoch(self.topics, questions),
@@ -79,9 +79,15 @@ class ManagedWorker:
         translations: dict[int, Any] = {
             apis.METADATA: MetadataTranslation(),
             apis.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitionsTranslation(),
+            **groups.TRANSLATIONS,
         }
         admin = AdminRequests(self.topics, self.keeper.wish)
-        self.service = ManagedService(self.topics, servers, translations, admin)
+        self.service = ManagedService(
+            self.topics, ProduceService(self.topics, self.lanes), servers, translations, admin
+        )
+
+    def _may_serve(self) -> bool:
+        return self.keeper.may_serve()
 
     async def run(self) -> None:
         """Keeps managed topics current for ever."""
