@@ -1,0 +1,107 @@
+"""Groups of every kind keep their places on managed topics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+)
+
+from kordon.testing.cluster import Cluster
+from kordon.testing.proxy_process import ProxyProcess
+
+V = 12
+
+
+@pytest.fixture(scope="module")
+def proxy(open_cluster: Cluster) -> Generator[ProxyProcess, None, None]:
+    """A proxy in front of one broker without ACLs."""
+    with ProxyProcess.start(open_cluster.bootstrap("PLAINTEXT")) as started:
+        yield started
+
+
+def create(bootstrap: str, topic: str) -> AdminClient:
+    """Creates a topic with 3 partitions and 12 virtual ones."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    config = {"kordon.virtual.partitions": str(V)}
+    admin.create_topics([NewTopic(topic, 3, 1, config=config)])[topic].result(60)
+    return admin
+
+
+def produce(bootstrap: str, topic: str, first: int, count: int) -> None:
+    """Writes numbered records."""
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+    for number in range(first, first + count):
+        producer.produce(topic, key=f"key-{number % 40}", value=str(number))
+    assert producer.flush(60) == 0
+
+
+def consume(bootstrap: str, topic: str, count: int, group: str, **config: str) -> list[int]:
+    """Reads so many records as a group, commits, and leaves."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", **config}
+    consumer = Consumer({**settings, "enable.auto.commit": False})
+    consumer.subscribe([topic])
+    got: list[int] = []
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        messages = consumer.consume(500, 1.5)  # longer than a fetch waits: the last of it says that there is no more
+        if not messages and len(got) >= count:
+            break
+        for message in messages:
+            assert message.error() is None, message.error()
+            got.append(int(message.value() or b"-1"))
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    return got
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_goes_on_where_it_was_after_a_growth(proxy: ProxyProcess, protocol: str) -> None:
+    """Commits of a group outlive its members and a change of partitions: nothing is read twice, nothing left out."""
+    topic, group = f"kept-{protocol}", f"keepers-{protocol}"
+    admin = create(proxy.bootstrap, topic)
+    produce(proxy.bootstrap, topic, 0, 3000)
+    first = consume(proxy.bootstrap, topic, 3000, group, **{"group.protocol": protocol})
+    admin.create_partitions([NewPartitions(topic, 6)])[topic].result(60)
+    produce(proxy.bootstrap, topic, 3000, 2000)
+
+    second = consume(proxy.bootstrap, topic, 2000, group, **{"group.protocol": protocol})
+
+    assert sorted(first) == list(range(3000))
+    assert sorted(second) == list(range(3000, 5000))
+
+
+def test_the_lag_of_a_group_that_has_read_all_is_0(proxy: ProxyProcess, open_cluster: Cluster) -> None:
+    """Kafka's own tool shows each virtual partition once, by the topic's name, without lag."""
+    create(proxy.bootstrap, "lag")
+    produce(proxy.bootstrap, "lag", 0, 2000)
+    assert len(consume(proxy.bootstrap, "lag", 2000, "lagging")) == 2000
+
+    told = open_cluster.tool(
+        "kafka-consumer-groups", "--bootstrap-server", proxy.bootstrap, "--describe", "--group", "lagging"
+    ).stdout
+    rows = [line.split() for line in told.splitlines() if line.startswith("lagging")]
+
+    assert {row[1] for row in rows} == {"lag"}
+    assert sum(int(row[5]) for row in rows) == 0
+    assert sum(int(row[3]) for row in rows) >= 2000
+
+
+def test_offsets_are_found_along_the_whole_history(proxy: ProxyProcess) -> None:
+    """Beginning and end of each virtual partition span all the partitions it has lived on."""
+    admin = create(proxy.bootstrap, "spans")
+    for step, count in enumerate((4, 6, 3)):
+        produce(proxy.bootstrap, "spans", step * 1000, 1000)
+        admin.create_partitions([NewPartitions("spans", count)])["spans"].result(60)
+    produce(proxy.bootstrap, "spans", 3000, 1000)
+    consumer = Consumer({"bootstrap.servers": proxy.bootstrap, "group.id": "unused"})
+    marks = [consumer.get_watermark_offsets(TopicPartition("spans", v), timeout=20) for v in range(V)]
+    consumer.close()
+    assert all(low == 0 for low, _ in marks)
+    assert sum(high - low for low, high in marks) >= 4000
