@@ -1,0 +1,147 @@
+"""What the clients that are Python programs share: settings, commands from standard input, telling their state."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from random import Random
+from typing import Any, Final, Literal, Self
+
+TELL_SECONDS: Final = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What every client is told on its command line, as name=value."""
+
+    bootstrap: str
+    topic: str
+    folder: Path
+    """For histories."""
+    seed: int = 1
+    keys: int = 300
+    """Of each producer."""
+    bytes: int = 100
+    """Of each value."""
+    rate: int = 600
+    """Records a second of each producer."""
+    consume_rate: int = 0
+    """Records a second that each member processes while producers run; 0: as many as there are."""
+    members: int = 2
+    """Of each group."""
+    churn_ms: int = 8000
+    """Members leave after this time, or up to twice of it; 0: they stay."""
+
+    def arguments(self) -> list[str]:
+        """Returns the command line."""
+        return [f"{each.name}={getattr(self, each.name)}" for each in fields(self)]
+
+    @classmethod
+    def from_arguments(cls, arguments: list[str]) -> Self:
+        """Reads a command line."""
+        told = dict(argument.split("=", 1) for argument in arguments)
+        numbers = {name: int(value) for name, value in told.items() if name not in {"bootstrap", "topic", "folder"}}
+        return cls(told["bootstrap"], told["topic"], Path(told["folder"]), **numbers)
+
+
+class Orders:
+    """What standard input asks for: to finish, then to stop; its end is both, so that nobody is left behind."""
+
+    def __init__(self) -> None:
+        self.finishing = threading.Event()
+        """Producers end; consumers are slow no longer, and stay."""
+        self.stopping = threading.Event()
+        threading.Thread(target=self._obey, name="orders", daemon=True).start()
+
+    def _obey(self) -> None:
+        for line in sys.stdin:
+            if line.strip() == "finish":
+                self.finishing.set()
+            elif line.strip() == "stop":
+                break
+        self.finishing.set()
+        self.stopping.set()
+
+
+@dataclass(slots=True)
+class State:
+    """How far a producer or a group has come."""
+
+    kind: Literal["producer", "group"]
+    name: str
+    records: int = 0
+    """Acknowledged or processed."""
+    failed: int = 0
+    ends: dict[int, int] = field(default_factory=dict[int, int])
+    """Highest offset acknowledged or processed, by partition."""
+    done: bool = False
+    """A producer has its last answer."""
+
+    def reach(self, partition: int, offset: int) -> None:
+        """Counts a record."""
+        self.records += 1
+        if offset > self.ends.get(partition, -1):
+            self.ends[partition] = offset
+
+    def tell(self) -> None:
+        """Writes it to standard output."""
+        told = {name: getattr(self, name) for name in ("kind", "name", "records", "failed", "done")}
+        sys.stdout.write(json.dumps(told | {"ends": dict(self.ends)}) + "\n")
+        sys.stdout.flush()
+
+    @classmethod
+    def from_line(cls, line: str) -> Self:
+        """Reads what a client has told."""
+        told: dict[str, Any] = json.loads(line)
+        told["ends"] = {int(partition): offset for partition, offset in told["ends"].items()}
+        return cls(**told)
+
+    def tell_until(self, over: threading.Event) -> threading.Thread:
+        """Tells it now and then in the background, and once at the end."""
+
+        def tell() -> None:
+            while not over.wait(TELL_SECONDS):
+                self.tell()
+
+        thread = threading.Thread(target=tell, name="state", daemon=True)
+        thread.start()
+        return thread
+
+
+class Records:
+    """Chooses keys and numbers their records."""
+
+    def __init__(self, producer: str, settings: Settings) -> None:
+        self._producer = producer
+        self._settings = settings
+        self._chance = Random(settings.seed)  # noqa: S311 - chance that can be repeated
+        self._sequences = [0] * settings.keys
+        self._began = time.monotonic()
+        self.number = -1
+        """Of the last record, over all keys."""
+
+    def next(self) -> tuple[str, int, bytes]:
+        """Returns key, sequence and value of the next record."""
+        chosen = self._chance.randrange(len(self._sequences))
+        sequence = self._sequences[chosen]
+        self._sequences[chosen] += 1
+        self.number += 1
+        return f"{self._producer}-{chosen}", sequence, f"{sequence} ".encode().ljust(self._settings.bytes)
+
+    def seconds_ahead(self) -> float:
+        """Returns how long to wait before the next record is due."""
+        return self._began + self.number / self._settings.rate - time.monotonic()
+
+
+def now_us() -> int:
+    """Returns the time as histories have it."""
+    return time.monotonic_ns() // 1000
+
+
+def sequence_of(value: bytes | None) -> int:
+    """Returns the sequence that a record's value begins with."""
+    return int((value or b"").split(b" ", 1)[0])

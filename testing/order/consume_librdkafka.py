@@ -1,0 +1,136 @@
+"""A group of librdkafka consumers whose members come and go, and write down what they process."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from random import Random
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from kordon.testing.order.client import Orders, Settings, State, now_us, sequence_of
+from kordon.testing.order.history import Recorder, recorded
+
+GROUP: Final = "librdkafka-group"
+COMMIT_SECONDS: Final = 1.0
+AWAY_SECONDS: Final = 1.0
+
+
+class Member:
+    """One member, from joining to leaving."""
+
+    def __init__(self, settings: Settings, orders: Orders, state: State, recorder: Recorder) -> None:
+        self._settings = settings
+        self._orders = orders
+        self._state = state
+        self._recorder = recorder
+        self._positions: dict[int, int] = {}
+        self._commits_when_revoked = True
+        config = {
+            "bootstrap.servers": settings.bootstrap,
+            "group.id": GROUP,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": 15_000,
+            "partition.assignment.strategy": "cooperative-sticky",
+            "topic.metadata.refresh.interval.ms": 1000,
+            "fetch.wait.max.ms": 200,
+        }
+        self._consumer = Consumer(config)
+
+    def live(self, until: float, *, commits_at_end: bool) -> None:
+        """Works until a time (of time.monotonic), or for ever while the group drains.
+
+        Args:
+            until: When it leaves.
+            commits_at_end: Or else the next owner of its partitions has to go back.
+        """
+        self._consumer.subscribe(
+            [self._settings.topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
+        )
+        next_commit = time.monotonic() + COMMIT_SECONDS
+        while not self._orders.stopping.is_set() and (self._orders.finishing.is_set() or time.monotonic() < until):
+            self._process_one()
+            if time.monotonic() > next_commit:
+                self._commit(self._positions)
+                next_commit = time.monotonic() + COMMIT_SECONDS
+        self._commits_when_revoked = commits_at_end
+        self._consumer.close()
+
+    def _process_one(self) -> None:
+        # One by one: consume() may return what came before a rebalance that it has just told of.
+        message = self._consumer.poll(0.2)
+        if message is None or message.error():
+            return
+        partition, offset = message.partition(), message.offset()
+        key, sequence = message.key().decode(), sequence_of(message.value())
+        self._recorder.note("processed", now_us(), p=partition, o=offset, k=key, s=sequence)
+        self._positions[partition] = offset + 1
+        self._state.reach(partition, offset)
+        if self._settings.consume_rate and not self._orders.finishing.is_set():
+            self._orders.finishing.wait(1 / self._settings.consume_rate)
+
+    def _commit(self, positions: dict[int, int]) -> None:
+        self._recorder.flush()
+        if not positions:
+            return
+        offsets = [TopicPartition(self._settings.topic, partition, offset) for partition, offset in positions.items()]
+        try:
+            done = self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException:
+            return  # it may or may not be there: whoever owns the partition next begins at one or the other
+        at = [[each.partition, each.offset] for each in done if each.error is None]
+        self._recorder.note("committed", now_us(), at=at)
+
+    def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._recorder.note("assigned", now_us(), p=[each.partition for each in partitions])
+
+    def _revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        going = {each.partition for each in partitions}
+        if self._commits_when_revoked:
+            self._commit({number: offset for number, offset in self._positions.items() if number in going})
+        self._drop(going, lost=False)
+
+    def _lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._drop({each.partition for each in partitions}, lost=True)
+
+    def _drop(self, partitions: set[int], *, lost: bool) -> None:
+        for partition in partitions:
+            self._positions.pop(partition, None)
+        self._recorder.note("revoked", now_us(), p=sorted(partitions), lost=lost)
+        self._recorder.flush()
+
+
+def come_and_go(stem: str, settings: Settings, orders: Orders, state: State) -> None:
+    """Lives as one member after another."""
+    chance = Random(f"{stem} {settings.seed}")  # noqa: S311 - chance that can be repeated
+    life = 0
+    while not orders.stopping.is_set():
+        stay_seconds = settings.churn_ms * chance.uniform(1, 2) / 1000 or float("inf")
+        name = f"{stem}.{life}"
+        with recorded(settings.folder, name, group=GROUP, member=name) as recorder:
+            member = Member(settings, orders, state, recorder)
+            member.live(time.monotonic() + stay_seconds, commits_at_end=chance.random() < 0.5)
+            recorder.note("ended", now_us())
+        orders.finishing.wait(AWAY_SECONDS)
+        life += 1
+
+
+def main() -> None:
+    """Runs until standard input says "stop"."""
+    settings, orders, state = Settings.from_arguments(sys.argv[1:]), Orders(), State("group", GROUP)
+    state.tell_until(orders.stopping)
+    members = [
+        threading.Thread(target=come_and_go, args=(f"{GROUP}-{number}", settings, orders, state))
+        for number in range(settings.members)
+    ]
+    for member in members:
+        member.start()
+    for member in members:
+        member.join()
+
+
+if __name__ == "__main__":
+    main()

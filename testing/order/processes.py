@@ -1,0 +1,189 @@
+"""The clients' processes: started together, listened to, told to finish and to stop, and gone for sure afterwards."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from kordon.testing.jars import jars_dir, kafka_version
+from kordon.testing.java_process import DIES_WITH_PARENT, java_command
+from kordon.testing.order.client import Settings, State
+
+JAVA_CLIENTS: Final = Path(__file__).parent / "java" / "OrderClients.java"
+PRODUCERS: Final = ("librdkafka", "java", "aiokafka")
+GROUPS: Final = ("librdkafka-group", "java-classic", "java-kip848")
+_PROTOCOLS: Final = {"java-classic": "classic", "java-kip848": "consumer"}
+_END_SECONDS: Final = 20.0
+_POLL_SECONDS: Final = 0.05
+
+
+class ClientFailed(RuntimeError):  # noqa: N818 - says what happened
+    """A client ended, or did not do in time what it must; the message has what it wrote."""
+
+
+class _Client:
+    """One process, which is one client or several."""
+
+    def __init__(self, name: str, command: Sequence[str], folder: Path) -> None:
+        self.name = name
+        self.states: dict[str, State] = {}
+        self._errors = folder / f"{name}.errors"
+        with self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [*DIES_WITH_PARENT, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+        self._listener = threading.Thread(target=self._listen, name=f"{name} listener", daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            state = State.from_line(line)
+            self.states[state.name] = state
+
+    def order(self, what: str) -> None:
+        """Writes a line to its standard input."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(what + "\n")
+        self._process.stdin.flush()
+
+    def check(self) -> None:
+        """Raises ClientFailed if it has ended."""
+        if self._process.poll() is not None:
+            raise ClientFailed(f"{self.name} ended with exit code {self._process.returncode}:\n{self.complaints()}")
+
+    def complaints(self) -> str:
+        """Returns the end of what it wrote to standard error."""
+        return self._errors.read_text(errors="replace")[-2000:]
+
+    def end(self, deadline: float) -> bool:
+        """Waits for its end until a time (of time.monotonic), then kills it; returns whether it ended well."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            code = self._process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        self._listener.join(_END_SECONDS)
+        self._process.stdin.close()
+        self._process.stdout.close()
+        return code == 0
+
+
+class Clients:
+    """All clients of a run; use as a context manager."""
+
+    def __init__(self, settings: Settings, bootstraps: Sequence[str], producers: Sequence[str], groups: Sequence[str]):
+        self._settings = settings
+        self._bootstraps = bootstraps
+        self._producers = producers
+        self._groups = groups
+        self._clients: list[_Client] = []
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def _start(self) -> None:
+        python = (sys.executable, "-m")
+        if "librdkafka" in self._producers:
+            self._add("librdkafka", *python, "kordon.testing.order.produce_librdkafka")
+        if "aiokafka" in self._producers:
+            self._add("aiokafka", *python, "kordon.testing.order.produce_aiokafka")
+        if "librdkafka-group" in self._groups:
+            self._add("librdkafka-group", *python, "kordon.testing.order.consume_librdkafka")
+        java = [word for name in ("java",) if name in self._producers for word in ("producer", name)]
+        java += [
+            word for name, protocol in _PROTOCOLS.items() if name in self._groups for word in ("group", name, protocol)
+        ]
+        if java:
+            begin = java_command(jars_dir(kafka_version()), self._settings.folder, tool=True)
+            self._add("java", *begin, str(JAVA_CLIENTS), after=java)
+
+    def _add(self, name: str, *command: str, after: Sequence[str] = ()) -> None:
+        """Starts a process; with several ways to the cluster, each begins at another one."""
+        turn = len(self._clients) % len(self._bootstraps)
+        settings = self._settings.arguments()
+        bootstrap = ",".join([*self._bootstraps[turn:], *self._bootstraps[:turn]])
+        told = [f"bootstrap={bootstrap}" if each.startswith("bootstrap=") else each for each in settings]
+        self._clients.append(_Client(name, [*command, *told, *after], self._settings.folder))
+
+    def states(self) -> list[State]:
+        """Returns how far each producer and group has come."""
+        return [state for client in self._clients for state in list(client.states.values())]
+
+    def order(self, what: str) -> None:
+        """Tells all of them to "finish" or to "stop"."""
+        for client in self._clients:
+            client.check()
+            client.order(what)
+
+    def wait(self, what: str, holds: Callable[[], bool], seconds: float) -> None:
+        """Waits until something holds, while all clients run.
+
+        Raises:
+            ClientFailed: It did not hold in time, or a client ended.
+        """
+        deadline = time.monotonic() + seconds
+        while not holds():
+            for client in self._clients:
+                client.check()
+            if time.monotonic() > deadline:
+                told = "".join(f"\n{client.name}: {client.complaints()}" for client in self._clients)
+                raise ClientFailed(f"{what}: not within {seconds:g} s{told}")
+            time.sleep(_POLL_SECONDS)
+
+    def wait_working(self, seconds: float) -> None:
+        """Waits until every producer has had an answer and every group a record."""
+        expected = len(self._producers) + len(self._groups)
+        self.wait("all clients at work", lambda: sum(s.records > 0 for s in self.states()) == expected, seconds)
+
+    def wait_produced(self, seconds: float) -> None:
+        """Waits until producers that were told to finish have their last answer."""
+        self.wait("producers done", lambda: all(s.done for s in self.states() if s.kind == "producer"), seconds)
+
+    def wait_caught_up(self, seconds: float) -> None:
+        """Waits until each group has processed each partition up to what was acknowledged last."""
+        self.wait("groups caught up", lambda: not any(self.backlogs().values()), seconds)
+
+    def backlogs(self) -> dict[str, int]:
+        """Returns by group how many offsets are acknowledged and not processed yet."""
+        ends: dict[int, int] = {}
+        for state in self.states():
+            if state.kind == "producer":
+                for partition, offset in state.ends.items():
+                    ends[partition] = max(ends.get(partition, -1), offset)
+        return {
+            state.name: sum(max(0, end - state.ends.get(partition, -1)) for partition, end in ends.items())
+            for state in self.states()
+            if state.kind == "group"
+        }
+
+    def stop(self) -> list[str]:
+        """Lets all of them end; returns the names of those that did not end well."""
+        self.order("stop")
+        deadline = time.monotonic() + _END_SECONDS
+        ended, self._clients = self._clients, []
+        return [client.name for client in ended if not client.end(deadline)]
+
+    def kill(self) -> None:
+        """Ends at once what still runs."""
+        for client in self._clients:
+            client.end(0)
+        self._clients = []

@@ -1,0 +1,77 @@
+"""An idempotent aiokafka producer that writes down what came of each record."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any, Final
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import MessageSizeTooLargeError, TopicAuthorizationFailedError
+
+from kordon.testing.order.client import Orders, Records, Settings, State, now_us
+from kordon.testing.order.history import Recorder, recorded
+
+NAME: Final = "aiokafka"
+FLUSH_SECONDS: Final = 60.0
+_REFUSED: Final = (MessageSizeTooLargeError, TopicAuthorizationFailedError)
+
+
+class Outcomes:
+    """Waits for the answers to records that are on their way."""
+
+    def __init__(self, recorder: Recorder, state: State) -> None:
+        self._recorder = recorder
+        self._state = state
+        self.waiting: set[asyncio.Future[Any]] = set()
+
+    def expect(self, answer: asyncio.Future[Any], told: dict[str, Any]) -> None:
+        """Writes down what comes of a record."""
+        self.waiting.add(answer)
+        answer.add_done_callback(lambda done: self._answered(done, told))
+
+    def _answered(self, answer: asyncio.Future[Any], told: dict[str, Any]) -> None:
+        self.waiting.discard(answer)
+        if answer.cancelled():
+            return
+        error = answer.exception()
+        if error is not None:
+            self._state.failed += 1
+            refused = isinstance(error, _REFUSED)
+            self._recorder.note("failed", now_us(), **told, error=type(error).__name__, refused=refused)
+            return
+        at = answer.result()
+        self._recorder.note("acked", now_us(), **told, p=at.partition, o=at.offset)
+        self._state.reach(at.partition, at.offset)
+
+
+async def produce(settings: Settings, orders: Orders, recorder: Recorder, state: State) -> bool:
+    """Sends until told to finish; returns whether the outcome of every record is known."""
+    servers = settings.bootstrap.split(",")
+    config = {"enable_idempotence": True, "linger_ms": 5, "metadata_max_age_ms": 1000, "request_timeout_ms": 15_000}
+    outcomes = Outcomes(recorder, state)
+    async with AIOKafkaProducer(bootstrap_servers=servers, **config) as producer:
+        records = Records(NAME, settings)
+        while not orders.finishing.is_set():
+            key, sequence, value = records.next()
+            told = {"n": records.number, "k": key, "s": sequence, "sent": now_us()}
+            outcomes.expect(await producer.send(settings.topic, value, key.encode()), told)
+            await asyncio.sleep(max(0.0, records.seconds_ahead()))
+        if outcomes.waiting:
+            await asyncio.wait(set(outcomes.waiting), timeout=FLUSH_SECONDS)
+        return not outcomes.waiting
+
+
+def main() -> None:
+    """Runs until standard input says "finish"."""
+    settings, orders, state = Settings.from_arguments(sys.argv[1:]), Orders(), State("producer", NAME)
+    state.tell_until(orders.stopping)
+    with recorded(settings.folder, NAME, producer=NAME) as recorder:
+        if asyncio.run(produce(settings, orders, recorder, state)):
+            recorder.note("ended", now_us())
+    state.done = True
+    orders.stopping.wait()
+
+
+if __name__ == "__main__":
+    main()

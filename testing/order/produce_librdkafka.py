@@ -1,0 +1,67 @@
+"""An idempotent librdkafka producer that writes down what came of each record."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import Final
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from kordon.testing.order.client import Orders, Records, Settings, State, now_us
+from kordon.testing.order.history import UNKNOWN_OFFSET, Recorder, recorded
+
+NAME: Final = "librdkafka"
+FLUSH_SECONDS: Final = 60.0
+_REFUSED: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.TOPIC_AUTHORIZATION_FAILED})
+
+
+def produce(settings: Settings, orders: Orders, recorder: Recorder, state: State) -> bool:
+    """Sends until told to finish; returns whether the outcome of every record is known."""
+    config = {
+        "bootstrap.servers": settings.bootstrap,
+        "enable.idempotence": True,
+        "linger.ms": 5,
+        "message.timeout.ms": 60_000,
+        "topic.metadata.refresh.interval.ms": 1000,
+    }
+    producer = Producer(config)
+    records = Records(NAME, settings)
+
+    def answered(number: int, sequence: int, sent_us: int, error: KafkaError | None, message: Message) -> None:
+        told = {"n": number, "k": message.key().decode(), "s": sequence, "sent": sent_us}
+        if error is not None:
+            state.failed += 1
+            recorder.note("failed", now_us(), **told, error=error.name(), refused=error.code() in _REFUSED)
+            return
+        # An acknowledgement without an offset (of a duplicate) is None here.
+        offset = UNKNOWN_OFFSET if message.offset() is None else message.offset()
+        recorder.note("acked", now_us(), **told, p=message.partition(), o=offset)
+        state.reach(message.partition(), offset)
+
+    while not orders.finishing.is_set():
+        key, sequence, value = records.next()
+        on_delivery = partial(answered, records.number, sequence, now_us())
+        while True:
+            try:
+                producer.produce(settings.topic, value, key, on_delivery=on_delivery)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(max(0.0, records.seconds_ahead()))
+    return producer.flush(FLUSH_SECONDS) == 0
+
+
+def main() -> None:
+    """Runs until standard input says "finish"."""
+    settings, orders, state = Settings.from_arguments(sys.argv[1:]), Orders(), State("producer", NAME)
+    state.tell_until(orders.stopping)
+    with recorded(settings.folder, NAME, producer=NAME) as recorder:
+        if produce(settings, orders, recorder, state):
+            recorder.note("ended", now_us())
+    state.done = True
+    orders.stopping.wait()
+
+
+if __name__ == "__main__":
+    main()

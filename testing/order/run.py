@@ -1,0 +1,231 @@
+"""A run: clients at work, the topic resized meanwhile, histories checked at the end."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from kordon.testing.folders import make_folder, remove_folder
+from kordon.testing.jars import jars_dir, kafka_version
+from kordon.testing.java_process import java_command
+from kordon.testing.kafka_tools import tool_class
+from kordon.testing.order.checker import check
+from kordon.testing.order.client import Settings, now_us
+from kordon.testing.order.findings import Verdict
+from kordon.testing.order.history import Resized, note_resize, reads, resizes, writes
+from kordon.testing.order.pauses import Pauses
+from kordon.testing.order.processes import GROUPS, PRODUCERS, ClientFailed, Clients
+
+FOLDER_PREFIX: Final = "kordon-order-"
+START_SECONDS: Final = 60.0
+PRODUCE_SECONDS: Final = 70.0
+TOOL_SECONDS: Final = 60.0
+_TELL_SECONDS: Final = 0.25
+
+Resize = Callable[[int], None]
+"""Changes the topic's number of partitions; raises RuntimeError if it cannot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something to do while the clients work, such as killing a proxy.
+
+    Attributes:
+        at: Seconds after all clients are at work.
+        told: What is shown while it is done.
+        do: Does it.
+    """
+
+    at: float
+    told: str
+    do: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is run."""
+
+    bootstraps: Sequence[str]
+    """Ways to the cluster, of which each client begins at another one."""
+    topic: str
+    seconds: float = 60.0
+    """For which producers send, from when all clients are at work."""
+    resize_to: Sequence[int] = ()
+    """At equal distances in this time."""
+    rate: int = 600
+    """Records a second of each producer."""
+    consume_rate: int = 0
+    """Records a second that each member processes; less than what is produced makes a backlog. 0: all there are."""
+    keys: int = 300
+    """Of each producer."""
+    members: int = 2
+    """Of each group."""
+    churn_seconds: float = 8.0
+    """Members leave after this time, or up to twice of it, and others join; 0: they stay."""
+    drain_seconds: float = 60.0
+    """For groups to catch up when producers have ended."""
+    producers: Sequence[str] = PRODUCERS
+    groups: Sequence[str] = GROUPS
+    seed: int = 1
+    actions: Sequence[Action] = ()
+
+    def settings(self, folder: Path) -> Settings:
+        """Returns what clients are told."""
+        return Settings(
+            bootstrap=",".join(self.bootstraps),
+            topic=self.topic,
+            folder=folder,
+            seed=self.seed,
+            keys=self.keys,
+            rate=self.rate,
+            consume_rate=self.consume_rate,
+            members=self.members,
+            churn_ms=int(self.churn_seconds * 1000),
+        )
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a run."""
+
+    verdict: Verdict
+    pauses: Pauses
+    backlogs: list[dict[str, int]] = field(default_factory=list[dict[str, int]])
+    """By group, when each resize was asked for."""
+    problems: list[str] = field(default_factory=list[str])
+    """What went wrong besides, as sentences."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.verdict.passed and not self.problems
+
+
+class Run:
+    """One run of a plan."""
+
+    def __init__(self, plan: Plan, resize: Resize, tell: Callable[[str], None] = lambda _: None) -> None:
+        self._plan = plan
+        self._resize = resize
+        self._tell = tell
+        self._backlogs: list[dict[str, int]] = []
+        self._problems: list[str] = []
+        self._began = 0.0
+
+    def run(self, keep: Path | None = None) -> Outcome:
+        """Runs it and checks the histories.
+
+        Args:
+            keep: An empty folder for histories that are to stay; by default they are removed.
+
+        Raises:
+            ClientFailed: A client did not get to work.
+        """
+        folder = keep or make_folder(FOLDER_PREFIX)
+        try:
+            self._work(folder)
+            return self._judge(folder)
+        finally:
+            if keep is None:
+                remove_folder(folder)
+
+    def _work(self, folder: Path) -> None:
+        plan = self._plan
+        with Clients(plan.settings(folder), plan.bootstraps, plan.producers, plan.groups) as clients:
+            self._tell("clients join")
+            clients.wait_working(START_SECONDS)
+            self._began = time.monotonic()
+            self._act(clients, folder)
+            try:
+                clients.order("finish")
+                self._tell("producers wait for their last answers")
+                clients.wait_produced(PRODUCE_SECONDS)
+                self._tell("groups catch up")
+                clients.wait_caught_up(plan.drain_seconds)
+            except ClientFailed as error:
+                self._problems.append(str(error))
+            self._tell("clients end")
+            self._problems += [f"{name} did not end well" for name in clients.stop()]
+
+    def _act(self, clients: Clients, folder: Path) -> None:
+        steps = len(self._plan.resize_to) + 1
+        resizes_due = [
+            Action(self._plan.seconds * number / steps, f"resize to {count}", self._resizing(count, clients, folder))
+            for number, count in enumerate(self._plan.resize_to, 1)
+        ]
+        for action in sorted([*resizes_due, *self._plan.actions], key=lambda each: each.at):
+            self._watch(clients, action.at, action.told)
+            self._tell(f"{action.told} now")
+            action.do()
+        self._watch(clients, self._plan.seconds, "end")
+
+    def _resizing(self, count: int, clients: Clients, folder: Path) -> Callable[[], None]:
+        def do() -> None:
+            self._backlogs.append(clients.backlogs())
+            began_us = now_us()
+            try:
+                self._resize(count)
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                self._problems.append(f"resize to {count}: {error}")
+            note_resize(folder, Resized(began_us, now_us(), count))
+
+        return do
+
+    def _watch(self, clients: Clients, at: float, then: str) -> None:
+        """Shows how clients come on until a time after the beginning."""
+        while (left := self._began + at - time.monotonic()) > 0:
+            states = clients.states()
+            acked, processed = (sum(s.records for s in states if s.kind == kind) for kind in ("producer", "group"))
+            failed, behind = sum(s.failed for s in states), sum(clients.backlogs().values())
+            counts = f"acknowledged {acked:,}, failed {failed:,}, processed {processed:,}, behind {behind:,}"
+            self._tell(f"{counts}; {then} in {left:.0f} s")
+            time.sleep(min(left, _TELL_SECONDS))
+
+    def _judge(self, folder: Path) -> Outcome:
+        self._tell("histories are checked")
+        pauses = Pauses(resizes(folder))
+        verdict = check(pauses.seeing(writes(folder)), reads(folder))
+        return Outcome(verdict, pauses, self._backlogs, self._problems)
+
+
+class TopicTool:
+    """Kafka's own kafka-topics, at a given address."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._bootstrap = bootstrap
+        self._topic = topic
+
+    def create(self, partitions: int) -> None:
+        """Creates the topic, if there is none yet.
+
+        Raises:
+            RuntimeError: It failed; what the tool wrote is in the message.
+        """
+        self._run("--create", "--if-not-exists", "--partitions", str(partitions), "--replication-factor", "1")
+
+    def resize(self, partitions: int) -> None:
+        """Changes its number of partitions.
+
+        Raises:
+            RuntimeError: It failed; what the tool wrote is in the message.
+        """
+        self._run("--alter", "--partitions", str(partitions))
+
+    def _run(self, *arguments: str) -> None:
+        version = kafka_version()
+        folder = make_folder(FOLDER_PREFIX)
+        try:
+            begin = java_command(jars_dir(version), folder, tool=True)
+            at = ("--bootstrap-server", self._bootstrap, "--topic", self._topic)
+            self._call([*begin, tool_class("kafka-topics", version), *at, *arguments])
+        finally:
+            remove_folder(folder)
+
+    def _call(self, command: Iterable[str]) -> None:
+        done = subprocess.run([*command], capture_output=True, text=True, timeout=TOOL_SECONDS, check=False)
+        if done.returncode:
+            raise RuntimeError(f"kafka-topics failed:\n{done.stdout[-1500:]}{done.stderr[-500:]}")
