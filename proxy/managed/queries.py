@@ -84,6 +84,7 @@ class ListOffsets:
         end_of: What end clients are told.
         read_layouts_to_end: Returns when all layouts that were durable at the call are adopted; called before a client
             is told a lower end than one before (rule F5). Raises UpstreamUnavailable.
+        may_serve: Whether this worker's lease lives.
     """
 
     def __init__(
@@ -92,8 +93,10 @@ class ListOffsets:
         questions: Questions,
         end_of: EndOf = end_of,
         read_layouts_to_end: Callable[[], Awaitable[object]] | None = None,
+        may_serve: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.read_layouts_to_end = read_layouts_to_end
+        self._read_layouts_to_end = read_layouts_to_end
+        self._may_serve = may_serve
         self._topics = topics
         self._questions = questions
         self._end_of = end_of
@@ -128,7 +131,7 @@ class ListOffsets:
         """
         asked = {"replica_id": -1, **(fields or {})}
         plans = [partial(self._plan, version, wish) for wish in wishes]
-        found = await settle(self._questions, _LIST_OFFSETS, plans, asked)
+        found = await settle(self._questions, _LIST_OFFSETS, plans, asked, self._may_serve)
         if asked.get("isolation_level"):
             return found  # the last stable offset lies below the end, and may do so for long
         lower = [number for number, wish in enumerate(wishes) if self._is_lower(wish, found[number])]
@@ -144,13 +147,13 @@ class ListOffsets:
     ) -> list[Found]:
         """Makes sure that an end is really lower than before: a log was cut short, or its topic is another one."""
         try:
-            if self.read_layouts_to_end is not None:
-                await self.read_layouts_to_end()
+            if self._read_layouts_to_end is not None:
+                await self._read_layouts_to_end()
         except UpstreamUnavailable:
             return [Found(error=Code.UNKNOWN_LEADER_EPOCH)] * len(wishes)
         for topic in {wish.topic for wish in wishes}:
             self._questions.forget(topic)  # a leader that has been deposed may not know it yet
-        return await settle(self._questions, _LIST_OFFSETS, plans, asked)
+        return await settle(self._questions, _LIST_OFFSETS, plans, asked, self._may_serve)
 
     def _is_lower(self, wish: OffsetWish, found: Found) -> bool:
         topic = self._topics.named(wish.topic)
@@ -189,17 +192,21 @@ class OffsetForLeaderEpoch:
     Args:
         topics: What is managed.
         questions: Asks the brokers.
+        may_serve: Whether this worker's lease lives.
     """
 
-    def __init__(self, topics: ManagedTopics, questions: Questions) -> None:
+    def __init__(
+        self, topics: ManagedTopics, questions: Questions, may_serve: Callable[[], bool] = lambda: True
+    ) -> None:
         self._topics = topics
         self._questions = questions
+        self._may_serve = may_serve
 
     async def serve(self, version: int, request: Any) -> dict[str, Any]:
         """Answers a request that names managed topics only; returns the response's fields."""
         asked = [(topic.topic, row) for topic in request.topics for row in topic.partitions]
         plans = [partial(self._plan, name, row) for name, row in asked]
-        found = iter(await settle(self._questions, _LEADER_EPOCHS, plans, {"replica_id": -1}))
+        found = iter(await settle(self._questions, _LEADER_EPOCHS, plans, {"replica_id": -1}, self._may_serve))
         answers = [
             {"topic": topic.topic, "partitions": [_epoch_row(row.partition, next(found)) for row in topic.partitions]}
             for topic in request.topics

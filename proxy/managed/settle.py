@@ -116,7 +116,11 @@ class Plan:
 
 
 async def settle(
-    questions: Questions, form: Form, plans: Sequence[Callable[[], Plan]], fields: Mapping[str, Any]
+    questions: Questions,
+    form: Form,
+    plans: Sequence[Callable[[], Plan]],
+    fields: Mapping[str, Any],
+    may_serve: Callable[[], bool],
 ) -> list[Found]:
     """Answers all rows of a request, with one request to each broker where all goes well.
 
@@ -125,6 +129,8 @@ async def settle(
         form: Of the api.
         plans: Each makes a row's plan under the layout in force; may raise Unsettled.
         fields: Of the requests to brokers, beside their topics.
+        may_serve: Whether this worker's lease lives. Without it others may have gone on to a layout that is not known
+            here, in which brokers' answers mean other offsets; clients are to ask again.
 
     Returns:
         By row, what was found; its error code where nothing was.
@@ -141,7 +147,11 @@ async def settle(
         if not drawn:
             break
         rows = await questions.ask(form, {q for plan in drawn.values() for q in plan.questions.values()}, fields)
-        found |= {number: _read(plan, rows) for number, plan in drawn.items() if plan.place.is_current}
+        if not may_serve():
+            found |= dict.fromkeys(drawn, Found(error=Code.UNKNOWN_LEADER_EPOCH))
+        found |= {
+            number: _read(plan, rows) for number, plan in drawn.items() if number not in found and plan.place.is_current
+        }
     return [found.get(number, Found(error=Code.LEADER_NOT_AVAILABLE)) for number in range(len(plans))]
 
 

@@ -274,6 +274,23 @@ async def test_a_lower_end_is_told_only_under_the_newest_layout(stage: Stage) ->
     assert reads == ["layouts", "layouts"]
 
 
+async def test_without_a_lease_nothing_is_told(stage: Stage) -> None:
+    """Rule C7: a worker that slept may know an old layout; its clients ask again until the lease lives anew."""
+    leases = [False, True]
+    lists = ListOffsets(stage.topics, stage.questions, may_serve=lambda: leases[0])
+    epochs = OffsetForLeaderEpoch(stage.topics, stage.questions, lambda: leases[0])
+    fields = {"topics": [{"topic": stage.topic.name, "partitions": [{"partition": 1, "leader_epoch": 0}]}]}
+    asked = request(23).parse(4, request(23).build(4, fields))
+    told: list[tuple[int, int]] = []
+    while leases:
+        found = (await lists.find([OffsetWish(stage.topic.name, 1, LATEST)]))[0]
+        row = (await epochs.serve(4, asked))["topics"][0]["partitions"][0]
+        assert (found.error, row["error_code"]) == ((NONE, NONE) if leases[0] else (UNKNOWN_LEADER_EPOCH,) * 2)
+        told.append((found.offset, row["end_offset"]))
+        leases.pop(0)
+    assert told == [(-1, -1), (19, 15)]
+
+
 async def test_withheld_partitions_look_empty(stage: Stage) -> None:
     """Rule A2: what is written but not delivered yet is not told of."""
     layout = stage.topic.layout
