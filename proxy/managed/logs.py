@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from bisect import bisect_right, insort
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ import structlog
 
 from kordon.codecs.errors import WireError
 from kordon.codecs.fetched import Fetched
+from kordon.proxy.control.codes import Code
 from kordon.proxy.managed.chunks import Cache, Chunk, Entry, ReadTally, index, new_chunk
 from kordon.proxy.managed.pulls import WAIT_MS, Want
 from kordon.proxy.ordering.layout import Layout
@@ -24,8 +26,8 @@ log = structlog.get_logger(__name__)
 _NEXT_OFFSET: Final = attrgetter("next_offset")
 _CURSORS: Final = 4
 """Places of one partition that are read from a broker at the same time."""
-CORRUPT_MESSAGE: Final = 2
-NONE: Final = 0
+_MARK_SECONDS: Final = 1.0
+"""How old a high watermark may be that is told to those who read an earlier home."""
 
 
 @dataclass(slots=True)
@@ -83,6 +85,8 @@ class PartitionLog:
         self._starts: list[int] = []
         self._chunks: dict[int, Chunk] = {}
         self._coming: dict[int, asyncio.Task[int]] = {}
+        self._learning: asyncio.Task[int] | None = None
+        self._marked = float("-inf")
         self._span = 0
         """Offsets in the last chunk."""
 
@@ -125,6 +129,22 @@ class PartitionLog:
         )
         return outcome
 
+    def learn(self, end: Callable[[], Awaitable[int | None]]) -> asyncio.Task[int]:
+        """Returns what brings the high watermark, and then an error code; once for all who want it.
+
+        Args:
+            end: Asks the leader for it; None: it does not say.
+        """
+        if self._learning is None:
+            name = f"learn the end of {self.layout.topic}-{self._tenancy.partition}"
+            self._learning = self._tasks.start(self._learn(end), name=name)
+        return self._learning
+
+    @property
+    def is_mark_old(self) -> bool:
+        """Whether nobody has looked at the high watermark for a while."""
+        return time.monotonic() - self._marked > _MARK_SECONDS
+
     def read_ahead(self, offset: int) -> None:
         """Has what comes next brought, if there is something and there is room."""
         behind_all = self.high_watermark is None or offset >= self.high_watermark
@@ -134,8 +154,8 @@ class PartitionLog:
     def close(self) -> None:
         """Another layout is in force: nothing that is here, or on its way, is of use."""
         self.is_closed = True
-        for coming in self._coming.values():
-            coming.cancel()
+        for task in (*self._coming.values(), *([self._learning] if self._learning else [])):
+            task.cancel()
         for chunk in list(self._chunks.values()):
             self._cache.drop(chunk)
 
@@ -161,7 +181,7 @@ class PartitionLog:
         self._tally.pulled_bytes += len(fetched.records)
         if self.is_closed or fetched.error_code:
             return fetched.error_code
-        self.high_watermark = fetched.high_watermark
+        self._mark(fetched.high_watermark)
         if fetched.log_start_offset >= 0:
             self.raise_log_start(fetched.log_start_offset)
         try:
@@ -169,8 +189,21 @@ class PartitionLog:
         except WireError as error:
             place = {"topic": self.layout.topic, "partition": self._tenancy.partition, "offset": offset}
             log.error("records_unreadable", **place, error=str(error))
-            return CORRUPT_MESSAGE
-        return NONE
+            return Code.CORRUPT_MESSAGE
+        return Code.NONE
+
+    async def _learn(self, end: Callable[[], Awaitable[int | None]]) -> int:
+        try:
+            mark = await end()
+        finally:
+            self._learning = None
+        if mark is None:
+            return Code.NOT_LEADER_OR_FOLLOWER
+        self._mark(mark)
+        return Code.NONE
+
+    def _mark(self, high_watermark: int) -> None:
+        self.high_watermark, self._marked = high_watermark, time.monotonic()
 
     def _keep(self, offset: int, records: memoryview) -> None:
         if not records or self._chunk_at(offset) is not None:

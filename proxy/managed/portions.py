@@ -129,12 +129,17 @@ class Portion:
         return bool(self._error) or self._has_hole or self._is_through
 
     @property
+    def is_unsure(self) -> bool:
+        """Whether the end that the client is to be told is not known yet, and may be in a moment."""
+        return self._place is not None and not self._error and self._home_log.high_watermark is None
+
+    @property
     def is_behind(self) -> bool:
         """Whether a broker that had the virtual partition's log would have something to look at."""
         if self._place is None or self._error or self._trouble or self.is_blocked:
             return False
         mark = self._log.high_watermark
-        return mark is None or self._taken.position < mark
+        return self._place.stay.end is not None or mark is None or self._taken.position < mark
 
     @property
     def _known(self) -> ManagedTopic:
@@ -145,6 +150,11 @@ class Portion:
     def _log(self) -> PartitionLog:
         assert self._place is not None
         return self._worker.log_of(self._known, self._place.stay.partition)
+
+    @property
+    def _home_log(self) -> PartitionLog:
+        assert self._layout is not None
+        return self._worker.log_of(self._known, self._layout.chains[self.v].stays[-1].partition)
 
     @property
     def _is_through(self) -> bool:
@@ -170,6 +180,12 @@ class Portion:
             self._hear(done.result())
         if self._error or self._place is None or self._is_withheld or self.waits_for is not None:
             return
+        home = self._home_log
+        if home.high_watermark is None or (not self._place.is_home and home.is_mark_old):
+            learning = home.learn(self._home_end)
+            if home.high_watermark is None:
+                self.waits_for = learning
+                return
         self._take(room_bytes)
 
     def answer(self, is_late: bool) -> dict[str, Any]:
@@ -183,7 +199,7 @@ class Portion:
         if self._is_withheld:
             start = self._layout.chains[self.v].start
             return self._row(start, start, [])
-        if self._trouble and not self._taken.entries and not self._has_hole:
+        if self.is_unsure or (self._trouble and not self._taken.entries and not self._has_hole):
             return self._empty(Code.NOT_LEADER_OR_FOLLOWER)
         stay, taken = self._place.stay, self._taken
         pieces = [entry.data for entry in taken.entries]
@@ -248,8 +264,10 @@ class Portion:
 
     def _hear(self, code: int | None) -> None:
         """Takes in how it went with what was waited for; None: with nothing special."""
+        if code is None or self._place is None:
+            return
         self._trouble = 0
-        if not code or self._place is None:
+        if code == Code.NONE:
             return
         if code == Code.OFFSET_OUT_OF_RANGE:
             self.waits_for = self._worker.start(self._mend(self._place, self._taken), name="look for the log's ends")
@@ -258,6 +276,13 @@ class Portion:
             self.waits_for = self._worker.start(asyncio.sleep(_RETRY_SECONDS), name="wait for a leader")
         else:
             self._error = code
+
+    async def _home_end(self) -> int | None:
+        """Asks where the home's log ends."""
+        topic = self._known
+        assert self._layout is not None
+        q = self._layout.chains[self.v].stays[-1].partition
+        return (await self._worker.ends_of(topic.name, (q,), LATEST)).get(q)
 
     async def _mend(self, place: ReadingPlace, taken: Taken) -> int:
         """Passes over what the physical log does not have any more, or finds that the offset lies behind its end."""
@@ -313,13 +338,13 @@ class Portion:
         assert self._place is not None
         assert self._layout is not None
         home = self._layout.chains[self.v].stays[-1]
-        mark = self._worker.log_of(self._known, home.partition).high_watermark
+        mark = self._home_log.high_watermark
+        assert mark is not None  # or else nothing is told
         limit = self._worker.limit_of(self._known, home.partition)
-        if mark is not None and limit is not None:
-            mark = min(mark, limit)
-        if self._place.stay.end is None and mark is not None and self._taken.position >= mark:
-            return after if not self._taken.is_full else max(after, mark + home.delta)
-        return max(after, (home.start if mark is None else max(mark, home.start)) + home.delta)
+        mark = max(mark if limit is None else min(mark, limit), home.start)
+        if self._place.is_home and self._taken.position >= mark:
+            return after
+        return max(after, mark + home.delta)
 
     def _start(self) -> int:
         assert self._layout is not None

@@ -85,7 +85,8 @@ class Readers:
         deadline = loop.time() + wish.max_wait_seconds
         while True:
             wanted = self._carry_on(portions, wish)
-            until = deadline + _GRACE_SECONDS if any(portion.is_behind for portion in portions) else deadline
+            is_early = any(portion.is_behind or portion.is_unsure for portion in portions)
+            until = deadline + _GRACE_SECONDS if is_early else deadline
             if wanted is None or loop.time() >= until:
                 break
             await _first_of(wanted, {p.topic for p in portions if p.topic and p.is_blocked}, until - loop.time())
@@ -203,6 +204,8 @@ class Readers:
             is_ready = is_ready or portion.is_ready
             if portion.waits_for is not None:
                 wanted.add(portion.waits_for)
+        if any(portion.is_unsure for portion in portions):
+            return wanted
         is_enough = taken_bytes >= wish.min_bytes and (taken_bytes or not any(p.is_behind for p in portions))
         return None if is_ready or is_enough else wanted
 
