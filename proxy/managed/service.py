@@ -6,7 +6,7 @@ While nothing is managed no request is held, and this module costs a look at an 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kordon.codecs.messages import request, response
 from kordon.codecs.produce import ProduceRequest
@@ -18,6 +18,7 @@ from kordon.proxy.managed.admin_requests import AdminRequests, Asked
 from kordon.proxy.managed.parts import continues_session, merge, take_apart
 from kordon.proxy.managed.produce import Looked
 from kordon.proxy.managed.topics import ManagedTopics
+from kordon.proxy.managed.transactions import ADD_PARTITIONS_TO_TXN, refusal
 
 
 class Server(Protocol):
@@ -57,6 +58,12 @@ class Translation(Protocol):
         ...
 
 
+class _Refused(NamedTuple):
+    """A request that is answered whatever it says."""
+
+    fields: Mapping[str, Any]
+
+
 class ManagedService:
     """The service of a worker.
 
@@ -81,7 +88,7 @@ class ManagedService:
         self._produce = produce
         self._servers: Mapping[int, Server] = {PRODUCE: produce, **servers}
         self._translations = translations
-        self._keys = self._servers.keys() | translations.keys()
+        self._keys = self._servers.keys() | translations.keys() | {ADD_PARTITIONS_TO_TXN}
 
     def wants(self, route: Route) -> bool:
         """Wants what may name a topic, where any is managed, and what may have one managed."""
@@ -96,6 +103,9 @@ class ManagedService:
             if not (looked.managed and looked.others):
                 return Serve(looked.request) if looked.managed else None
         value = _parsed(key, version, body)
+        if key == ADD_PARTITIONS_TO_TXN:
+            fields = refusal(value, self._topics)
+            return Serve(_Refused(fields)) if fields is not None else None
         if key in self._admin.KEYS:
             asked = self._admin.take(key, version, value)
             return Serve(asked, asked.rest) if asked is not None else None
@@ -118,6 +128,8 @@ class ManagedService:
         key, version = route.api.key, route.version
         if isinstance(request, ProduceRequest):
             return await self._produce.answer(version, request)
+        if isinstance(request, _Refused):
+            return response(key).build(version, request.fields)
         if isinstance(request, Asked):
             fields = await self._admin.answer(key, request, None if part is None else await part)
             return response(key).build(version, fields)

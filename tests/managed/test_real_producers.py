@@ -1,0 +1,171 @@
+"""Real producers write to a managed topic through a proxy, as they do to any other topic."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
+
+from kordon.testing.cluster import Cluster
+from kordon.testing.proxy_process import ProxyProcess
+
+pytestmark = pytest.mark.broker
+
+COUNT = 200
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@pytest.fixture(scope="module")
+def proxy(open_cluster: Cluster) -> Iterator[ProxyProcess]:
+    """A proxy in front of one broker."""
+    with ProxyProcess.start(open_cluster.bootstrap()) as started:
+        yield started
+
+
+@pytest.fixture
+def topic(proxy: ProxyProcess, request: pytest.FixtureRequest) -> str:
+    """A managed topic of 2 physical and 8 virtual partitions."""
+    name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
+    admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
+    wanted = NewTopic(name, 2, 1, config={"kordon.virtual.partitions": "8", "retention.ms": "-1"})
+    admin.create_topics([wanted])[name].result(60)
+    return name
+
+
+def values_of(proxy: ProxyProcess, topic: str, count: int) -> list[str]:
+    """Reads the topic until there are so many records, and no more."""
+    consumer = Consumer(
+        {"bootstrap.servers": proxy.bootstrap, "group.id": f"{topic}-{time.time_ns()}", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([topic])
+    found: list[str] = []
+    deadline = time.monotonic() + 30
+    try:
+        while time.monotonic() < deadline:
+            messages = consumer.consume(1_000, 0.5)
+            found += [(message.value() or b"").decode() for message in messages]
+            if not messages and len(found) >= count:
+                break
+    finally:
+        consumer.close()
+    return sorted(found)
+
+
+def expected(count: int = COUNT) -> list[str]:
+    return sorted(f"value-{n}" for n in range(count))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("options", [{"enable.idempotence": True}, {"acks": "1"}, {"acks": "0"}], ids=str)
+def test_librdkafka(proxy: ProxyProcess, topic: str, codec: str, options: dict[str, Any]) -> None:
+    """Every codec, idempotent and not, with and without an answer."""
+    config = {"bootstrap.servers": proxy.bootstrap, "linger.ms": 5, "compression.type": codec, **options}
+    producer = Producer(config)
+    errors: list[str] = []
+    for n in range(COUNT):
+        producer.produce(
+            topic, key=f"key-{n}", value=f"value-{n}", on_delivery=lambda e, _: errors.append(str(e)) if e else None
+        )
+    assert producer.flush(30) == 0
+    assert errors == []
+    assert values_of(proxy, topic, COUNT) == expected()
+
+
+@pytest.mark.parametrize("options", [{"enable_idempotence": True}, {"acks": 1}, {"acks": 0}], ids=str)
+async def test_aiokafka(proxy: ProxyProcess, topic: str, options: dict[str, Any]) -> None:
+    """All of its three ways."""
+    producer = AIOKafkaProducer(bootstrap_servers=proxy.bootstrap, linger_ms=5, **options)
+    await producer.start()
+    try:
+        sends = [await producer.send(topic, f"value-{n}".encode(), key=b"%d" % n) for n in range(COUNT)]
+        await asyncio.gather(*sends)
+    finally:
+        await producer.stop()
+    assert await asyncio.to_thread(values_of, proxy, topic, COUNT) == expected()
+
+
+@pytest.mark.parametrize("options", ["enable_idempotence=True", "enable_idempotence=False, acks=1"])
+def test_kafka_python(proxy: ProxyProcess, topic: str, options: str) -> None:
+    """Idempotent and not; in a process of its own, for importing it warns of its own past."""
+    script = f"""
+from kafka import KafkaProducer
+producer = KafkaProducer(bootstrap_servers="{proxy.bootstrap}", linger_ms=5, {options})
+sends = [producer.send("{topic}", b"value-%d" % n, key=b"%d" % n) for n in range({COUNT})]
+producer.flush(30)
+assert {{send.get(10).partition for send in sends}} == set(range(8))
+producer.close()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert values_of(proxy, topic, COUNT) == expected()
+
+
+@pytest.mark.parametrize("acks", ["all", "1", "0"])
+def test_java(open_cluster: Cluster, proxy: ProxyProcess, topic: str, acks: str) -> None:
+    """Kafka's own producer, idempotent with acks=all."""
+    properties = [f"bootstrap.servers={proxy.bootstrap}", f"acks={acks}", f"enable.idempotence={acks == 'all'}"]
+    sizes = ["--num-records", "3000", "--record-size", "500", "--throughput", "-1"]
+    done = open_cluster.tool(
+        "kafka-producer-perf-test",
+        "--topic",
+        topic,
+        *sizes,
+        "--producer-props",
+        *(each.lower() if "idem" in each else each for each in properties),
+    )
+    assert "3000 records sent" in done.stdout
+    assert len(values_of(proxy, topic, 3_000)) == 3_000
+
+
+def test_a_transaction_of_librdkafka_fails_at_once(proxy: ProxyProcess, topic: str) -> None:
+    """Rule I9: a fatal error that says what, not a time-out; and the proxy's log names the topic."""
+    producer = Producer({"bootstrap.servers": proxy.bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for n in range(16):
+        producer.produce(topic, value=f"value-{n}", partition=n % 8)
+    began = time.monotonic()
+    with pytest.raises(KafkaException) as raised:
+        producer.commit_transaction(20)
+    assert time.monotonic() - began < 10
+    error = raised.value.args[0]
+    assert error.fatal()
+    assert "Failed to add partition" in error.str()
+    assert "transaction_refused" in proxy.log()
+    del producer
+
+
+def test_a_transaction_of_java_fails_at_once(open_cluster: Cluster, proxy: ProxyProcess, topic: str) -> None:
+    """Rule I9: Kafka's own producer hands on the reason."""
+    sizes = ["--num-records", "100", "--record-size", "500", "--throughput", "-1"]
+    transaction = ["--transactional-id", topic, "--transaction-duration-ms", "1000"]
+    properties = ["--producer-props", f"bootstrap.servers={proxy.bootstrap}"]
+    began = time.monotonic()
+    done = open_cluster.tool(
+        "kafka-producer-perf-test", "--topic", topic, *sizes, *transaction, *properties, check=False
+    )
+    assert done.returncode
+    assert time.monotonic() - began < 30
+    assert "Topics with virtual partitions take no transactional writes yet" in done.stderr
+
+
+def test_transactions_elsewhere_are_untouched(proxy: ProxyProcess, topic: str) -> None:
+    """Also while something is managed."""
+    other = f"{topic}-unmanaged"
+    admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
+    admin.create_topics([NewTopic(other, 2, 1)])[other].result(60)
+    producer = Producer({"bootstrap.servers": proxy.bootstrap, "transactional.id": other})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for n in range(10):
+        producer.produce(other, value=f"value-{n}", partition=n % 2)
+    producer.commit_transaction(20)
+    assert values_of(proxy, other, 10) == expected(10)
