@@ -7,16 +7,10 @@ from collections.abc import Generator
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
-    AdminClient,
-    NewPartitions,
-    NewTopic,
-)
 
 from kordon.testing.cluster import Cluster
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
-
-V = 12
 
 
 @pytest.fixture(scope="module")
@@ -24,14 +18,6 @@ def proxy(open_cluster: Cluster) -> Generator[ProxyProcess, None, None]:
     """A proxy in front of one broker without ACLs."""
     with ProxyProcess.start(open_cluster.bootstrap("PLAINTEXT")) as started:
         yield started
-
-
-def create(bootstrap: str, topic: str) -> AdminClient:
-    """Creates a topic with 3 partitions and 12 virtual ones."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    config = {"kordon.virtual.partitions": str(V)}
-    admin.create_topics([NewTopic(topic, 3, 1, config=config)])[topic].result(60)
-    return admin
 
 
 def produce(bootstrap: str, topic: str, first: int, count: int) -> None:
@@ -65,10 +51,10 @@ def consume(bootstrap: str, topic: str, count: int, group: str, **config: str) -
 def test_a_group_goes_on_where_it_was_after_a_growth(proxy: ProxyProcess, protocol: str) -> None:
     """Commits of a group outlive its members and a change of partitions: nothing is read twice, nothing left out."""
     topic, group = f"kept-{protocol}", f"keepers-{protocol}"
-    admin = create(proxy.bootstrap, topic)
+    admin = create_managed(proxy.bootstrap, topic)
     produce(proxy.bootstrap, topic, 0, 3000)
     first = consume(proxy.bootstrap, topic, 3000, group, **{"group.protocol": protocol})
-    admin.create_partitions([NewPartitions(topic, 6)])[topic].result(60)
+    resize(admin, topic, 6).result(60)
     produce(proxy.bootstrap, topic, 3000, 2000)
 
     second = consume(proxy.bootstrap, topic, 2000, group, **{"group.protocol": protocol})
@@ -79,7 +65,7 @@ def test_a_group_goes_on_where_it_was_after_a_growth(proxy: ProxyProcess, protoc
 
 def test_the_lag_of_a_group_that_has_read_all_is_0(proxy: ProxyProcess, open_cluster: Cluster) -> None:
     """Kafka's own tool shows each virtual partition once, by the topic's name, without lag."""
-    create(proxy.bootstrap, "lag")
+    create_managed(proxy.bootstrap, "lag")
     produce(proxy.bootstrap, "lag", 0, 2000)
     assert len(consume(proxy.bootstrap, "lag", 2000, "lagging")) == 2000
 
@@ -95,13 +81,13 @@ def test_the_lag_of_a_group_that_has_read_all_is_0(proxy: ProxyProcess, open_clu
 
 def test_offsets_are_found_along_the_whole_history(proxy: ProxyProcess) -> None:
     """Beginning and end of each virtual partition span all the partitions it has lived on."""
-    admin = create(proxy.bootstrap, "spans")
+    admin = create_managed(proxy.bootstrap, "spans")
     for step, count in enumerate((4, 6, 3)):
         produce(proxy.bootstrap, "spans", step * 1000, 1000)
-        admin.create_partitions([NewPartitions("spans", count)])["spans"].result(60)
+        resize(admin, "spans", count).result(60)
     produce(proxy.bootstrap, "spans", 3000, 1000)
     consumer = Consumer({"bootstrap.servers": proxy.bootstrap, "group.id": "unused"})
-    marks = [consumer.get_watermark_offsets(TopicPartition("spans", v), timeout=20) for v in range(V)]
+    marks = [consumer.get_watermark_offsets(TopicPartition("spans", v), timeout=20) for v in range(VIRTUAL_PARTITIONS)]
     consumer.close()
     assert all(low == 0 for low, _ in marks)
     assert sum(high - low for low, high in marks) >= 4000

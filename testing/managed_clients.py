@@ -1,0 +1,103 @@
+"""Simple real clients of managed topics for tests: one that numbers what it writes, one that reads all."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+)
+
+KEYS: Final = 50
+VIRTUAL_PARTITIONS: Final = 12
+_PATIENCE_SECONDS: Final = 90.0
+
+
+def create_managed(bootstrap: str, topic: str, partitions: int = 3) -> AdminClient:
+    """Creates a managed topic with 12 virtual partitions, as any admin client does; returns the client."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    config = {"kordon.virtual.partitions": str(VIRTUAL_PARTITIONS)}
+    admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(60)
+    return admin
+
+
+def resize(admin: AdminClient, topic: str, partitions: int) -> Future[None]:
+    """Asks for another number of partitions."""
+    done: Future[None] = admin.create_partitions([NewPartitions(topic, partitions)], request_timeout=60)[topic]
+    return done
+
+
+@dataclass
+class Sender:
+    """An idempotent librdkafka producer that numbers its records, and keeps what was acknowledged."""
+
+    bootstrap: str
+    topic: str
+    sent: int = 0
+    acknowledged: list[tuple[bytes, int]] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    longest_pause_seconds: float = 0.0
+    """Between two acknowledgements."""
+
+    def __post_init__(self) -> None:
+        self._producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 5})
+        self._last = time.monotonic()
+
+    def send_for(self, seconds: float, until: Future[None] | None = None) -> None:
+        """Sends without a break for so long, and until something else is done."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end or not (until is None or until.done()):
+            assert time.monotonic() < end + _PATIENCE_SECONDS, "what was waited for did not happen"
+            for _ in range(20):
+                key = f"key-{self.sent % KEYS}"
+                self._producer.produce(self.topic, key=key, value=str(self.sent), on_delivery=self._delivered)
+                self.sent += 1
+            self._producer.poll(0.01)
+
+    def finish(self) -> None:
+        """Waits for the last acknowledgement; everything must have got one."""
+        assert self._producer.flush(_PATIENCE_SECONDS) == 0
+        assert self.errors == []
+        assert len(self.acknowledged) == self.sent
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self.errors.append(str(error))
+            return
+        now = time.monotonic()
+        self.longest_pause_seconds = max(self.longest_pause_seconds, now - self._last)
+        self._last = now
+        self.acknowledged.append((message.key(), int(message.value())))
+
+
+def read_all(bootstrap: str, topic: str, count: int) -> list[tuple[bytes, int]]:
+    """Reads a topic from its beginning as a new group, until `count` records are there and nothing more comes."""
+    config = {"bootstrap.servers": bootstrap, "group.id": f"group-{time.time_ns()}", "auto.offset.reset": "earliest"}
+    consumer = Consumer(config)
+    consumer.subscribe([topic])
+    got: list[tuple[bytes, int]] = []
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        messages = consumer.consume(1000, 1.0)
+        if not messages and len(got) >= count:
+            break
+        for message in messages:
+            assert message.error() is None, message.error()
+            got.append((message.key() or b"", int(message.value() or b"-1")))
+    consumer.close()
+    return got
+
+
+def assert_all_once_and_in_order(sender: Sender, got: list[tuple[bytes, int]]) -> None:
+    """Holds what was read against what was acknowledged: promises 1 and 2 (design §10)."""
+    assert set(sender.acknowledged) - set(got) == set(), "lost"
+    assert len(got) == len(set(got)), "doubled"
+    for key in {key for key, _ in got}:
+        numbers = [number for each, number in got if each == key]
+        assert numbers == sorted(numbers), f"out of order: {key!r}"
