@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -27,11 +28,12 @@ from kordon.proxy.ordering.controller import (
     Producers,
     ReadCuts,
 )
+from kordon.proxy.ordering.floors import with_floors
 from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.images import Image
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import FenceRecord, OutcomeRecord, TopicRecord, Value, dump
-from kordon.proxy.ordering.wishes import Delete, Manage, Resize, Unmanage, Wish
+from kordon.proxy.ordering.wishes import Delete, Manage, RaiseFloors, Resize, Unmanage, Wish
 from kordon.proxy.tasks import Tasks
 
 log = structlog.get_logger(__name__)
@@ -177,6 +179,9 @@ class Leading:
                 return True
             case Resize(topic, partitions):
                 return self._resize(topic, partitions)
+            case RaiseFloors(topic, floors):
+                await self._raise_floors(topic, floors)
+                return True
             case Delete(topic) | Unmanage(topic):
                 await self._forget(topic, unmanage=isinstance(wish, Unmanage))
                 return True
@@ -201,7 +206,9 @@ class Leading:
         if topic in self._topics:
             raise Refused(Code.TOPIC_ALREADY_EXISTS, f"{topic} is managed already")
         if await self._admin.has_authorizer():
-            detail = "the cluster has an authorizer, and Kordon cannot hold clients to their rights on managed topics yet"
+            detail = (
+                "the cluster has an authorizer, and Kordon cannot hold clients to their rights on managed topics yet"
+            )
             raise Refused(Code.INVALID_REQUEST, detail)
         leaders = await self._admin.wait_for_leaders(topic, partitions=1)
         n = len(leaders)
@@ -220,6 +227,16 @@ class Leading:
         if self._controller is not None:
             self._controller.know(record, {})
         log.info("topic_managed", topic=topic, partitions=n, virtual_partitions=wish.virtual_partitions)
+
+    async def _raise_floors(self, topic: str, floors: Mapping[int, int]) -> None:
+        record = self._topics.get(topic)
+        if record is None:
+            raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} is not managed by Kordon")
+        raised = replace(record, layout=with_floors(record.layout, floors))
+        await self._write(((f"topic/{topic}", raised),))
+        self._topics[topic] = raised
+        if self._controller is not None:
+            self._controller.know_floors(raised)
 
     async def _forget(self, topic: str, *, unmanage: bool) -> None:
         record = self._topics.get(topic)

@@ -142,6 +142,10 @@ class Controller:
         self._topics[topic.layout.topic] = topic
         self._images[topic.layout.topic] = dict(images)
 
+    def know_floors(self, topic: TopicRecord) -> None:
+        """Takes in a layout that differs in its floors only, while no change of the topic is under way."""
+        self._topics[topic.layout.topic] = topic
+
     def found_fence(self, fence: FenceRecord, now: float) -> list[Command]:
         """Takes over what a former controller left under way: cancels it, and begins anew (design §5)."""
         change = Change(fence.topic, fence.following.u, Stage.CANCELLING, now, fence)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
-from uuid import UUID
 
 from pydantic import TypeAdapter
 
@@ -49,6 +49,16 @@ class SetConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class RaiseFloors:
+    """Let readers find nothing more below these offsets (DeleteRecords, rule F9)."""
+
+    topic: str
+    floors: Mapping[int, int]
+    """By virtual partition, virtual offsets."""
+    kind: Literal["raise floors"] = "raise floors"
+
+
+@dataclass(frozen=True, slots=True)
 class Delete:
     """A managed topic is being deleted: its face and its layout go as well."""
 
@@ -56,6 +66,6 @@ class Delete:
     kind: Literal["delete"] = "delete"
 
 
-Wish = Manage | Resize | Unmanage | SetConfig | Delete
+Wish = Manage | Resize | Unmanage | SetConfig | RaiseFloors | Delete
 WISH_JSON: Final[TypeAdapter[Wish]] = TypeAdapter(Wish)
 """How a wish is written into the layouts topic."""
