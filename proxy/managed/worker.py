@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from typing import Any
 
 import kordon
@@ -15,8 +16,10 @@ from kordon.proxy.control.layouts_log import LayoutsLog
 from kordon.proxy.control.layouts_writer import LayoutsWriter
 from kordon.proxy.control.membership import Membership, new_incarnation
 from kordon.proxy.control.topics_admin import TopicsAdmin
+from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed import groups
 from kordon.proxy.managed.admin_requests import AdminRequests
+from kordon.proxy.managed.delete_records import DeleteRecords
 from kordon.proxy.managed.lanes import Lanes
 from kordon.proxy.managed.leaders import Leaders
 from kordon.proxy.managed.links import Links
@@ -27,6 +30,7 @@ from kordon.proxy.managed.questions import Questions
 from kordon.proxy.managed.readers import Readers
 from kordon.proxy.managed.service import ManagedService
 from kordon.proxy.managed.topics import ManagedTopics
+from kordon.proxy.ordering.wishes import RaiseFloors
 from kordon.proxy.topology import Topology
 
 
@@ -71,10 +75,14 @@ class ManagedWorker:
             make_writer=lambda: LayoutsWriter(brokers),
         )
         questions = Questions(self.links, leaders)
+        offsets = ListOffsets(
+            self.topics, questions, read_layouts_to_end=layouts.read_to_end, may_serve=self._may_serve
+        )
         servers: dict[int, Any] = {
             apis.FETCH: self.readers,
-            apis.LIST_OFFSETS: ListOffsets(self.topics, questions),
-            apis.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpoch(self.topics, questions),
+            apis.LIST_OFFSETS: offsets,
+            apis.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpoch(self.topics, questions, self._may_serve),
+            apis.DELETE_RECORDS: DeleteRecords(self.topics, questions, offsets, self._raise_floors),
         }
         translations: dict[int, Any] = {
             apis.METADATA: MetadataTranslation(),
@@ -88,6 +96,11 @@ class ManagedWorker:
 
     def _may_serve(self) -> bool:
         return self.keeper.may_serve()
+
+    async def _raise_floors(self, topic: str, floors: Mapping[int, int]) -> None:
+        outcome = await self.keeper.wish(RaiseFloors(topic, floors))
+        if outcome.error_code:
+            raise UpstreamUnavailable(outcome.message)
 
     async def run(self) -> None:
         """Keeps managed topics current for ever."""
