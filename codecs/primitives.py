@@ -127,6 +127,10 @@ UVARINT: Final = UVarint()
 COMPACT_LENGTH: Final = CompactLength(UVARINT)
 
 
+class Pieces(list[bytes | bytearray | memoryview]):
+    """Bytes that lie in several places, as the value of a bytes field that is built: they are written one by one."""
+
+
 class Sized(Codec):
     """Bytes behind their length; a length of -1 is null, where null is allowed."""
 
@@ -144,14 +148,17 @@ class Sized(Codec):
             raise stream.fail(f"{self._what} has the length {length}" + (", but is never null" * (length == -1)))
         return stream.take(length, self._what)
 
-    def _build(self, obj: bytes | None, stream: Stream, context: Any, path: Any) -> Any:
+    def _build(self, obj: bytes | Pieces | None, stream: Stream, context: Any, path: Any) -> Any:
         if obj is None:
             if not self._nullable:
                 raise TypeError("null is not allowed")
             self._length._build(-1, stream, context, path)
             return None
-        size = len(obj)
-        self._length._build(size, stream, context, path)
+        if isinstance(obj, Pieces):
+            self._length._build(sum(map(len, obj)), stream, context, path)
+            stream.writelines(obj)
+            return obj
+        self._length._build(len(obj), stream, context, path)
         stream.write(obj)
         return obj
 

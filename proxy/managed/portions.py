@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
+from kordon.codecs.primitives import Pieces
 from kordon.codecs.split import MOST_FILLED, filler
 from kordon.proxy.control.codes import Code
 from kordon.proxy.managed.chunks import ReadTally
@@ -198,11 +199,11 @@ class Portion:
             return self._empty(self._error)
         if self._is_withheld:
             start = self._layout.chains[self.v].start
-            return self._row(start, start, [])
+            return self._row(start, start, Pieces())
         if self.is_unsure or (self._trouble and not self._taken.entries and not self._has_hole):
             return self._empty(Code.NOT_LEADER_OR_FOLLOWER)
         stay, taken = self._place.stay, self._taken
-        pieces = [entry.data for entry in taken.entries]
+        pieces = Pieces(entry.data for entry in taken.entries)
         after = max(self.offset, taken.entries[-1].next_offset + stay.delta) if taken.entries else self.offset
         self._worker.tally.served_bytes += taken.size_bytes
         target = min(taken.position + stay.delta, after + MOST_FILLED)
@@ -356,10 +357,10 @@ class Portion:
     def _empty(self, error: int) -> dict[str, Any]:
         """An answer that says nothing of the log: -1 as brokers give it with an error."""
         end = -1 if error else self.offset
-        row = self._row(end, -1 if error else 0, [])
+        row = self._row(end, -1 if error else 0, Pieces())
         return row | {"error_code": int(error), "aborted_transactions": [] if error else None}
 
-    def _row(self, end: int, start: int, pieces: list[memoryview]) -> dict[str, Any]:
+    def _row(self, end: int, start: int, pieces: Pieces) -> dict[str, Any]:
         return {
             "partition_index": self.v,
             "error_code": 0,
@@ -368,5 +369,5 @@ class Portion:
             "log_start_offset": start,
             "aborted_transactions": None,
             "preferred_read_replica": -1,
-            "records": pieces[0] if len(pieces) == 1 else b"".join(pieces),
+            "records": pieces,
         }

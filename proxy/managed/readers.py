@@ -25,7 +25,7 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.reading import Tenancy, tenancies
 from kordon.proxy.tasks import Tasks
 
-CACHE_BYTES: Final = 256 * 1024 * 1024
+CACHE_BYTES: Final = 128 * 1024 * 1024
 """Of one worker; what clients are being sent comes on top."""
 _FORM: Final = Form(apis.LIST_OFFSETS, range(4, 7), "name", "partition_index", "read ends")
 _GRACE_SECONDS: Final = 1.0
