@@ -33,6 +33,8 @@ class Settings:
     """Records a second that each member processes while producers run; 0: as many as there are."""
     members: int = 2
     """Of each group."""
+    fetch_bytes: int = 32_768
+    """Consumers take of a partition at once: little, so that none of several partitions waits long."""
     churn_ms: int = 8000
     """Members leave after this time, or up to twice of it; 0: they stay."""
 
@@ -142,6 +144,12 @@ def now_us() -> int:
     return time.monotonic_ns() // 1000
 
 
-def sequence_of(value: bytes | None) -> int:
+def key_of(key: bytes | str | None) -> str:
+    """Returns a record's key as text."""
+    return key.decode() if isinstance(key, bytes) else key or ""
+
+
+def sequence_of(value: bytes | str | None) -> int:
     """Returns the sequence that a record's value begins with."""
-    return int((value or b"").split(b" ", 1)[0])
+    text = value.decode() if isinstance(value, bytes) else value or ""
+    return int(text.split(" ", 1)[0])

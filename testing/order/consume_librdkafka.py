@@ -10,7 +10,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from kordon.testing.order.client import Orders, Settings, State, now_us, sequence_of
+from kordon.testing.order.client import Orders, Settings, State, key_of, now_us, sequence_of
 from kordon.testing.order.history import Recorder, recorded
 
 GROUP: Final = "librdkafka-group"
@@ -37,6 +37,7 @@ class Member:
             "partition.assignment.strategy": "cooperative-sticky",
             "topic.metadata.refresh.interval.ms": 1000,
             "fetch.wait.max.ms": 200,
+            "max.partition.fetch.bytes": settings.fetch_bytes,
         }
         self._consumer = Consumer(config)
 
@@ -65,7 +66,9 @@ class Member:
         if message is None or message.error():
             return
         partition, offset = message.partition(), message.offset()
-        key, sequence = message.key().decode(), sequence_of(message.value())
+        assert partition is not None
+        assert offset is not None
+        key, sequence = key_of(message.key()), sequence_of(message.value())
         self._recorder.note("processed", now_us(), p=partition, o=offset, k=key, s=sequence)
         self._positions[partition] = offset + 1
         self._state.reach(partition, offset)

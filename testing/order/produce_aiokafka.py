@@ -47,10 +47,14 @@ class Outcomes:
 
 async def produce(settings: Settings, orders: Orders, recorder: Recorder, state: State) -> bool:
     """Sends until told to finish; returns whether the outcome of every record is known."""
-    servers = settings.bootstrap.split(",")
-    config = {"enable_idempotence": True, "linger_ms": 5, "metadata_max_age_ms": 1000, "request_timeout_ms": 15_000}
+    config: dict[str, Any] = {
+        "enable_idempotence": True,
+        "linger_ms": 5,
+        "metadata_max_age_ms": 1000,
+        "request_timeout_ms": 15_000,
+    }
     outcomes = Outcomes(recorder, state)
-    async with AIOKafkaProducer(bootstrap_servers=servers, **config) as producer:
+    async with AIOKafkaProducer(bootstrap_servers=settings.bootstrap, **config) as producer:
         records = Records(NAME, settings)
         while not orders.finishing.is_set():
             key, sequence, value = records.next()

@@ -8,7 +8,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from kordon.testing.order.client import Orders, Records, Settings, State, now_us
+from kordon.testing.order.client import Orders, Records, Settings, State, key_of, now_us
 from kordon.testing.order.history import UNKNOWN_OFFSET, Recorder, recorded
 
 NAME: Final = "librdkafka"
@@ -29,15 +29,17 @@ def produce(settings: Settings, orders: Orders, recorder: Recorder, state: State
     records = Records(NAME, settings)
 
     def answered(number: int, sequence: int, sent_us: int, error: KafkaError | None, message: Message) -> None:
-        told = {"n": number, "k": message.key().decode(), "s": sequence, "sent": sent_us}
+        told = {"n": number, "k": key_of(message.key()), "s": sequence, "sent": sent_us}
         if error is not None:
             state.failed += 1
             recorder.note("failed", now_us(), **told, error=error.name(), refused=error.code() in _REFUSED)
             return
         # An acknowledgement without an offset (of a duplicate) is None here.
-        offset = UNKNOWN_OFFSET if message.offset() is None else message.offset()
-        recorder.note("acked", now_us(), **told, p=message.partition(), o=offset)
-        state.reach(message.partition(), offset)
+        partition, given = message.partition(), message.offset()
+        offset = UNKNOWN_OFFSET if given is None else given
+        assert partition is not None
+        recorder.note("acked", now_us(), **told, p=partition, o=offset)
+        state.reach(partition, offset)
 
     while not orders.finishing.is_set():
         key, sequence, value = records.next()
@@ -49,7 +51,8 @@ def produce(settings: Settings, orders: Orders, recorder: Recorder, state: State
             except BufferError:
                 producer.poll(0.1)
         producer.poll(max(0.0, records.seconds_ahead()))
-    return producer.flush(FLUSH_SECONDS) == 0
+    left: int = producer.flush(FLUSH_SECONDS)
+    return left == 0
 
 
 def main() -> None:

@@ -50,7 +50,7 @@ class Plan:
     """What is run."""
 
     bootstraps: Sequence[str]
-    """Ways to the cluster, of which each client begins at another one."""
+    """Ways to the cluster, of which each client begins at another one. Actions may cut all but the first."""
     topic: str
     seconds: float = 60.0
     """For which producers send, from when all clients are at work."""

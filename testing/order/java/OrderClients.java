@@ -259,6 +259,7 @@ public class OrderClients {
             config.put("enable.auto.commit", "false");
             config.put("auto.offset.reset", "earliest");
             config.put("max.poll.records", "50");
+            config.put("max.partition.fetch.bytes", SETTINGS.get("fetch_bytes"));
             if (protocol.equals("classic")) config.put("session.timeout.ms", "15000");
             String whose = "{\"group\":\"" + group + "\",\"member\":\"" + name + "\"}";
             try (Recorder opened = new Recorder(name, whose)) {

@@ -1,0 +1,62 @@
+"""Real clients on a real broker: the checker sees what Kafka keeps, and what it does not keep when a topic grows."""
+
+from __future__ import annotations
+
+import psutil
+import pytest
+
+from kordon.testing.cluster import Cluster
+from kordon.testing.jars import kafka_version
+from kordon.testing.order.findings import WRITES, Anomaly
+from kordon.testing.order.processes import GROUPS
+from kordon.testing.order.run import Plan, Run, TopicTool
+from kordon.testing.proxy_process import ProxyProcess
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(not kafka_version().startswith("4."), reason="KIP-848 groups came with Kafka 4.0"),
+]
+
+
+def test_topic_that_keeps_its_partitions_keeps_every_promise(kordon: ProxyProcess) -> None:
+    """Members come and go, some without a commit; nothing is lost, doubled or out of order."""
+    topic = TopicTool(kordon.bootstrap, "order-steady")
+    topic.create(3)
+    outcome = Run(Plan([kordon.bootstrap], "order-steady", seconds=12, churn_seconds=4), topic.resize).run()
+    assert outcome.problems == []
+    assert outcome.verdict.findings.examples == {}
+    accounts = outcome.verdict.accounts
+    assert accounts[WRITES].records > 12 * 3 * 600 * 0.5
+    assert {accounts[group].records for group in GROUPS} == {accounts[WRITES].records}
+    assert sum(accounts[group].again for group in GROUPS) > 0
+    assert all(accounts[group].stints > 3 and accounts[group].commits > 0 for group in GROUPS)
+
+
+def test_kafka_reorders_keys_when_a_topic_grows_under_a_backlog(cluster: Cluster) -> None:
+    """Records in a key's new partition are processed before those that wait in its old one: why there is Kordon."""
+    topic = TopicTool(cluster.bootstrap(), "order-growing")
+    topic.create(3)
+    slow = Plan(
+        [cluster.bootstrap()], "order-growing", seconds=12, resize_to=[6], consume_rate=250, churn_seconds=0
+    )  # fmt: skip
+    outcome = Run(slow, topic.resize).run()
+    assert outcome.problems == []
+    assert outcome.verdict.findings.found() == {Anomaly.NONMONOTONIC_POLL}
+    assert all(outcome.verdict.count(Anomaly.NONMONOTONIC_POLL, group) > 100 for group in GROUPS)
+    assert all(behind > 1000 for behind in outcome.backlogs[0].values())
+
+
+def test_resize_that_is_refused_is_told_and_leaves_nothing_running(cluster: Cluster) -> None:
+    """Kafka takes no partitions away: the run goes on to its end and says what failed."""
+    topic = TopicTool(cluster.bootstrap(), "order-shrinking")
+    topic.create(3)
+    small = Plan(
+        [cluster.bootstrap()], "order-shrinking", seconds=2, resize_to=[2], producers=["librdkafka"],
+        groups=["librdkafka-group"], rate=200,
+    )  # fmt: skip
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+    outcome = Run(small, topic.resize).run()
+    assert outcome.verdict.passed
+    assert [problem.partition(":")[0] for problem in outcome.problems] == ["resize to 2"]
+    assert {process.pid for process in psutil.Process().children(recursive=True)} <= before
