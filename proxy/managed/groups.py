@@ -7,67 +7,17 @@ of a living group on a topic that it does not find there expire.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from kordon.codecs.consumer_protocol import (
-    build_assignment,
-    build_subscription,
-    parse_assignment,
-    parse_subscription,
-)
-from kordon.codecs.errors import WireError
 from kordon.proxy import apis
-from kordon.proxy.managed.topics import OWN_PREFIX, ManagedTopics, face_of
+from kordon.proxy.managed.commits import OffsetFetch, TopicRows
+from kordon.proxy.managed.member_bytes import change_field, rename_assignment, rename_subscription
+from kordon.proxy.managed.names import to_face, to_topic
+from kordon.proxy.managed.topics import ManagedTopics
 
 CONSUMER: Final = "consumer"
 """The protocol type whose members speak ConsumerProtocol."""
-_NEWEST_INNER: Final = 3
-Rename = Callable[[str], str]
-
-
-def to_face(topics: ManagedTopics) -> Rename:
-    """Returns what gives a managed topic the name of its face, and leaves other names alone."""
-    return lambda name: face_of(name) if topics.named(name) is not None else name
-
-
-def to_topic(topics: ManagedTopics) -> Rename:
-    """Returns what gives the face of a managed topic the topic's name, and leaves other names alone."""
-
-    def rename(name: str) -> str:
-        topic = name.removeprefix(OWN_PREFIX)
-        return topic if topic != name and topics.named(topic) is not None else name
-
-    return rename
-
-
-class TopicRows:
-    """Requests and responses with a row per topic, wherever these are.
-
-    Args:
-        asked: Returns the rows of a request, None where it names none.
-        answered: Returns the rows of a response.
-        answers_always: Whether a response may name topics though its request does not.
-    """
-
-    def __init__(
-        self,
-        asked: Callable[[Any], Iterable[Any]],
-        answered: Callable[[Any], Iterable[Any]],
-        *,
-        answers_always: bool = False,
-    ) -> None:
-        self.answers_always = answers_always
-        self._asked = asked
-        self._answered = answered
-
-    def request(self, version: int, value: Any, topics: ManagedTopics) -> bool:
-        """Names faces in place of managed topics."""
-        return _rename_rows(self._asked(value), to_face(topics))
-
-    def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
-        """Names managed topics in place of faces."""
-        return _rename_rows(self._answered(value), to_topic(topics))
 
 
 class JoinGroup:
@@ -77,14 +27,16 @@ class JoinGroup:
 
     def request(self, version: int, value: Any, topics: ManagedTopics) -> bool:
         """Names faces in what a member joins with."""
-        if value.protocol_type != CONSUMER:
+        if not _speaks_consumer(value):
             return False
-        changes = [_change(row, "metadata", _subscription, to_face(topics)) for row in value.protocols]
+        changes = [change_field(row, "metadata", rename_subscription, to_face(topics)) for row in value.protocols]
         return any(changes)
 
     def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
         """Names topics in what the leader learns of the members."""
-        changes = [_change(row, "metadata", _subscription, to_topic(topics)) for row in value.members]
+        if not _speaks_consumer(asked):
+            return False
+        changes = [change_field(row, "metadata", rename_subscription, to_topic(topics)) for row in value.members]
         return any(changes)
 
 
@@ -95,16 +47,16 @@ class SyncGroup:
 
     def request(self, version: int, value: Any, topics: ManagedTopics) -> bool:
         """Names faces in what the leader assigns."""
-        if (value.get("protocol_type") or CONSUMER) != CONSUMER:
+        if not _speaks_consumer(value):
             return False
-        changes = [_change(row, "assignment", _assignment, to_face(topics)) for row in value.assignments]
+        changes = [change_field(row, "assignment", rename_assignment, to_face(topics)) for row in value.assignments]
         return any(changes)
 
     def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
         """Names topics in what the member is assigned."""
-        if (value.get("protocol_type") or CONSUMER) != CONSUMER:
+        if not _speaks_consumer(value, asked):
             return False
-        return _change(value, "assignment", _assignment, to_topic(topics))
+        return change_field(value, "assignment", rename_assignment, to_topic(topics))
 
 
 class DescribeGroups:
@@ -120,11 +72,11 @@ class DescribeGroups:
         """Names topics in place of faces."""
         rename = to_topic(topics)
         changes = [
-            _change(member, name, change, rename)
+            change_field(member, name, change, rename)
             for group in value.groups
             if group.protocol_type == CONSUMER
             for member in group.members
-            for name, change in (("member_metadata", _subscription), ("member_assignment", _assignment))
+            for name, change in (("member_metadata", rename_subscription), ("member_assignment", rename_assignment))
         ]
         return any(changes)
 
@@ -168,69 +120,9 @@ class ConsumerGroupDescribe:
         return True
 
 
-def _fetched_rows(value: Any) -> Iterable[Any]:
-    """Returns the topics of OffsetFetch, of one group or of several."""
-    groups = value.groups if "groups" in value else [value]
-    return [row for group in groups for row in group.topics or ()]
-
-
-class OffsetFetch(TopicRows):
-    """Commits: those of a managed topic are the face's; what stands under the topic's own name is from before."""
-
-    def __init__(self) -> None:
-        super().__init__(_fetched_rows, _fetched_rows, answers_always=True)
-
-    def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
-        """Names managed topics in place of faces, once each where all topics were asked for."""
-        for group in value.groups if "groups" in value else [value]:
-            faces = {name for row in group.topics or () if (name := row.get("name") or "").startswith(OWN_PREFIX)}
-            left = [row for row in group.topics or () if face_of(row.get("name") or "") not in faces]
-            group.update({"topics": left})
-        return super().response(version, value, topics, asked)
-
-
-def _rename_rows(rows: Iterable[Any], rename: Rename) -> bool:
-    changed = False
-    for row in rows:
-        name = row.get("name")
-        if name and (other := rename(name)) != name:
-            row.update({"name": other})
-            changed = True
-    return changed
-
-
-def _change(row: Any, field: str, change: Callable[[bytes, Rename], bytes], rename: Rename) -> bool:
-    """Changes the names inside of a field's bytes; bytes that are not what they should be stay as they are."""
-    before = bytes(row[field] or b"")
-    try:
-        after = change(before, rename)
-    except WireError:
-        return False
-    row.update({field: after})
-    return after != before
-
-
-def _subscription(data: bytes, rename: Rename) -> bytes:
-    version, value = parse_subscription(data)
-    renamed = list(map(rename, value.topics))
-    owned = value.get("owned_partitions") or ()
-    changed = renamed != list(value.topics)
-    for row in owned:
-        changed |= rename(row.topic) != row.topic
-        row.update({"topic": rename(row.topic)})
-    if not changed:
-        return data
-    value.update({"topics": renamed})
-    return build_subscription(min(version, _NEWEST_INNER), value)
-
-
-def _assignment(data: bytes, rename: Rename) -> bytes:
-    version, value = parse_assignment(data)
-    if all(rename(row.topic) == row.topic for row in value.assigned_partitions):
-        return data
-    for row in value.assigned_partitions:
-        row.update({"topic": rename(row.topic)})
-    return build_assignment(min(version, _NEWEST_INNER), value)
+def _speaks_consumer(*values: Any) -> bool:
+    """Whether members speak ConsumerProtocol; the newer versions of SyncGroup and of the answers say so."""
+    return all((value.get("protocol_type") or CONSUMER) == CONSUMER for value in values)
 
 
 def _topics(value: Any) -> Iterable[Any]:
@@ -239,13 +131,13 @@ def _topics(value: Any) -> Iterable[Any]:
 
 
 TRANSLATIONS: Final[Mapping[int, Any]] = {
-    apis.OFFSET_COMMIT: TopicRows(_topics, _topics),
+    apis.OFFSET_COMMIT: TopicRows(_topics),
     apis.OFFSET_FETCH: OffsetFetch(),
     apis.JOIN_GROUP: JoinGroup(),
     apis.SYNC_GROUP: SyncGroup(),
     apis.DESCRIBE_GROUPS: DescribeGroups(),
-    apis.TXN_OFFSET_COMMIT: TopicRows(_topics, _topics),
-    apis.OFFSET_DELETE: TopicRows(_topics, _topics),
+    apis.TXN_OFFSET_COMMIT: TopicRows(_topics),
+    apis.OFFSET_DELETE: TopicRows(_topics),
     apis.CONSUMER_GROUP_HEARTBEAT: ConsumerGroupHeartbeat(),
     apis.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribe(),
 }

@@ -1,0 +1,45 @@
+"""The names and ids by which clients and brokers know one and the same topic (rules G1, G2).
+
+clients         brokers, where they look at topics themselves (commits, assignments)
+orders          __kordon.orders, the face
+the face's id   the face's id
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+from kordon.proxy.managed.topics import OWN_PREFIX, ManagedTopic, ManagedTopics, face_of
+
+NO_ID: Final = UUID(int=0)
+Rename: TypeAlias = Callable[[str], str]
+
+
+def to_face(topics: ManagedTopics) -> Rename:
+    """Returns what gives a managed topic the name of its face, and leaves other names alone."""
+    return lambda name: face_of(name) if topics.named(name) is not None else name
+
+
+def to_topic(topics: ManagedTopics) -> Rename:
+    """Returns what gives the face of a managed topic the topic's name, and leaves other names alone."""
+
+    def rename(name: str) -> str:
+        topic = name.removeprefix(OWN_PREFIX)
+        return topic if topic != name and topics.named(topic) is not None else name
+
+    return rename
+
+
+def with_real_id(topics: ManagedTopics, topic_id: UUID) -> ManagedTopic | None:
+    """Finds a topic by the id that it had before it was managed, which clients may remember for a while."""
+    if topic_id == NO_ID:
+        return None
+    return next((topic for topic in topics if topic.layout.topic_id == topic_id), None)
+
+
+def asked_by_real_id(asked: Iterable[Any], topics: ManagedTopics) -> dict[UUID, UUID]:
+    """Returns the real topics' ids by the faces', for the rows of a request that name topics by the former."""
+    found = (with_real_id(topics, row.get("topic_id") or NO_ID) for row in asked)
+    return {topic.face_id: topic.layout.topic_id for topic in found if topic is not None}
