@@ -1,4 +1,4 @@
-"""The command line: `kordon run`, `kordon check`, `kordon status`.
+"""The command line: `kordon run`, `kordon check`, `kordon status`, `kordon topics`.
 
 Exit codes: 0 all is well, 1 it failed while running, 2 the command line or the configuration is wrong.
 """
@@ -36,7 +36,23 @@ config_file = click.option(
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _Commands(click.Group):
+    """The commands; the module of `topics` is loaded when it is asked for, so that workers need not."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names them."""
+        return sorted([*super().list_commands(ctx), "topics"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Finds one."""
+        if cmd_name == "topics":
+            from kordon.proxy.topics_cli import topics  # noqa: PLC0415
+
+            return topics
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(kordon.__version__, prog_name="kordon", message="%(prog)s %(version)s")
 def main() -> None:
     """A Kafka wire-protocol proxy.
@@ -47,6 +63,7 @@ def main() -> None:
       kordon run --config kordon.yaml --workers 4
       kordon check kordon.yaml
       kordon status
+      kordon topics list
 
     Exit codes: 0 all is well, 1 it failed while running, 2 the command line or the configuration is wrong.
     """  # noqa: D301  (\b is click's mark for a paragraph that keeps its lines)

@@ -58,16 +58,15 @@ def draw_history(facts: Facts, virtual_partition: int | None = None) -> Renderab
 def draw_control(control: Facts) -> list[RenderableType]:
     """Draws how the Kordon that was asked stands among the proxies, and what is under way."""
     serves = ("serves managed topics", "green") if control["serves"] else (f"serves none: {control['why_not']}", "red")
-    lease = f"lease {control['lease_seconds_left']:g} s"
-    parts: list[RenderableType] = [
-        Text.assemble(serves, f", {lease}, layouts read up to {control['layouts_position']}")
-    ]
-    if control["generation"] is not None:
-        leader = next((each["host"] for each in control["members"] if each["leads"]), "unknown")
-        leads = "this worker is the controller" if control["leads"] else f"the controller is on {leader}"
-        count = len(control["members"])
-        workers = "1 worker" if count == 1 else f"{count} workers"
-        parts.append(Text(f"generation {control['generation']} of the proxies' group: {workers}; {leads}"))
+    if control["generation"] is None:
+        return [Text.assemble(serves)]
+    rest = f", lease {control['lease_seconds_left']:g} s, layouts read up to {control['layouts_position']}"
+    parts: list[RenderableType] = [Text.assemble(serves, rest)]
+    leader = next((each["host"] for each in control["members"] if each["leads"]), "unknown")
+    leads = "this worker is the controller" if control["leads"] else f"the controller is on {leader}"
+    count = len(control["members"])
+    workers = "1 worker" if count == 1 else f"{count} workers"
+    parts.append(Text(f"generation {control['generation']} of the proxies' group: {workers}; {leads}"))
     for each in control["procedures"] or ():
         missing = f"; {', '.join(each['waits_for'])} missing" if each["waits_for"] else ""
         parts.append(

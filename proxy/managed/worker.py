@@ -20,6 +20,7 @@ from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed import groups
 from kordon.proxy.managed.admin_requests import AdminRequests
 from kordon.proxy.managed.delete_records import DeleteRecords
+from kordon.proxy.managed.describe_configs import DescribeConfigsTranslation
 from kordon.proxy.managed.lanes import Lanes
 from kordon.proxy.managed.leaders import Leaders
 from kordon.proxy.managed.links import Links
@@ -87,6 +88,7 @@ class ManagedWorker:
         translations: dict[int, Any] = {
             apis.METADATA: MetadataTranslation(),
             apis.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitionsTranslation(),
+            apis.DESCRIBE_CONFIGS: DescribeConfigsTranslation(),
             **groups.TRANSLATIONS,
         }
         admin = AdminRequests(self.topics, self.keeper.wish)

@@ -234,6 +234,15 @@ def test_a_wish_waits_for_the_controller() -> None:
         """)
 
 
+def test_a_cluster_without_managed_topics_takes_two_lines() -> None:
+    """Whoever looks before anything is managed is not told of leases and generations."""
+    control = replace(CALM, serves=False, generation=None, lease_seconds_left=0.0, position=0, changes=None)
+    assert shown(draw_all(explain_all([], control))) == golden("""
+        No topic is managed.
+        serves none: no layouts have been read yet; there are none until a topic is managed
+        """)
+
+
 def test_withheld_partitions_are_told() -> None:
     """While a topic with data is taken over, what is written but not delivered is said."""
     layout = Layout.unmanaged("old", UUID(int=1), 2, 4)

@@ -1,0 +1,91 @@
+"""DescribeConfigs: what Kordon knows of a managed topic stands among its configs; Kordon's own topics do not exist.
+
+    kordon.virtual.partitions            V; setting it has the topic managed, deleting it lets it go
+    kordon.undeleted.partition.count     U, read-only: CreatePartitions changes it
+    kordon.initial.partition.count       N, read-only
+    kordon.layout.epoch                  read-only
+
+Read-only configs are left alone by what copies configs from cluster to cluster (MirrorMaker, tools of operators).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kordon.proxy.control.codes import Code
+from kordon.proxy.managed.admin_requests import VIRTUAL_PARTITIONS
+from kordon.proxy.managed.metadata import is_own
+from kordon.proxy.managed.topics import ManagedTopics
+from kordon.proxy.ordering.layout import Layout
+
+UNDELETED_PARTITION_COUNT: Final = "kordon.undeleted.partition.count"
+INITIAL_PARTITION_COUNT: Final = "kordon.initial.partition.count"
+LAYOUT_EPOCH: Final = "kordon.layout.epoch"
+_TOPIC: Final = 2
+_DYNAMIC_TOPIC_CONFIG, _DEFAULT_CONFIG = 1, 5
+_INT: Final = 3
+"""ConfigType of DescribeConfigs (KIP-569)."""
+
+
+class DescribeConfigsTranslation:
+    """Translates DescribeConfigs."""
+
+    answers_always = True
+
+    def request(self, version: int, value: Any, topics: ManagedTopics) -> bool:
+        """Asks the broker for nothing that is Kordon's own."""
+        rows = [row for row in value.resources if not _is_own_topic(row)]
+        changed = len(rows) < len(value.resources)
+        value["resources"] = rows
+        return changed
+
+    def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
+        """Adds Kordon's configs to managed topics, and says of Kordon's own topics that they do not exist."""
+        keys = {row.resource_name: row.configuration_keys for row in asked.resources if row.resource_type == _TOPIC}
+        for row in value.results:
+            topic = topics.named(row.resource_name) if row.resource_type == _TOPIC and not row.error_code else None
+            if topic is not None:
+                wanted = keys.get(row.resource_name)
+                row["configs"] = [
+                    *row.configs,
+                    *(config for config in _configs(topic.layout) if wanted is None or config["name"] in wanted),
+                ]
+        value["results"] = [*value.results, *(_absent(row) for row in asked.resources if _is_own_topic(row))]
+        return True
+
+
+def _is_own_topic(row: Any) -> bool:
+    return row.resource_type == _TOPIC and is_own(row.resource_name)
+
+
+def _configs(layout: Layout) -> list[dict[str, Any]]:
+    return [
+        _config(VIRTUAL_PARTITIONS, layout.v_count, "Partitions that clients see.", read_only=False),
+        _config(UNDELETED_PARTITION_COUNT, layout.u, "Partitions of the brokers that are written to.", read_only=True),
+        _config(INITIAL_PARTITION_COUNT, layout.n, "Partitions at first, and at least.", read_only=True),
+        _config(LAYOUT_EPOCH, layout.epoch, "How often the layout has changed.", read_only=True),
+    ]
+
+
+def _config(name: str, value: int, documentation: str, *, read_only: bool) -> dict[str, Any]:
+    return {
+        "name": name,
+        "value": str(value),
+        "read_only": read_only,
+        "is_default": read_only,
+        "config_source": _DEFAULT_CONFIG if read_only else _DYNAMIC_TOPIC_CONFIG,
+        "is_sensitive": False,
+        "synonyms": [],
+        "config_type": _INT,
+        "documentation": documentation,
+    }
+
+
+def _absent(row: Any) -> dict[str, Any]:
+    return {
+        "error_code": Code.UNKNOWN_TOPIC_OR_PARTITION,
+        "error_message": "This server does not host this topic-partition.",
+        "resource_type": row.resource_type,
+        "resource_name": row.resource_name,
+        "configs": [],
+    }

@@ -1,0 +1,144 @@
+"""Has topics managed, grown, shrunk and let go through a Kordon, as any Kafka admin client can.
+
+The requests go through Kordon's Kafka port with the log-in of whoever asks, so the rights are those of the cluster.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kordon.proxy.config import HostPort, Upstream
+from kordon.proxy.control.codes import Code, name_of
+from kordon.proxy.errors import KordonError
+from kordon.proxy.tls import upstream_context
+from kordon.proxy.upstream import UpstreamClient
+
+DESCRIBE_CONFIGS: Final = 32
+CREATE_PARTITIONS: Final = 37
+INCREMENTAL_ALTER_CONFIGS: Final = 44
+
+WAIT_SECONDS: Final = 90.0
+"""Longer than Kordon itself waits for a wish."""
+_TOPIC: Final = 2
+_SET, _DELETE = 0, 1
+_VIRTUAL_PARTITIONS: Final = "kordon.virtual.partitions"
+_PARTITIONS: Final = "kordon.undeleted.partition.count"
+
+
+class RequestRefused(KordonError):  # noqa: N818 - what is told to whoever asked
+    """Raised when the cluster, or Kordon, refuses; the message begins with the name of Kafka's error."""
+
+    def __init__(self, code: int, message: str | None) -> None:
+        super().__init__(": ".join(filter(None, (error_name(code), message))))
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many partitions a managed topic has."""
+
+    virtual: int
+    """V, which clients see."""
+    physical: int
+    """U, which the brokers have."""
+
+
+class TopicsClient:
+    """A connection to a Kordon.
+
+    Args:
+        address: Of its Kafka port.
+        config: How to connect: TLS, SASL and patience are used.
+
+    Raises:
+        OSError: A TLS file cannot be used.
+    """
+
+    def __init__(self, address: HostPort, config: Upstream) -> None:
+        context: ssl.SSLContext | None = upstream_context(config.tls) if config.tls is not None else None
+        self._client = UpstreamClient(address, config, context)
+
+    async def open(self) -> None:
+        """Connects.
+
+        Raises:
+            UpstreamUnavailable: Nobody answers, or not as a Kafka server does.
+        """
+        await self._client.open()
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._client.close()
+
+    async def counts(self, topic: str) -> Counts | None:
+        """Asks how many partitions a topic has; None: it is not managed.
+
+        Raises:
+            RequestRefused: There is no such topic, or whoever asks may not see its configs.
+            UpstreamUnavailable: No answer.
+        """
+        keys = [_VIRTUAL_PARTITIONS, _PARTITIONS]
+        resource = {"resource_type": _TOPIC, "resource_name": topic, "configuration_keys": keys}
+        answer = await self._ask(DESCRIBE_CONFIGS, range(1, 5), {"resources": [resource]})
+        (result,) = answer.results
+        if result.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+            raise RequestRefused(result.error_code, f"there is no topic {topic} that may be seen")
+        _refuse(result)
+        found = {config.name: config.value for config in result.configs}
+        if keys[0] not in found or keys[1] not in found:
+            return None
+        return Counts(virtual=int(found[keys[0]]), physical=int(found[keys[1]]))
+
+    async def manage(self, topic: str, virtual_partitions: int) -> None:
+        """Lets a topic be managed; returns when it is.
+
+        Raises:
+            RequestRefused: It cannot be.
+            UpstreamUnavailable: No answer.
+        """
+        await self._set_virtual_partitions(topic, _SET, str(virtual_partitions))
+
+    async def unmanage(self, topic: str) -> None:
+        """Lets a managed topic be an ordinary one.
+
+        Raises:
+            RequestRefused: It cannot be.
+            UpstreamUnavailable: No answer.
+        """
+        await self._set_virtual_partitions(topic, _DELETE, None)
+
+    async def resize(self, topic: str, partitions: int) -> None:
+        """Changes how many partitions a managed topic has at the brokers; returns when all is done.
+
+        Raises:
+            RequestRefused: It cannot be.
+            UpstreamUnavailable: No answer.
+        """
+        row = {"name": topic, "count": partitions, "assignments": None}
+        fields = {"topics": [row], "timeout_ms": round(WAIT_SECONDS * 1000), "validate_only": False}
+        _refuse((await self._ask(CREATE_PARTITIONS, range(4), fields)).results[0])
+
+    async def _set_virtual_partitions(self, topic: str, operation: int, value: str | None) -> None:
+        config = {"name": _VIRTUAL_PARTITIONS, "config_operation": operation, "value": value}
+        resource = {"resource_type": _TOPIC, "resource_name": topic, "configs": [config]}
+        fields = {"resources": [resource], "validate_only": False}
+        _refuse((await self._ask(INCREMENTAL_ALTER_CONFIGS, range(2), fields)).responses[0])
+
+    async def _ask(self, api_key: int, versions: range, fields: dict[str, Any]) -> Any:
+        return await self._client.ask(api_key, self._client.version(api_key, versions), fields, WAIT_SECONDS)
+
+
+def error_name(code: int) -> str:
+    """Returns Kafka's name of an error."""
+    # only when something has failed: it takes a while to load, and knows more names than control needs
+    from aiokafka.errors import kafka_errors  # noqa: PLC0415
+
+    known = kafka_errors.get(code)
+    return str(known.message) if known is not None else name_of(code)
+
+
+def _refuse(result: Any) -> None:
+    if result.error_code:
+        raise RequestRefused(result.error_code, result.error_message)

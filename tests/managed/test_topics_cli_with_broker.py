@@ -1,0 +1,125 @@
+"""`kordon topics` as an operator uses it, on a proxy in front of a real broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+
+import pytest
+from click.testing import CliRunner, Result
+from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from kordon.proxy.cli import main
+from kordon.testing.cluster import Cluster
+from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.steps import wait_until
+
+
+@pytest.fixture(scope="module")
+def proxy(open_cluster: Cluster) -> Generator[ProxyProcess, None, None]:
+    """A proxy of two workers in front of one broker without ACLs."""
+    with ProxyProcess.start(open_cluster.bootstrap("PLAINTEXT"), config={"workers": 2}) as started:
+        yield started
+
+
+def run(*arguments: str, answer: str | None = None) -> Result:
+    """`kordon topics …`."""
+    return CliRunner().invoke(main, ["topics", *arguments], input=answer, catch_exceptions=False)
+
+
+def create(bootstrap: str, topic: str, partitions: int = 3) -> AdminClient:
+    """Makes an ordinary topic."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+    return admin
+
+
+def explained(proxy: ProxyProcess, topic: str) -> dict[str, object]:
+    """What `explain --json` prints."""
+    result = run("explain", topic, "--json", "--admin", proxy.admin)
+    assert result.exit_code == 0, result.output
+    value: dict[str, object] = json.loads(result.stdout)
+    return value
+
+
+def test_a_topic_is_managed_grown_shrunk_and_explained(proxy: ProxyProcess) -> None:
+    """The way of an operator: each step is told in a line, and the pages know of it."""
+    to = ("--bootstrap", proxy.bootstrap)
+    create(proxy.bootstrap, "cli-orders")
+
+    assert "cli-orders is not managed" in run("grow", "cli-orders", "6", *to).stderr
+    asks = run("manage", "cli-orders", "--virtual", "12", *to, answer="y\n")
+    assert "Kafka Streams" in asks.stdout
+    assert "cli-orders is managed, with 12 virtual partitions" in asks.stdout
+    assert run("grow", "cli-orders", "6", *to).stdout.startswith("cli-orders has 6 partitions, 3 before (")
+    assert run("shrink", "cli-orders", "4", *to).stdout.startswith("cli-orders has 4 partitions, 6 before (")
+    assert run("shrink", "cli-orders", "4", *to).stdout.startswith("cli-orders has 4 partitions already")
+
+    wait_until("all workers know of it", lambda: explained(proxy, "cli-orders")["layout_epoch"] == 2)
+    facts = explained(proxy, "cli-orders")
+    assert (facts["undeleted_partition_count"], facts["held"]) == (4, [])
+    listed = run("list", "--admin", proxy.admin).stdout
+    assert "cli-orders  3  4  12             2" in listed
+    assert "2 workers" in listed
+    assert "retired" in run("describe", "cli-orders", "--admin", proxy.admin).stdout
+
+
+def test_what_cannot_be_is_one_line_that_says_what_can(proxy: ProxyProcess, open_cluster: Cluster) -> None:
+    """Kafka's name of the error, the reason, and exit code 1; a broker in place of a Kordon is recognised."""
+    to = ("--bootstrap", proxy.bootstrap)
+    create(proxy.bootstrap, "cli-impossible")
+    broker = open_cluster.bootstrap("PLAINTEXT")
+
+    def refused(*arguments: str) -> str:
+        result = run(*arguments)
+        assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1), result.output
+        return result.stderr
+
+    manage = ("manage", "cli-impossible", "--yes", "--virtual")
+    assert refused(*manage, "10", *to).startswith(
+        "INVALID_PARTITIONS: 10 virtual partitions are not 3 times a power of"
+    )
+    assert "is not managed" in refused("grow", "cli-impossible", "6", "--bootstrap", broker)
+    assert refused(*manage, "12", "--bootstrap", broker).endswith("a broker, not a Kordon?\n")
+    assert run(*manage, "12", *to).exit_code == 0
+    assert refused(*manage, "24", *to) == (
+        "cli-impossible has 12 virtual partitions for good; grow and shrink it within them\n"
+    )
+    assert "so some would stay empty" in refused("grow", "cli-impossible", "13", *to)
+    assert "the least there can be" in refused("shrink", "cli-impossible", "2", *to)
+    assert refused("shrink", "cli-impossible", "6", *to).endswith(
+        "so that would be: kordon topics grow cli-impossible 6\n"
+    )
+    assert refused("manage", "cli-nothing", "--virtual", "3", *to) == (
+        "UNKNOWN_TOPIC_OR_PARTITION: there is no topic cli-nothing that may be seen\n"
+    )
+    assert refused("explain", "cli-nothing", "--admin", proxy.admin).startswith("no managed topic cli-nothing is known")
+
+
+def test_a_topic_of_which_nothing_was_changed_can_be_let_go(proxy: ProxyProcess) -> None:
+    """Where each virtual partition has a partition of its own, the topic becomes an ordinary one again."""
+    to = ("--bootstrap", proxy.bootstrap)
+    admin = create(proxy.bootstrap, "cli-alone")
+    assert run("manage", "cli-alone", "--virtual", "3", "--yes", *to).exit_code == 0
+    assert admin.list_topics(timeout=30).topics["cli-alone"].error is None
+
+    assert run("unmanage", "cli-alone", *to, answer="n\n").exit_code == 1
+    assert run("unmanage", "cli-alone", "--yes", *to).stdout.startswith("cli-alone is not managed any more")
+    wait_until("nobody knows it", lambda: run("describe", "cli-alone", "--admin", proxy.admin).exit_code == 1)
+    assert len(admin.list_topics(timeout=30).topics["cli-alone"].partitions) == 3
+
+
+def test_configs_of_a_managed_topic_are_there_for_any_admin_client(proxy: ProxyProcess) -> None:
+    """What reads configs, as librdkafka's admin client, reads V and U among the topic's configs."""
+    admin = create(proxy.bootstrap, "cli-configs")
+    assert run("manage", "cli-configs", "--virtual", "6", "--yes", "--bootstrap", proxy.bootstrap).exit_code == 0
+    resource = ConfigResource(ResourceType.TOPIC, "cli-configs")
+    configs = admin.describe_configs([resource])[resource].result(30)
+    assert configs["kordon.virtual.partitions"].value == "6"
+    assert configs["kordon.undeleted.partition.count"].value == "3"
+    assert configs["retention.ms"].value is not None
