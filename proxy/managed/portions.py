@@ -198,7 +198,7 @@ class Portion:
         if self._error or self._place is None or self._layout is not self._known.layout:
             return self._empty(self._error)
         if self._is_withheld:
-            start = self._layout.chains[self.v].start
+            start = self._known.layout.chains[self.v].start
             return self._row(start, start, Pieces())
         if self.is_unsure or (self._trouble and not self._taken.entries and not self._has_hole):
             return self._empty(Code.NOT_LEADER_OR_FOLLOWER)

@@ -337,7 +337,8 @@ async def test_withheld_partition_is_there_and_empty() -> None:
     layout = Layout(NAME, UUID(int=1), 1, 4, world.layout.epochs, world.layout.segments, withheld=True)
     readers, _ = readers_of(World(layout, world.logs, world.expected), 1 << 20, 1 << 20)
     rows = await fetch(readers, {0: 0, 1: 0})
-    assert _consume(rows[0].records, 0, values := []) == 1
+    values: list[str] = []
+    assert _consume(rows[0].records, 0, values) == 1
     assert values == ["0"]
     assert (rows[1].error_code, rows[1].high_watermark, rows[1].records) == (0, 0, b"")
     await readers.close()
@@ -360,7 +361,8 @@ async def test_sealed_partition_gives_no_filler_and_nothing_behind_its_mark() ->
     world.logs[0].append(tag(0, 0, 3), ["behind"])
     rows = await fetch(readers, {0: 1, 1: 2, 3: 0})
     assert (rows[0].records, rows[1].records) == (b"", b"")
-    assert _consume(rows[3].records, 0, values := []) == 4
+    values: list[str] = []
+    assert _consume(rows[3].records, 0, values) == 4
     assert values == ["3"]
     rows = await fetch(readers, {0: 1})
     assert (rows[0].records, rows[0].high_watermark) == (b"", 1)  # all that it may see it has: no lag
@@ -371,7 +373,8 @@ async def test_one_batch_goes_out_however_little_was_asked_for() -> None:
     """A client with a limit below one batch still gets on."""
     readers, _ = readers_of(grown(), 1, 0)
     rows = await fetch(readers, {1: 0}, max_bytes=1, partition_max_bytes=1)
-    assert _consume(rows[1].records, 0, values := []) == 2
+    values: list[str] = []
+    assert _consume(rows[1].records, 0, values) == 2
     assert values == ["1"]
     await readers.close()
 
@@ -383,6 +386,7 @@ async def test_request_waits_for_its_min_bytes() -> None:
     before = loop.time()
     rows = await fetch(readers, {1: 0}, min_bytes=100_000, max_wait_ms=100)
     assert loop.time() - before >= 0.1
-    assert _consume(rows[1].records, 0, values := []) == 2
+    values: list[str] = []
+    assert _consume(rows[1].records, 0, values) == 2
     assert values == ["1"]
     await readers.close()
