@@ -28,7 +28,7 @@ TABLES: list[tuple[Message, tuple[int | str, str]]] = [
     (END_TXN_MARKER, ("EndTxnMarker", "data")),
 ]
 LEFT_OUT = {
-    (f"Share{name}", 0) for name in ("FetchRequest", "FetchResponse", "AcknowledgeRequest", "AcknowledgeResponse")
+    (f"Share{name}{kind}", 0) for name in ("Fetch", "Acknowledge", "GroupHeartbeat") for kind in ("Request", "Response")
 }
 """Kafka 3.9 and 4.0 had share groups in version 0 as a trial that no client may use; 4.1 dropped it."""
 LEFT_OUT |= {("RequestHeader", 0)}

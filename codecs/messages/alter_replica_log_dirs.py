@@ -1,0 +1,40 @@
+"""AlterReplicaLogDirs, api key 34."""
+
+from __future__ import annotations
+
+from kordon.codecs.primitives import INT16, INT32, STRING
+from kordon.codecs.schema import array, field, message, struct
+
+# A table reads line by line like its schema.
+# fmt: off
+
+# Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+# Version 1 is the same as version 0.
+# Version 2 enables flexible versions.
+REQUEST = message(
+    "AlterReplicaLogDirsRequest",
+    field("dirs", array(struct(
+        field("path", STRING, "0+"),
+        field("topics", array(struct(
+            field("name", STRING, "0+"),
+            field("partitions", array(INT32), "0+"),
+        )), "0+"),
+    )), "0+"),
+    key=34, versions="0-2", flexible="2+",
+)
+
+# Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+# Starting in version 1, on quota violation brokers send out responses before throttling.
+# Version 2 enables flexible versions.
+RESPONSE = message(
+    "AlterReplicaLogDirsResponse",
+    field("throttle_time_ms", INT32, "0+"),
+    field("results", array(struct(
+        field("topic_name", STRING, "0+"),
+        field("partitions", array(struct(
+            field("partition_index", INT32, "0+"),
+            field("error_code", INT16, "0+"),
+        )), "0+"),
+    )), "0+"),
+    key=34, versions="0-2", flexible="2+",
+)

@@ -1,0 +1,53 @@
+"""DescribeLogDirs, api key 35."""
+
+from __future__ import annotations
+
+from kordon.codecs.primitives import BOOL, INT16, INT32, INT64, STRING
+from kordon.codecs.schema import array, field, message, struct
+
+# A table reads line by line like its schema.
+# fmt: off
+
+# Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+# Version 1 is the same as version 0.
+# Version 2 is the first flexible version.
+# Version 3 is the same as version 2 (new field in response).
+# Version 4 is the same as version 2 (new fields in response).
+# Version 5 is the same as version 2 (new fields in response).
+REQUEST = message(
+    "DescribeLogDirsRequest",
+    field("topics", array(struct(
+        field("topic", STRING, "0+"),
+        field("partitions", array(INT32), "0+"),
+    )), "0+", nullable="0+"),
+    key=35, versions="0-5", flexible="2+",
+)
+
+# Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
+# Starting in version 1, on quota violation, brokers send out responses before throttling.
+# Version 2 is the first flexible version.
+# Version 3 adds the top-level ErrorCode field
+# Version 4 adds the TotalBytes and UsableBytes fields
+# Version 5 adds IsCordoned field
+RESPONSE = message(
+    "DescribeLogDirsResponse",
+    field("throttle_time_ms", INT32, "0+"),
+    field("error_code", INT16, "3+"),
+    field("results", array(struct(
+        field("error_code", INT16, "0+"),
+        field("log_dir", STRING, "0+"),
+        field("topics", array(struct(
+            field("name", STRING, "0+"),
+            field("partitions", array(struct(
+                field("partition_index", INT32, "0+"),
+                field("partition_size", INT64, "0+"),
+                field("offset_lag", INT64, "0+"),
+                field("is_future_key", BOOL, "0+"),
+            )), "0+"),
+        )), "0+"),
+        field("total_bytes", INT64, "4+", default=-1),
+        field("usable_bytes", INT64, "4+", default=-1),
+        field("is_cordoned", BOOL, "5+"),
+    )), "0+"),
+    key=35, versions="0-5", flexible="2+",
+)

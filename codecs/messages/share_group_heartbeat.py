@@ -1,0 +1,42 @@
+"""ShareGroupHeartbeat, api key 76."""
+
+from __future__ import annotations
+
+from kordon.codecs.primitives import INT16, INT32, STRING, UUID
+from kordon.codecs.schema import array, field, message, struct
+
+# A table reads line by line like its schema.
+# fmt: off
+
+# Version 0 was used for early access of KIP-932 in Apache Kafka 4.0 but removed in Apache Kafka 4.1.
+# Version 1 is the initial stable version (KIP-932).
+REQUEST = message(
+    "ShareGroupHeartbeatRequest",
+    field("group_id", STRING, "0+"),
+    field("member_id", STRING, "0+"),
+    field("member_epoch", INT32, "0+"),
+    field("rack_id", STRING, "0+", nullable="0+", default=None),
+    field("subscribed_topic_names", array(STRING), "0+", nullable="0+", default=None),
+    key=76, versions="1", flexible="0+",
+)
+
+TOPIC_PARTITIONS = struct(
+    field("topic_id", UUID, "0+"),
+    field("partitions", array(INT32), "0+"),
+)
+
+# Version 0 was used for early access of KIP-932 in Apache Kafka 4.0 but removed in Apache Kafka 4.1.
+# Version 1 is the initial stable version (KIP-932).
+RESPONSE = message(
+    "ShareGroupHeartbeatResponse",
+    field("throttle_time_ms", INT32, "0+"),
+    field("error_code", INT16, "0+"),
+    field("error_message", STRING, "0+", nullable="0+", default=None),
+    field("member_id", STRING, "0+", nullable="0+", default=None),
+    field("member_epoch", INT32, "0+"),
+    field("heartbeat_interval_ms", INT32, "0+"),
+    field("assignment", struct(
+        field("topic_partitions", array(TOPIC_PARTITIONS), "0+"),
+    ), "0+", nullable="0+", default=None),
+    key=76, versions="1", flexible="0+",
+)
