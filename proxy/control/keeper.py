@@ -231,7 +231,10 @@ class Keeper:
                 self._topics.remove(topic)
                 self._readers.invalidate(topic)
             case Hold(fence):
-                self._tasks.start(self._hold(fence), name=f"hold {fence.topic}")
+                managed = self._topics.named(fence.topic)
+                if managed is not None:  # at once: a layout that stands right behind the fence ends it again
+                    managed.raise_fence(Fence(fence.id, fence.sealed))
+                self._tasks.start(self._hold(fence, managed), name=f"hold {fence.topic}")
             case Release(topic):
                 if (managed := self._topics.named(topic)) is not None:
                     managed.cancel_fence()
@@ -248,15 +251,13 @@ class Keeper:
         self._readers.invalidate(layout.topic)
         log.info("layout_adopted", topic=layout.topic, epoch=layout.epoch, partitions=layout.u)
 
-    async def _hold(self, fence: FenceRecord) -> None:
-        """Stops writing and reading on at the fence's partitions, and says so when nothing is under way any more."""
-        topic = self._topics.named(fence.topic)
+    async def _hold(self, fence: FenceRecord, topic: ManagedTopic | None) -> None:
+        """Says that nothing is written or read on at a fence's partitions, once nothing is under way any more."""
         if topic is not None:
-            topic.raise_fence(Fence(fence.id, fence.sealed))
             await self._writers.drain(fence.topic, fence.sealed)
             marks = await self._readers.freeze(fence.topic, fence.sealed)
             if topic.fence is None or topic.fence.id != fence.id:
-                return  # cancelled meanwhile
+                return  # ended meanwhile
             topic.fence = Fence(fence.id, fence.sealed, marks)
         for command in self.member.on_held(fence.id):
             self._perform(command)

@@ -1,0 +1,63 @@
+"""Proxies die and sleep while a managed topic grows and shrinks under an idempotent producer."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from kordon.testing.cluster import Cluster
+from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, create_managed, read_all, resize
+from kordon.testing.proxy_process import ProxyProcess
+
+
+def leader_first(proxies: list[ProxyProcess]) -> list[ProxyProcess]:
+    """Puts the proxy that leads the others first."""
+    return sorted(proxies, key=lambda proxy: not proxy.status()["ordering"]["leads"])
+
+
+@pytest.mark.parametrize("victim", ["controller", pytest.param("follower", marks=pytest.mark.deep)])
+def test_a_killed_proxy_loses_nothing_and_stops_no_growth(open_cluster: Cluster, victim: str) -> None:
+    """Kill -9 of one of three while a growth is asked for: it comes true when the dead one's lease has run out."""
+    bootstrap, topic = open_cluster.bootstrap("PLAINTEXT"), f"killed-{victim}"
+    with (
+        ProxyProcess.start(bootstrap) as first,
+        ProxyProcess.start(bootstrap) as second,
+        ProxyProcess.start(bootstrap) as third,
+    ):
+        create_managed(first.bootstrap, topic)
+        ranked = leader_first([first, second, third])
+        dying, staying = (ranked[0], ranked[1:]) if victim == "controller" else (ranked[2], ranked[:2])
+        admin = create_managed(staying[0].bootstrap, f"{topic}-other")
+        sender = Sender(",".join(proxy.bootstrap for proxy in (dying, *staying)), topic)
+        sender.send_for(1.0)
+        resize(admin, topic, 4).result(60)
+        growth = resize(admin, topic, 6)
+        dying.kill()
+        sender.send_for(1.0, growth)
+        growth.result(60)
+        shrink = resize(admin, topic, 3)
+        sender.send_for(1.0, shrink)
+        shrink.result(60)
+        sender.finish()
+        assert_all_once_and_in_order(sender, read_all(staying[0].bootstrap, topic, sender.sent))
+
+
+def test_a_proxy_that_sleeps_through_a_fence_acknowledges_nothing_of_old(open_cluster: Cluster) -> None:
+    """SIGSTOP across a growth: what the sleeper had under way is not doubled, lost or out of order when it wakes."""
+    bootstrap = open_cluster.bootstrap("PLAINTEXT")
+    with ProxyProcess.start(bootstrap) as first, ProxyProcess.start(bootstrap) as second:
+        admin = create_managed(first.bootstrap, "slept")
+        sender = Sender(f"{second.bootstrap},{first.bootstrap}", "slept")
+        sender.send_for(1.0)
+        os.kill(second.pid, signal.SIGSTOP)
+        try:
+            growth = resize(admin, "slept", 6)
+            sender.send_for(1.0, growth)
+            growth.result(60)
+        finally:
+            os.kill(second.pid, signal.SIGCONT)
+        sender.send_for(3.0)
+        sender.finish()
+        assert_all_once_and_in_order(sender, read_all(second.bootstrap, "slept", sender.sent))
