@@ -17,8 +17,8 @@ from kordon.proxy.interception import Decision, Serve, Translate
 from kordon.proxy.managed.admin_requests import AdminRequests, Asked
 from kordon.proxy.managed.parts import continues_session, merge, take_apart
 from kordon.proxy.managed.produce import Looked
+from kordon.proxy.managed.refusals import REFUSALS
 from kordon.proxy.managed.topics import ManagedTopics
-from kordon.proxy.managed.transactions import ADD_PARTITIONS_TO_TXN, refusal
 
 
 class Server(Protocol):
@@ -88,7 +88,7 @@ class ManagedService:
         self._produce = produce
         self._servers: Mapping[int, Server] = {PRODUCE: produce, **servers}
         self._translations = translations
-        self._keys = self._servers.keys() | translations.keys() | {ADD_PARTITIONS_TO_TXN}
+        self._keys = self._servers.keys() | translations.keys() | REFUSALS.keys()
 
     def wants(self, route: Route) -> bool:
         """Wants what may name a topic, where any is managed, and what may have one managed."""
@@ -103,8 +103,8 @@ class ManagedService:
             if not (looked.managed and looked.others):
                 return Serve(looked.request) if looked.managed else None
         value = _parsed(key, version, body)
-        if key == ADD_PARTITIONS_TO_TXN:
-            fields = refusal(value, self._topics)
+        if key in REFUSALS:
+            fields = REFUSALS[key](value, self._topics)
             return Serve(_Refused(fields)) if fields is not None else None
         if key in self._admin.KEYS:
             asked = self._admin.take(key, version, value)

@@ -9,14 +9,12 @@ rd_kafka_txn_handle_AddPartitionsToTxn (librdkafka), sink.doTxnReq (franz-go).
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import structlog
 
 from kordon.proxy.control.codes import Code
 from kordon.proxy.managed.topics import ManagedTopics
-
-ADD_PARTITIONS_TO_TXN: Final = 24
 
 log = structlog.get_logger(__name__)
 

@@ -1,0 +1,87 @@
+"""Groups that cannot be had on managed topics are refused at once, and their users are told why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kordon.codecs.messages import request, response
+from kordon.proxy import apis
+from kordon.proxy.managed.refusals import REFUSALS
+from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.ordering.layout import Layout
+from kordon.testing.cluster import Cluster
+from kordon.testing.managed_clients import create_managed
+from kordon.testing.proxy_process import ProxyProcess
+
+INVALID_REQUEST = 42
+
+
+def refused(api_key: int, version: int, fields: dict[str, Any]) -> Any:
+    """Returns the answer to a request as a client reads it, None where the broker is asked."""
+    topics = ManagedTopics()
+    topics.add(ManagedTopic(Layout.created("orders", UUID(int=1), 1, 4), UUID(int=2)))
+    value = request(api_key).parse(version, request(api_key).build(version, fields))
+    answer = REFUSALS[api_key](value, topics)
+    return None if answer is None else response(api_key).parse(version, response(api_key).build(version, answer))
+
+
+def topology(**names: Any) -> dict[str, Any]:
+    """Returns the topology of a streams application."""
+    return {"epoch": 0, "subtopologies": [{"subtopology_id": "0", "source_topics": ["other"]}, names]}
+
+
+@pytest.mark.parametrize(
+    ("api_key", "fields"),
+    [
+        (apis.SHARE_GROUP_HEARTBEAT, {"subscribed_topic_names": ["other", "orders"]}),
+        (apis.STREAMS_GROUP_HEARTBEAT, {"topology": topology(source_topics=["orders"])}),
+        (apis.STREAMS_GROUP_HEARTBEAT, {"topology": topology(repartition_source_topics=[{"name": "orders"}])}),
+    ],
+)
+def test_a_member_that_names_a_managed_topic_is_told_which(api_key: int, fields: dict[str, Any]) -> None:
+    """The answer is the member's own, so that its client takes it; all versions."""
+    for version in apis.API_BY_KEY[api_key].versions:
+        answer = refused(api_key, version, {"group_id": "g", "member_id": "m", "member_epoch": 0, **fields})
+        assert (answer.error_code, answer.member_id) == (INVALID_REQUEST, "m")
+        assert answer.error_message.startswith("orders is a managed topic")
+
+
+@pytest.mark.parametrize(
+    ("api_key", "fields"),
+    [
+        (apis.SHARE_GROUP_HEARTBEAT, {"subscribed_topic_names": ["other"]}),
+        (apis.SHARE_GROUP_HEARTBEAT, {"subscribed_topic_names": None}),
+        (apis.STREAMS_GROUP_HEARTBEAT, {"topology": topology(source_topics=["other2"])}),
+        (apis.STREAMS_GROUP_HEARTBEAT, {"topology": None}),
+    ],
+)
+def test_members_on_other_topics_are_the_brokers_concern(api_key: int, fields: dict[str, Any]) -> None:
+    """So are heartbeats that change nothing."""
+    for version in apis.API_BY_KEY[api_key].versions:
+        assert refused(api_key, version, fields) is None
+
+
+@pytest.fixture(scope="module")
+def proxy(open_cluster: Cluster) -> Iterator[ProxyProcess]:
+    """A proxy in front of one broker."""
+    with ProxyProcess.start(open_cluster.bootstrap()) as started:
+        yield started
+
+
+@pytest.mark.broker
+def test_a_share_consumer_ends_with_the_reason(proxy: ProxyProcess, open_cluster: Cluster) -> None:
+    """Kafka's own share consumer reports at once, and does not wait for an assignment."""
+    if open_cluster.version.startswith("3."):
+        pytest.skip("share groups came with Kafka 4 (KIP-932)")
+    create_managed(proxy.bootstrap, "shared")
+    told = open_cluster.tool(
+        "kafka-console-share-consumer",
+        *("--bootstrap-server", proxy.bootstrap, "--topic", "shared", "--group", "sharers", "--timeout-ms", "30000"),
+        check=False,
+    )
+    assert "shared is a managed topic" in told.stdout + told.stderr
+    assert "TimeoutException" not in told.stderr
