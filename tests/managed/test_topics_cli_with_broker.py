@@ -32,6 +32,13 @@ def run(*arguments: str, answer: str | None = None) -> Result:
     return CliRunner().invoke(main, ["topics", *arguments], input=answer, catch_exceptions=False)
 
 
+def done(*arguments: str) -> str:
+    """What a command says that does what it shall."""
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
 def create(bootstrap: str, topic: str, partitions: int = 3) -> AdminClient:
     """Makes an ordinary topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -41,9 +48,7 @@ def create(bootstrap: str, topic: str, partitions: int = 3) -> AdminClient:
 
 def explained(proxy: ProxyProcess, topic: str) -> dict[str, object]:
     """What `explain --json` prints."""
-    result = run("explain", topic, "--json", "--admin", proxy.admin)
-    assert result.exit_code == 0, result.output
-    value: dict[str, object] = json.loads(result.stdout)
+    value: dict[str, object] = json.loads(done("explain", topic, "--json", "--admin", proxy.admin))
     return value
 
 
@@ -56,9 +61,9 @@ def test_a_topic_is_managed_grown_shrunk_and_explained(proxy: ProxyProcess) -> N
     asks = run("manage", "cli-orders", "--virtual", "12", *to, answer="y\n")
     assert "Kafka Streams" in asks.stdout
     assert "cli-orders is managed, with 12 virtual partitions" in asks.stdout
-    assert run("grow", "cli-orders", "6", *to).stdout.startswith("cli-orders has 6 partitions, 3 before (")
-    assert run("shrink", "cli-orders", "4", *to).stdout.startswith("cli-orders has 4 partitions, 6 before (")
-    assert run("shrink", "cli-orders", "4", *to).stdout.startswith("cli-orders has 4 partitions already")
+    assert done("grow", "cli-orders", "6", *to).startswith("cli-orders has 6 partitions, 3 before (")
+    assert done("shrink", "cli-orders", "4", *to).startswith("cli-orders has 4 partitions, 6 before (")
+    assert done("shrink", "cli-orders", "4", *to).startswith("cli-orders has 4 partitions already")
 
     wait_until("all workers know of it", lambda: explained(proxy, "cli-orders")["layout_epoch"] == 2)
     facts = explained(proxy, "cli-orders")
@@ -86,7 +91,7 @@ def test_what_cannot_be_is_one_line_that_says_what_can(proxy: ProxyProcess, open
     )
     assert "is not managed" in refused("grow", "cli-impossible", "6", "--bootstrap", broker)
     assert refused(*manage, "12", "--bootstrap", broker).endswith("a broker, not a Kordon?\n")
-    assert run(*manage, "12", *to).exit_code == 0
+    done(*manage, "12", *to)
     assert refused(*manage, "24", *to) == (
         "cli-impossible has 12 virtual partitions for good; grow and shrink it within them\n"
     )
@@ -105,11 +110,11 @@ def test_a_topic_of_which_nothing_was_changed_can_be_let_go(proxy: ProxyProcess)
     """Where each virtual partition has a partition of its own, the topic becomes an ordinary one again."""
     to = ("--bootstrap", proxy.bootstrap)
     admin = create(proxy.bootstrap, "cli-alone")
-    assert run("manage", "cli-alone", "--virtual", "3", "--yes", *to).exit_code == 0
+    done("manage", "cli-alone", "--virtual", "3", "--yes", *to)
     assert admin.list_topics(timeout=30).topics["cli-alone"].error is None
 
     assert run("unmanage", "cli-alone", *to, answer="n\n").exit_code == 1
-    assert run("unmanage", "cli-alone", "--yes", *to).stdout.startswith("cli-alone is not managed any more")
+    assert done("unmanage", "cli-alone", "--yes", *to).startswith("cli-alone is not managed any more")
     wait_until("nobody knows it", lambda: run("describe", "cli-alone", "--admin", proxy.admin).exit_code == 1)
     assert len(admin.list_topics(timeout=30).topics["cli-alone"].partitions) == 3
 
@@ -117,7 +122,7 @@ def test_a_topic_of_which_nothing_was_changed_can_be_let_go(proxy: ProxyProcess)
 def test_configs_of_a_managed_topic_are_there_for_any_admin_client(proxy: ProxyProcess) -> None:
     """What reads configs, as librdkafka's admin client, reads V and U among the topic's configs."""
     admin = create(proxy.bootstrap, "cli-configs")
-    assert run("manage", "cli-configs", "--virtual", "6", "--yes", "--bootstrap", proxy.bootstrap).exit_code == 0
+    done("manage", "cli-configs", "--virtual", "6", "--yes", "--bootstrap", proxy.bootstrap)
     resource = ConfigResource(ResourceType.TOPIC, "cli-configs")
     configs = admin.describe_configs([resource])[resource].result(30)
     assert configs["kordon.virtual.partitions"].value == "6"
