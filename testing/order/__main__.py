@@ -49,9 +49,9 @@ def show(console: Console, outcome: Outcome, title: str) -> None:
     """Prints the tables of a run, and what else is wrong."""
     console.print(verdict_table(outcome.verdict, title))
     console.print(pauses_table(outcome.pauses))
-    for backlog, pause in zip(outcome.backlogs, outcome.pauses.pauses, strict=True):
-        told = ", ".join(f"{group} {behind:,}" for group, behind in backlog.items())
-        console.print(f"behind at the resize to {pause.resize.partitions}: {told}", highlight=False)
+    for what, backlog in outcome.backlogs.items():
+        told = ", ".join(f"{group} {behind:,}" for group, behind in sorted(backlog.items()))
+        console.print(f"records behind at the {what}: {told}", highlight=False)
     for problem in outcome.problems:
         console.print(problem, style="red", markup=False, highlight=False)
 

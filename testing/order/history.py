@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple, TextIO
 UNKNOWN_OFFSET: Final = -1
 """Of a record that was acknowledged without saying where it stands (a duplicate, whose base offset is -1)."""
 SUFFIX: Final = ".history"
-RESIZES: Final = f"resizes{SUFFIX}"
+ACTIONS: Final = f"actions{SUFFIX}"
 
 
 class Acknowledged(NamedTuple):
@@ -98,12 +98,12 @@ class Ended(NamedTuple):
     time_us: int
 
 
-class Resized(NamedTuple):
-    """Whoever runs the workloads changed the number of partitions."""
+class Done(NamedTuple):
+    """Whoever runs the clients did something meanwhile: changed the number of partitions, or killed a proxy."""
 
     began_us: int
     ended_us: int
-    partitions: int
+    what: str
 
 
 Write = Acknowledged | Failed | Ended
@@ -161,7 +161,7 @@ def sources(folder: Path) -> list[Source]:
     """
     found: list[Source] = []
     for file in sorted(folder.glob(f"*{SUFFIX}")):
-        if file.name == RESIZES:
+        if file.name == ACTIONS:
             continue
         with file.open(encoding="utf-8") as lines:
             whose = _parse(file, 1, lines.readline())
@@ -186,20 +186,20 @@ def reads(folder: Path) -> dict[str, Iterator[tuple[str, Read]]]:
     return {group: heapq.merge(*map(_told, members), key=_time) for group, members in by_group.items()}
 
 
-def resizes(folder: Path) -> list[Resized]:
-    """Returns the changes of the number of partitions."""
-    file = folder / RESIZES
+def actions(folder: Path) -> list[Done]:
+    """Returns what was done while the clients worked."""
+    file = folder / ACTIONS
     if not file.exists():
         return []
     with file.open(encoding="utf-8") as lines:
         rows = [_parse(file, number, line) for number, line in enumerate(lines, 1)]
-    return [Resized(row["began"], row["t"], row["count"]) for row in rows]
+    return [Done(row["began"], row["t"], row["what"]) for row in rows]
 
 
-def note_resize(folder: Path, resize: Resized) -> None:
-    """Adds a change of the number of partitions."""
-    with (folder / RESIZES).open("a", encoding="utf-8") as file:
-        line = {"e": "resized", "began": resize.began_us, "t": resize.ended_us, "count": resize.partitions}
+def note_action(folder: Path, done: Done) -> None:
+    """Adds something that was done."""
+    with (folder / ACTIONS).open("a", encoding="utf-8") as file:
+        line = {"e": "done", "began": done.began_us, "t": done.ended_us, "what": done.what}
         file.write(json.dumps(line) + "\n")
 
 
@@ -233,22 +233,19 @@ def _parse(file: Path, number: int, line: str) -> dict[str, Any]:
 
 def _event(file: Path, number: int, line: dict[str, Any]) -> Write | Read:
     try:
-        match line:
-            case {"e": "processed"}:
-                return Processed(line["t"], line["p"], line["o"], line["k"], line["s"])
-            case {"e": "acked"}:
-                return Acknowledged(line["t"], line["n"], line["k"], line["s"], line["sent"], line["p"], line["o"])
-            case {"e": "failed"}:
-                return Failed(line["t"], line["n"], line["k"], line["s"], line["sent"], line["error"], line["refused"])
-            case {"e": "assigned"}:
-                return Assigned(line["t"], tuple(line["p"]))
-            case {"e": "revoked"}:
-                return Revoked(line["t"], tuple(line["p"]), line["lost"])
-            case {"e": "committed"}:
-                return Committed(line["t"], tuple((partition, offset) for partition, offset in line["at"]))
-            case {"e": "ended"}:
-                return Ended(line["t"])
-            case _:
-                raise HistoryError(f"{file}:{number}: no such event: {line.get('e')!r}")
+        return _EVENTS[line["e"]](line)
     except (KeyError, TypeError, ValueError) as error:
-        raise HistoryError(f"{file}:{number}: {error!r}") from error
+        raise HistoryError(f"{file}:{number}: no event, or not all of it: {error!r}") from error
+
+
+_EVENTS: Final[dict[str, Callable[[dict[str, Any]], Write | Read]]] = {
+    "processed": lambda line: Processed(line["t"], line["p"], line["o"], line["k"], line["s"]),
+    "acked": lambda line: Acknowledged(line["t"], line["n"], line["k"], line["s"], line["sent"], line["p"], line["o"]),
+    "failed": lambda line: Failed(
+        line["t"], line["n"], line["k"], line["s"], line["sent"], line["error"], line["refused"]
+    ),
+    "assigned": lambda line: Assigned(line["t"], tuple(line["p"])),
+    "revoked": lambda line: Revoked(line["t"], tuple(line["p"]), line["lost"]),
+    "committed": lambda line: Committed(line["t"], tuple((partition, offset) for partition, offset in line["at"])),
+    "ended": lambda line: Ended(line["t"]),
+}

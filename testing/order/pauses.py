@@ -1,4 +1,4 @@
-"""How long producers waited while the number of partitions changed: the gaps between their acknowledgements."""
+"""How long producers waited while the topic was resized, or a proxy killed: the gaps between acknowledgements."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kordon.testing.order.history import Acknowledged, Resized, Write
+from kordon.testing.order.history import Acknowledged, Done, Write
 
 AROUND_US: Final = (250_000, 5_000_000)
-"""Before a resize is asked for, and after it was answered: a gap that touches this time is counted to the resize."""
+"""Before an action begins, and after it ended: a gap that touches this time is counted to the action."""
 
 
 @dataclass(slots=True)
@@ -33,19 +33,19 @@ class Gaps:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """What was seen around one resize."""
+    """What was seen around one action."""
 
-    resize: Resized
+    done: Done
     gaps: Gaps
 
 
 class Pauses:
     """Watches acknowledgements pass."""
 
-    def __init__(self, resizes: Sequence[Resized]) -> None:
-        self.pauses = [Pause(resize, Gaps()) for resize in resizes]
+    def __init__(self, actions: Sequence[Done]) -> None:
+        self.pauses = [Pause(done, Gaps()) for done in actions]
         self.usual = Gaps()
-        """Away from all resizes, for comparison."""
+        """Away from all actions, for comparison."""
 
     def seeing(self, written: Iterable[tuple[str, Write]]) -> Iterator[tuple[str, Write]]:
         """Passes producers' events on, which come in the order of time, and takes the gaps."""
@@ -77,6 +77,6 @@ class Pauses:
         touched = [
             pause.gaps
             for pause in self.pauses
-            if since_us <= pause.resize.ended_us + after and until_us >= pause.resize.began_us - before
+            if since_us <= pause.done.ended_us + after and until_us >= pause.done.began_us - before
         ]
         return touched or [self.usual]

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -21,6 +22,7 @@ GROUPS: Final = ("librdkafka-group", "java-classic", "java-kip848")
 _PROTOCOLS: Final = {"java-classic": "classic", "java-kip848": "consumer"}
 _END_SECONDS: Final = 20.0
 _POLL_SECONDS: Final = 0.05
+_SILENCE_SECONDS: Final = 1.0
 
 
 class ClientFailed(RuntimeError):  # noqa: N818 - says what happened
@@ -48,10 +50,11 @@ class _Client:
             self.states[state.name] = state
 
     def order(self, what: str) -> None:
-        """Writes a line to its standard input."""
+        """Writes a line to its standard input; one that has ended hears nothing, which `check` tells."""
         assert self._process.stdin is not None
-        self._process.stdin.write(what + "\n")
-        self._process.stdin.flush()
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(what + "\n")
+            self._process.stdin.flush()
 
     def check(self) -> None:
         """Raises ClientFailed if it has ended."""
@@ -72,7 +75,8 @@ class _Client:
             self._process.kill()
             code = self._process.wait()
         self._listener.join(_END_SECONDS)
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._process.stdout.close()
         return code == 0
 
@@ -132,7 +136,6 @@ class Clients:
     def order(self, what: str) -> None:
         """Tells all of them to "finish" or to "stop"."""
         for client in self._clients:
-            client.check()
             client.order(what)
 
     def wait(self, what: str, holds: Callable[[], bool], seconds: float) -> None:
@@ -160,8 +163,18 @@ class Clients:
         self.wait("producers done", lambda: all(s.done for s in self.states() if s.kind == "producer"), seconds)
 
     def wait_caught_up(self, seconds: float) -> None:
-        """Waits until each group has processed each partition up to what was acknowledged last."""
-        self.wait("groups caught up", lambda: not any(self.backlogs().values()), seconds)
+        """Waits until each group has processed each partition up to what was acknowledged last, and gets no more."""
+        came, since = -1, time.monotonic()
+
+        def caught_up() -> bool:
+            nonlocal came, since
+            records = sum(state.records for state in self.states())
+            if records != came or any(self.backlogs().values()):
+                came, since = records, time.monotonic()
+            # Where the last acknowledgement had no offset, only silence tells that it has been read.
+            return time.monotonic() - since > _SILENCE_SECONDS
+
+        self.wait("groups caught up", caught_up, seconds)
 
     def backlogs(self) -> dict[str, int]:
         """Returns by group how many offsets are acknowledged and not processed yet."""

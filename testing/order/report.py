@@ -31,13 +31,11 @@ def verdict_table(verdict: Verdict, title: str) -> Table:
 
 
 def pauses_table(pauses: Pauses) -> Table:
-    """Draws the longest gaps between acknowledgements around each resize, in milliseconds."""
-    rows = [(f"to {pause.resize.partitions}", pause.gaps) for pause in pauses.pauses] + [
-        ("at other times", pauses.usual)
-    ]
+    """Draws the longest gaps between acknowledgements around each action, in milliseconds."""
+    rows = [(pause.done.what, pause.gaps) for pause in pauses.pauses] + [("at other times", pauses.usual)]
     producers = sorted({name for _, gaps in rows for name in gaps.by_producer})
     title = "Longest gaps between acknowledgements, ms"
-    drawn = _table(title, ["resize", *producers, "partitions\nmedian", "partitions\nworst"])
+    drawn = _table(title, ["during", *producers, "partitions\nmedian", "partitions\nworst"])
     for name, gaps in rows:
         drawn.add_row(name, *(_ms(gaps.by_producer.get(producer)) for producer in producers), *_over_partitions(gaps))
     return drawn
@@ -60,10 +58,10 @@ def as_json(verdict: Verdict, pauses: Pauses | None = None) -> dict[str, Any]:
     told: dict[str, Any] = {"passed": verdict.passed, "places": places}
     if pauses is not None:
         told["usual"] = pauses.usual.plain()
-        told["resizes"] = [
+        told["actions"] = [
             {
-                "count": pause.resize.partitions,
-                "took_ms": (pause.resize.ended_us - pause.resize.began_us) / 1000,
+                "what": pause.done.what,
+                "took_ms": (pause.done.ended_us - pause.done.began_us) / 1000,
                 **pause.gaps.plain(),
             }
             for pause in pauses.pauses

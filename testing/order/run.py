@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +17,7 @@ from kordon.testing.kafka_tools import tool_class
 from kordon.testing.order.checker import check
 from kordon.testing.order.client import Settings, now_us
 from kordon.testing.order.findings import Verdict
-from kordon.testing.order.history import Resized, note_resize, reads, resizes, writes
+from kordon.testing.order.history import Done, actions, note_action, reads, writes
 from kordon.testing.order.pauses import Pauses
 from kordon.testing.order.processes import GROUPS, PRODUCERS, ClientFailed, Clients
 
@@ -36,8 +37,8 @@ class Action:
 
     Attributes:
         at: Seconds after all clients are at work.
-        told: What is shown while it is done.
-        do: Does it.
+        told: What it is, in two or three words.
+        do: Does it; raises RuntimeError if it cannot.
     """
 
     at: float
@@ -94,8 +95,8 @@ class Outcome:
 
     verdict: Verdict
     pauses: Pauses
-    backlogs: list[dict[str, int]] = field(default_factory=list[dict[str, int]])
-    """By group, when each resize was asked for."""
+    backlogs: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
+    """By what was done, and by group: how many records were acknowledged and not processed yet at its beginning."""
     problems: list[str] = field(default_factory=list[str])
     """What went wrong besides, as sentences."""
 
@@ -112,7 +113,7 @@ class Run:
         self._plan = plan
         self._resize = resize
         self._tell = tell
-        self._backlogs: list[dict[str, int]] = []
+        self._backlogs: dict[str, dict[str, int]] = {}
         self._problems: list[str] = []
         self._began = 0.0
 
@@ -154,26 +155,23 @@ class Run:
     def _act(self, clients: Clients, folder: Path) -> None:
         steps = len(self._plan.resize_to) + 1
         resizes_due = [
-            Action(self._plan.seconds * number / steps, f"resize to {count}", self._resizing(count, clients, folder))
+            Action(self._plan.seconds * number / steps, f"resize to {count}", partial(self._resize, count))
             for number, count in enumerate(self._plan.resize_to, 1)
         ]
         for action in sorted([*resizes_due, *self._plan.actions], key=lambda each: each.at):
             self._watch(clients, action.at, action.told)
             self._tell(f"{action.told} now")
-            action.do()
+            self._do(action, clients, folder)
         self._watch(clients, self._plan.seconds, "end")
 
-    def _resizing(self, count: int, clients: Clients, folder: Path) -> Callable[[], None]:
-        def do() -> None:
-            self._backlogs.append(clients.backlogs())
-            began_us = now_us()
-            try:
-                self._resize(count)
-            except (RuntimeError, subprocess.TimeoutExpired) as error:
-                self._problems.append(f"resize to {count}: {error}")
-            note_resize(folder, Resized(began_us, now_us(), count))
-
-        return do
+    def _do(self, action: Action, clients: Clients, folder: Path) -> None:
+        self._backlogs[action.told] = clients.backlogs()
+        began_us = now_us()
+        try:
+            action.do()
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            self._problems.append(f"{action.told}: {error}")
+        note_action(folder, Done(began_us, now_us(), action.told))
 
     def _watch(self, clients: Clients, at: float, then: str) -> None:
         """Shows how clients come on until a time after the beginning."""
@@ -187,7 +185,7 @@ class Run:
 
     def _judge(self, folder: Path) -> Outcome:
         self._tell("histories are checked")
-        pauses = Pauses(resizes(folder))
+        pauses = Pauses(actions(folder))
         verdict = check(pauses.seeing(writes(folder)), reads(folder))
         return Outcome(verdict, pauses, self._backlogs, self._problems)
 

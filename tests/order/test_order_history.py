@@ -12,16 +12,16 @@ from kordon.testing.order.history import (
     Acknowledged,
     Assigned,
     Committed,
+    Done,
     Ended,
     Failed,
     HistoryError,
     Processed,
-    Resized,
     Revoked,
-    note_resize,
+    actions,
+    note_action,
     reads,
     recorded,
-    resizes,
     writes,
 )
 from kordon.testing.order.pauses import Pauses
@@ -108,18 +108,18 @@ def test_result_has_examples_of_each_anomaly(tmp_path: Path) -> None:
 
 def test_gap_around_a_resize_is_that_resizes(tmp_path: Path) -> None:
     """The longest wait is told by producer and by partition, apart from what is usual at other times."""
-    note_resize(tmp_path, Resized(10_000_000, 10_500_000, 6))
+    note_action(tmp_path, Done(10_000_000, 10_500_000, "resize to 6"))
     times = {"a": [1_000_000, 1_300_000, 10_100_000, 10_140_000], "b": [1_200_000, 10_130_000, 10_190_000]}
     events = [
         (name, Acknowledged(time_us, number, f"{name}-0", number, 0, 3, number))
         for name, each in times.items()
         for number, time_us in enumerate(each)
     ]
-    pauses = Pauses(resizes(tmp_path))
+    pauses = Pauses(actions(tmp_path))
     passed_on = list(pauses.seeing(sorted(events, key=lambda event: event[1].time_us)))
     assert len(passed_on) == len(events)
     (pause,) = pauses.pauses
-    assert pause.resize.partitions == 6
+    assert pause.done.what == "resize to 6"
     assert pause.gaps.by_producer == {"a": 8_800_000, "b": 8_930_000}
     assert pause.gaps.by_partition == {3: 8_800_000}
     assert pauses.usual.by_producer == {"a": 300_000}

@@ -10,6 +10,7 @@ from kordon.testing.jars import kafka_version
 from kordon.testing.order.findings import WRITES, Anomaly
 from kordon.testing.order.processes import GROUPS
 from kordon.testing.order.run import Plan, Run, TopicTool
+from kordon.testing.order.scenarios import coming_and_going, growth_under_backlog
 from kordon.testing.proxy_process import ProxyProcess
 
 pytestmark = [
@@ -23,7 +24,7 @@ def test_topic_that_keeps_its_partitions_keeps_every_promise(kordon: ProxyProces
     """Members come and go, some without a commit; nothing is lost, doubled or out of order."""
     topic = TopicTool(kordon.bootstrap, "order-steady")
     topic.create(3)
-    outcome = Run(Plan([kordon.bootstrap], "order-steady", seconds=12, churn_seconds=4), topic.resize).run()
+    outcome = Run(coming_and_going([kordon.bootstrap], "order-steady"), topic.resize).run()
     assert outcome.problems == []
     assert outcome.verdict.findings.examples == {}
     accounts = outcome.verdict.accounts
@@ -37,14 +38,11 @@ def test_kafka_reorders_keys_when_a_topic_grows_under_a_backlog(cluster: Cluster
     """Records in a key's new partition are processed before those that wait in its old one: why there is Kordon."""
     topic = TopicTool(cluster.bootstrap(), "order-growing")
     topic.create(3)
-    slow = Plan(
-        [cluster.bootstrap()], "order-growing", seconds=12, resize_to=[6], consume_rate=250, churn_seconds=0
-    )  # fmt: skip
-    outcome = Run(slow, topic.resize).run()
+    outcome = Run(growth_under_backlog([cluster.bootstrap()], "order-growing"), topic.resize).run()
     assert outcome.problems == []
     assert outcome.verdict.findings.found() == {Anomaly.NONMONOTONIC_POLL}
     assert all(outcome.verdict.count(Anomaly.NONMONOTONIC_POLL, group) > 100 for group in GROUPS)
-    assert all(behind > 1000 for behind in outcome.backlogs[0].values())
+    assert all(behind > 1000 for behind in outcome.backlogs["resize to 6"].values())
 
 
 def test_resize_that_is_refused_is_told_and_leaves_nothing_running(cluster: Cluster) -> None:
