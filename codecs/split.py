@@ -17,9 +17,6 @@ import google_crc32c
 from kordon.codecs.errors import WireError
 from kordon.codecs.primitives import uvarint
 from kordon.codecs.records import (
-    BATCH_HEADER,
-    CRC_AT,
-    CRC_FROM,
     CURRENT_MAGIC,
     HEADER_BYTES,
     LOG_OVERHEAD,
@@ -37,6 +34,10 @@ MOST_FILLED: Final = 2**31 - 1
 
 _LOOK: Final = Struct(">qiib4xhi16xq")
 """base_offset, batch_length, partition_leader_epoch, magic, attributes, last_offset_delta, producer_id."""
+_FRONT: Final = Struct(">qiibI")
+"""base_offset, batch_length, partition_leader_epoch, magic, crc."""
+_FILLER: Final = Struct(">hiqqqhii")
+"""What the CRC covers of a header: attributes, last_offset_delta, timestamps, producer, records_count."""
 _LOOK_BYTES: Final = _LOOK.size
 _BODY: Final = HEADER_BYTES - LOG_OVERHEAD
 _OLD_SMALLEST: Final = {0: 14, 1: 22}
@@ -129,17 +130,9 @@ def filler(base_offset: int, next_offset: int, leader_epoch: int) -> bytes:
     # attributes and timestamp delta are 0; the record stands at the batch's last offset, for readers that go by records
     inner = b"\0\0" + _zigzag(last_delta) + _COMMIT_MARKER
     record = _zigzag(len(inner)) + inner
-    header = {
-        "base_offset": base_offset,
-        "batch_length": _BODY + len(record),
-        "partition_leader_epoch": leader_epoch,
-        "attributes": _FILLER_ATTRIBUTES,
-        "last_offset_delta": last_delta,
-        "records_count": 1,
-    }
-    batch = bytearray(BATCH_HEADER.build(2, header) + record)
-    batch[CRC_AT:CRC_FROM] = google_crc32c.value(bytes(batch[CRC_FROM:])).to_bytes(4, "big")
-    return bytes(batch)
+    covered = _FILLER.pack(_FILLER_ATTRIBUTES, last_delta, -1, -1, -1, -1, -1, 1) + record
+    crc = google_crc32c.value(covered)
+    return _FRONT.pack(base_offset, _BODY + len(record), leader_epoch, CURRENT_MAGIC, crc) + covered
 
 
 def _old_tail(buffer: Buffer, at: int) -> list[Batch]:

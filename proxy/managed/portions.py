@@ -328,8 +328,11 @@ class Portion:
         assert self._place is not None
         if self._place.stay.end is not None:
             return self._is_through or (is_late and not self._taken.entries) or self._has_hole
-        sealed = self._known.is_sealed(self._place.stay.partition)
-        return not sealed and (self._has_hole or (is_late and not self._taken.entries))
+        if self._known.is_sealed(self._place.stay.partition):
+            return False
+        mark = self._log.high_watermark
+        has_all = mark is not None and self._taken.position >= mark  # so that it commits, and lags, like one with all
+        return self._has_hole or (has_all if self._taken.entries else is_late)
 
     def _end(self, after: int) -> int:
         """Returns the end that the client is told, as it then stands at `after` (rule F6).

@@ -338,7 +338,7 @@ async def test_withheld_partition_is_there_and_empty() -> None:
     readers, _ = readers_of(World(layout, world.logs, world.expected), 1 << 20, 1 << 20)
     rows = await fetch(readers, {0: 0, 1: 0})
     values: list[str] = []
-    assert _consume(rows[0].records, 0, values) == 1
+    assert _consume(rows[0].records, 0, values) == 4
     assert values == ["0"]
     assert (rows[1].error_code, rows[1].high_watermark, rows[1].records) == (0, 0, b"")
     await readers.close()
@@ -387,6 +387,6 @@ async def test_request_waits_for_its_min_bytes() -> None:
     rows = await fetch(readers, {1: 0}, min_bytes=100_000, max_wait_ms=100)
     assert loop.time() - before >= 0.1
     values: list[str] = []
-    assert _consume(rows[1].records, 0, values) == 2
+    assert _consume(rows[1].records, 0, values) == 4
     assert values == ["1"]
     await readers.close()
