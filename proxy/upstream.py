@@ -12,11 +12,10 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from struct import Struct
 from types import TracebackType
 from typing import Any, Final, Self
-
-from scramp import ScramClient, ScramException
 
 from kordon.codecs.errors import WireError
 from kordon.codecs.headers import parse_response_header, request_header_version, response_header_version
@@ -26,18 +25,15 @@ from kordon.proxy import apis
 from kordon.proxy.answer_frames import AnswerFrames
 from kordon.proxy.config import HostPort, Upstream, UpstreamSasl
 from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.log_in import LOG_IN_KEYS, log_in
 from kordon.proxy.tasks import Tasks
 from kordon.proxy.tls import explain
 
-SASL_AUTHENTICATE: Final = 36
 CLIENT_ID: Final = "kordon"
 MOST_UNANSWERED: Final = 1000
 """Requests on one connection that wait for their answers; more are refused."""
 _METADATA_VERSIONS: Final = range(1, 10)
 """Version 0 takes an empty list of topics for all of them."""
-_SASL_AUTHENTICATE_VERSIONS: Final = range(3)
-_LOG_IN: Final = frozenset({apis.SASL_HANDSHAKE, SASL_AUTHENTICATE})
-"""Never held, or a log-in would wait for its own end."""
 _RENEW_AT: Final = 0.85
 """Part of a SASL session after which it is renewed; Java clients take 0.85 to 0.95 (KIP-368)."""
 _SIZE: Final = Struct(">i")
@@ -85,6 +81,7 @@ class UpstreamClient:
         self._room = asyncio.Event()
         self._blocked = False
         self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = inf
         self._tasks = Tasks()
         self._renewal: asyncio.Task[None] | None = None
 
@@ -243,7 +240,7 @@ class UpstreamClient:
         asked = _Request(api_key, version, pieces, read, loop.create_future(), deadline)
         if self._broken is not None:
             asked.outcome.set_exception(self._unavailable(api_key, self._broken))
-        elif api_key in _LOG_IN:
+        elif api_key in LOG_IN_KEYS:
             self._write(asked)
         elif self.unanswered >= MOST_UNANSWERED:
             asked.outcome.set_exception(self._unavailable(api_key, f"{MOST_UNANSWERED} requests are unanswered"))
@@ -276,6 +273,7 @@ class UpstreamClient:
             self._break("an answer that nobody asked for; this is no Kafka broker")
             return
         self._unanswered.popleft()
+        self._watch()
         if not asked.outcome.done():
             try:
                 asked.outcome.set_result(asked.read(frame[_header_bytes(asked, frame) :]))
@@ -294,12 +292,15 @@ class UpstreamClient:
             self._room.clear()
 
     def _watch(self) -> None:
-        """Sets an alarm for the oldest request; it is left alone while answers come, and then set anew."""
-        if self._alarm is None and self._unanswered:
-            self._alarm = asyncio.get_running_loop().call_at(self._unanswered[0].deadline, self._on_alarm)
+        """Sets an alarm for the oldest request; while answers come it is left alone as long as it is early enough."""
+        if self._unanswered and self._unanswered[0].deadline < self._alarm_at:
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._alarm_at = self._unanswered[0].deadline
+            self._alarm = asyncio.get_running_loop().call_at(self._alarm_at, self._on_alarm)
 
     def _on_alarm(self) -> None:
-        self._alarm = None
+        self._alarm, self._alarm_at = None, inf
         if self._unanswered and self._unanswered[0].deadline <= asyncio.get_running_loop().time():
             self._break(explain(TimeoutError()))
         else:
@@ -330,50 +331,24 @@ class UpstreamClient:
         answer = await self.ask(apis.API_VERSIONS, 0, {})
         self.versions = {row.api_key: range(row.min_version, row.max_version + 1) for row in answer.api_keys}
         if self._config.sasl is not None:
-            lifetime_ms = await self._log_in(self._config.sasl)
+            lifetime_ms = await log_in(self, self._config.sasl)
             if lifetime_ms > 0:
                 self._renewal = self._tasks.start(self._renew(self._config.sasl, lifetime_ms), name="renew log-in")
 
     async def _renew(self, sasl: UpstreamSasl, lifetime_ms: int) -> None:
-        """Logs in again for ever; a broker takes nothing else between the first and the last message of a log-in."""
+        """Logs in again for ever; what is sent meanwhile is held, as a broker takes nothing else until it is over."""
         while lifetime_ms > 0:
             await asyncio.sleep(lifetime_ms / 1000 * _RENEW_AT)
             self._held = []
             try:
-                lifetime_ms = await self._log_in(sasl)
+                lifetime_ms = await log_in(self, sasl)
             except UpstreamUnavailable as error:
                 self._break(error)
                 return
             held, self._held = self._held, None
             for asked in held:
-                self._write(asked)
-
-    async def _log_in(self, sasl: UpstreamSasl) -> int:
-        """Returns how long the session lives, in milliseconds; 0 for ever."""
-        hello = await self.send(apis.SASL_HANDSHAKE, 1, {"mechanism": sasl.mechanism})
-        if hello.error_code:
-            offered = ", ".join(hello.mechanisms)
-            raise UpstreamUnavailable(f"{self.address}: SASL {sasl.mechanism} is not enabled; the broker has {offered}")
-        password = sasl.password.get_secret_value()
-        if sasl.mechanism == "PLAIN":
-            _, lifetime_ms = await self._authenticate(f"\0{sasl.username}\0{password}".encode())
-            return lifetime_ms
-        client = ScramClient([sasl.mechanism], sasl.username, password)
-        try:
-            token, _ = await self._authenticate(client.get_client_first().encode())
-            client.set_server_first(token)
-            token, lifetime_ms = await self._authenticate(client.get_client_final().encode())
-            client.set_server_final(token)
-        except ScramException as error:
-            raise UpstreamUnavailable(f"{self.address}: log-in failed: {error}") from error
-        return lifetime_ms
-
-    async def _authenticate(self, token: bytes) -> tuple[str, int]:
-        version = self.version(SASL_AUTHENTICATE, _SASL_AUTHENTICATE_VERSIONS)
-        answer = await self.send(SASL_AUTHENTICATE, version, {"auth_bytes": token})
-        if answer.error_code:
-            raise UpstreamUnavailable(f"{self.address}: log-in failed: {answer.error_message}")
-        return bytes(answer.auth_bytes).decode(), answer.get("session_lifetime_ms", 0)
+                if not asked.outcome.cancelled():
+                    self._write(asked)
 
 
 def _header_bytes(asked: _Request, frame: memoryview) -> int:

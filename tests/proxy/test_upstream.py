@@ -15,10 +15,11 @@ from kordon.proxy import apis, upstream
 from kordon.proxy.answer_frames import AnswerFrames
 from kordon.proxy.config import HostPort, Upstream, UpstreamSasl
 from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.log_in import SASL_AUTHENTICATE
 from kordon.proxy.upstream import UpstreamClient
 from kordon.testing.cluster import Cluster
 
-LOG_IN = (apis.SASL_HANDSHAKE, upstream.SASL_AUTHENTICATE)
+LOG_IN = (apis.SASL_HANDSHAKE, SASL_AUTHENTICATE)
 METADATA: tuple[int, int, dict[str, Any]] = (apis.METADATA, 1, {"topics": []})
 TIMEOUT_MS = 2000
 
@@ -142,13 +143,14 @@ def test_frames_are_cut_wherever_the_network_cuts(lengths: list[int], step: int)
     bodies = [bytes([number + 1]) * min(length + 4, 5000 * step) for number, length in enumerate(lengths)]
     stream = memoryview(b"".join(struct.pack(">i", len(body)) + body for body in bodies))
     got: list[bytes] = []
-    frames = AnswerFrames(lambda frame: got.append(bytes(frame)), pytest.fail, pytest.fail)
+    lost: list[object] = []
+    frames = AnswerFrames(lambda frame: got.append(bytes(frame)), lost.append, lost.append)
     while stream:
         room = frames.get_buffer(-1)
         count = min(len(room), len(stream), step)
         room[:count], stream = stream[:count], stream[count:]
         frames.buffer_updated(count)
-    assert got == bodies
+    assert (got, lost) == (bodies, [])
 
 
 async def test_a_cancelled_question_does_not_take_anothers_answer() -> None:
@@ -187,6 +189,18 @@ async def test_a_late_answer_ends_the_connection() -> None:
             await second
         assert client.closed
         assert len(peer.asked) == 2
+
+
+async def test_a_late_answer_behind_a_patient_request_is_late_all_the_same() -> None:
+    """The time of each request counts as soon as it is the oldest, however long the one before it had."""
+    async with peer_and_client() as (peer, client):
+        patient, hasty = client.send(*METADATA, timeout=60), client.send(*METADATA, timeout=0.3)
+        await peer.have(2)
+        peer.answer_next(1)
+        assert (await patient).controller_id == 1
+        async with asyncio.timeout(10):
+            with pytest.raises(UpstreamUnavailable, match="no answer in time"):
+                await hasty
 
 
 async def test_impatience_behind_a_slow_answer_ends_only_itself() -> None:
