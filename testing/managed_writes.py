@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Collection, Iterable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
@@ -15,19 +15,24 @@ from kordon.codecs.messages import request, response
 from kordon.codecs.produce import look_produce
 from kordon.codecs.records import batches
 from kordon.proxy.config import HostPort, Upstream
+from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.lanes import Lanes
-from kordon.proxy.managed.leaders import Leaders
+from kordon.proxy.managed.leaders import NO_NODE, Leaders
 from kordon.proxy.managed.links import Links
 from kordon.proxy.managed.produce import ProduceService
 from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.identity import Identity, untag
 from kordon.proxy.ordering.images import Image, Written, carried
-from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.layout import Epoch, Layout
 from kordon.proxy.topology import Topology
+from kordon.proxy.upstream import UpstreamClient
 from kordon.testing.cluster import Cluster
 
 PRODUCE, FETCH, LIST_OFFSETS, CREATE_TOPICS, INIT_PRODUCER_ID, DESCRIBE_PRODUCERS = 0, 1, 2, 19, 22, 61
 FACE_ID = uuid.UUID(int=77)
+_NEWEST = {"timestamp": -1}
+_RETRIABLE = frozenset({5, 6, 7, 19, 20, 45, 56})
+_WINDOW = 5
 
 
 def a_batch(
@@ -65,6 +70,7 @@ class Worker:
     topic: ManagedTopic
     topics: ManagedTopics
     links: Links
+    leaders: Leaders
     lanes: Lanes
     service: ProduceService
     lease: Lease
@@ -99,7 +105,7 @@ class Worker:
     async def stored(self, partition: int) -> list[Stored]:
         """Reads a physical partition."""
         end = (await self.ends_of([partition]))[partition]
-        client = await self.links.to(1, "test reads")
+        client = await self._leader(partition)
         found: list[Stored] = []
         offset = 0
         while offset < end:
@@ -109,8 +115,12 @@ class Worker:
                 "max_bytes": 1 << 24,
                 "topics": [{"topic": self.topic.name, "partitions": parts}],
             }
-            answer = await client.ask(FETCH, 11, fields)
-            records = answer.responses[0].partitions[0].records
+            (row,) = (await client.ask(FETCH, 11, fields)).responses[0].partitions
+            if row.error_code:
+                self.leaders.forget(self.topic.name)
+                client = await self._leader(partition)
+                continue
+            records = row.records
             for span in batches(records):
                 assert span.header is not None
                 values = [
@@ -139,15 +149,32 @@ class Worker:
                     found += batch.values
         return found
 
-    async def ends_of(self, partitions: Sequence[int]) -> dict[int, int]:
-        """Asks for the ends of physical partitions."""
-        client = await self.links.to(1, "test reads")
-        parts = [{"partition_index": q, "timestamp": -1} for q in partitions]
-        fields = {"replica_id": -1, "topics": [{"name": self.topic.name, "partitions": parts}]}
-        answer = await client.ask(LIST_OFFSETS, 4, fields)
-        return {row.partition_index: row.offset for row in answer.topics[0].partitions if not row.error_code}
+    async def ends_of(self, partitions: Iterable[int]) -> dict[int, int]:
+        """Asks for the ends of physical partitions; those are missing that are not led."""
+        found: dict[int, int] = {}
+        for q in partitions:
+            fields = {
+                "replica_id": -1,
+                "topics": [{"name": self.topic.name, "partitions": [_NEWEST | {"partition_index": q}]}],
+            }
+            answer = await (await self._leader(q)).ask(LIST_OFFSETS, 4, fields)
+            (row,) = answer.topics[0].partitions
+            if row.error_code:
+                self.leaders.forget(self.topic.name)
+            else:
+                found[q] = row.offset
+        return found
 
-    async def until_led(self, partitions: Sequence[int]) -> None:
+    async def _leader(self, partition: int) -> UpstreamClient:
+        async with asyncio.timeout(30):
+            while True:
+                leader = (await self.leaders.of(self.topic.name)).get(partition)
+                if leader is not None and leader.node_id != NO_NODE:
+                    with suppress(UpstreamUnavailable):
+                        return await self.links.to(leader.node_id, "test reads")
+                self.leaders.forget(self.topic.name)
+
+    async def until_led(self, partitions: Collection[int]) -> None:
         """Returns when the broker itself knows that it leads these: it tells of a new topic a moment earlier."""
         async with asyncio.timeout(20):
             while len(await self.ends_of(partitions)) < len(partitions):  # noqa: ASYNC110  a broker is asked
@@ -170,18 +197,27 @@ class Worker:
         """Does the second half of `move`."""
         layout = self.topic.layout
         following = layout.next_epoch(u)
-        touched = sorted(layout.sealed_by(following) | layout.opened_by(following))
-        cuts = await self.ends_of(touched)
+        touched = layout.sealed_by(following) | layout.opened_by(following)
+        async with asyncio.timeout(20):
+            while True:  # rule C6: what was lost on its way may land in between
+                cuts = await self.ends_of(touched)
+                images = await self._images(following)
+                if cuts == await self.ends_of(touched) and len(cuts) == len(touched):
+                    break
+        self.topic.adopt(layout.changed(following, cuts), images)
+
+    async def _images(self, following: Epoch) -> dict[int, Image]:
+        layout = self.topic.layout
         images: dict[int, Image] = {}
         for v in layout.movers(following):
             home = layout.chains[v].home
             assert home is not None
             here = await self._writers(home.partition, v, home.move)
             images[v] = carried(self.topic.images.get(v, {}), here)
-        self.topic.adopt(layout.changed(following, cuts), images)
+        return images
 
     async def _writers(self, partition: int, v: int, move: int) -> dict[int, Written]:
-        client = await self.links.to(1, "test reads")
+        client = await self._leader(partition)
         fields = {"topics": [{"name": self.topic.name, "partition_indexes": [partition]}]}
         answer = await client.ask(DESCRIBE_PRODUCERS, 0, fields)
         found: dict[int, Written] = {}
@@ -193,15 +229,23 @@ class Worker:
 
 
 @asynccontextmanager
-async def a_worker(cluster: Cluster, *, n: int = 1, u: int = 4, v_count: int = 4) -> AsyncIterator[Worker]:
+async def a_worker(
+    cluster: Cluster,
+    *,
+    n: int = 1,
+    u: int = 4,
+    v_count: int = 4,
+    replicas: int = 1,
+    make_leaders: type[Leaders] = Leaders,
+) -> AsyncIterator[Worker]:
     """A worker with lanes to a new topic of `u` physical partitions, of which `n` are used at first."""
-    address = HostPort(cluster.brokers[0].host, cluster.brokers[0].port())
-    topology = Topology(Upstream(bootstrap=(address,)), lambda _: None, lambda _: None)
+    addresses = tuple(HostPort(broker.host, broker.port()) for broker in cluster.brokers)
+    topology = Topology(Upstream(bootstrap=addresses), lambda _: None, lambda _: None)
     await topology.refresh()
     links = Links(topology)
-    leaders = Leaders(links)
+    leaders = make_leaders(links)
     name = f"produce-{uuid.uuid4().hex[:8]}"
-    wanted = {"name": name, "num_partitions": u, "replication_factor": 1}
+    wanted = {"name": name, "num_partitions": u, "replication_factor": replicas}
     answer = await links.ask_any("admin", CREATE_TOPICS, range(5, 6), {"topics": [wanted], "timeout_ms": 10_000})
     assert [row.error_code for row in answer.topics] == [0]
     topic = ManagedTopic(Layout.created(name, uuid.UUID(int=5), n, v_count), FACE_ID)
@@ -210,9 +254,54 @@ async def a_worker(cluster: Cluster, *, n: int = 1, u: int = 4, v_count: int = 4
     lease = Lease()
     lanes = Lanes(topics, links, leaders, lambda: lease.alive)
     try:
-        worker = Worker(topic, topics, links, lanes, ProduceService(topics, lanes), lease)
+        worker = Worker(topic, topics, links, leaders, lanes, ProduceService(topics, lanes), lease)
         await worker.until_led(range(u))
         yield worker
     finally:
         await lanes.close()
         await links.close()
+
+
+@dataclass
+class Producer:
+    """An idempotent producer on one virtual partition: five batches under way, retries in order, as Java does."""
+
+    worker: Worker
+    number: int
+    v: int
+    count: int
+    acked: set[int] = field(default_factory=set[int])
+    under_way: set[int] = field(default_factory=set[int])
+    retries: int = 0
+
+    async def run(self) -> None:
+        """Returns when all is acknowledged."""
+        tasks: set[asyncio.Task[None]] = set()
+        while len(self.acked) < self.count:
+            oldest = next(n for n in range(self.count) if n not in self.acked)
+            for n in range(oldest, min(oldest + _WINDOW, self.count)):
+                if n not in self.acked and n not in self.under_way:
+                    self.under_way.add(n)
+                    tasks.add(asyncio.ensure_future(self.send(n)))
+            done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+
+    async def send(self, n: int) -> None:
+        """Sends a batch; what is refused is sent again by `run`."""
+        batch = a_batch(f"{self.number}-{n}", producer_id=self.number, epoch=0, sequence=n)
+        ((code, _),) = await self.worker.send((self.v, batch))
+        assert code in _RETRIABLE | {0}, f"error {code}"
+        self.under_way.discard(n)
+        if code == 0:
+            self.acked.add(n)
+            return
+        self.retries += 1
+        if code == 45:
+            assert any(before not in self.acked for before in range(n)), "fatal for librdkafka: it was next"
+        await asyncio.sleep(0.01)
+
+    async def check(self) -> None:
+        """Reads what it has written, along the chain: each record once, in order."""
+        values = [value for value in await self.worker.read(self.v) if value.startswith(f"{self.number}-")]
+        assert values == [f"{self.number}-{n}" for n in range(self.count)]

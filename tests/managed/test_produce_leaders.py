@@ -1,0 +1,51 @@
+"""Writes to a managed topic whose leaders are elsewhere than this worker believes."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from kordon.proxy.managed.leaders import Leader, Leaders
+from kordon.testing.cluster import Cluster
+from kordon.testing.managed_writes import Producer, a_worker
+
+pytestmark = pytest.mark.broker
+
+
+class MisledLeaders(Leaders):
+    """Believes in wrong leaders, as after an election, until it is told to forget."""
+
+    misled = False
+
+    def known(self, topic: str) -> Mapping[int, Leader] | None:
+        """Names the node behind the right one."""
+        known = super().known(topic)
+        if known is None or not self.misled:
+            return known
+        return {q: replace(leader, node_id=leader.node_id % 3 + 1) for q, leader in known.items()}
+
+    def forget(self, topic: str) -> None:
+        """Finds the right ones from now on."""
+        self.misled = False
+        super().forget(topic)
+
+
+async def test_a_broker_that_does_not_lead_is_left(cluster3: Cluster) -> None:
+    """Rule I7: its answer has the client send again, to the leader, and nothing is lost, doubled or reordered."""
+    async with a_worker(cluster3, n=3, u=3, v_count=6, replicas=3, make_leaders=MisledLeaders) as worker:
+        leaders = worker.leaders
+        assert isinstance(leaders, MisledLeaders)
+        producers = [Producer(worker, n + 1, n % 6, 60) for n in range(12)]
+
+        async def mislead() -> None:
+            while any(len(producer.acked) < producer.count for producer in producers):
+                await asyncio.sleep(0.1)
+                leaders.misled = True
+
+        async with asyncio.timeout(100):
+            await asyncio.gather(mislead(), *(producer.run() for producer in producers))
+        leaders.misled = False
+        for producer in producers:
+            await producer.check()
+        assert sum(producer.retries for producer in producers) > 0, "nobody was misled"
