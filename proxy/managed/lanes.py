@@ -34,7 +34,9 @@ HOLD_SECONDS: Final = 2.5
 WAIT_SECONDS: Final = 15.0
 """How long they wait for their turn."""
 UNSENT_BYTES: Final = 64 * 1024 * 1024
-"""Of one topic; what comes above is refused."""
+"""Of one topic, while they are held; what comes above is refused."""
+_UNSENT_BYTES_IN_TURN: Final = 4 * UNSENT_BYTES
+"""The same, while they only wait for their turn."""
 MOST_KEPT: Final = 10_000
 """Answers that wait for the lease."""
 _SWEEP_SECONDS: Final = 0.25
@@ -149,8 +151,9 @@ class Lanes:
     def add(self, topic: ManagedTopic, v: int, write: Write) -> None:
         """Takes a write in; its ticket is told what becomes of it."""
         course = self._course(topic, v)
-        full = self._unsent[topic.name] + write.size > UNSENT_BYTES
-        if (course.refusing and self._is_blocked(course)) or full:
+        blocked = self._is_blocked(course)
+        full = self._unsent[topic.name] + write.size > (UNSENT_BYTES if blocked else _UNSENT_BYTES_IN_TURN)
+        if (course.refusing and blocked) or full:
             course.refusing = course.refusing or full
             self._refuse([write], course)
             return

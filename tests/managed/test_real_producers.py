@@ -92,6 +92,27 @@ async def test_aiokafka(proxy: ProxyProcess, topic: str, options: dict[str, Any]
     assert await asyncio.to_thread(values_of, proxy, topic, COUNT) == expected()
 
 
+@pytest.mark.parametrize("acks", ["all", 1, 0])
+async def test_one_request_for_managed_and_other_topics(proxy: ProxyProcess, topic: str, acks: int | str) -> None:
+    """aiokafka writes all topics of a broker in one request: each part goes its way, one answer comes back."""
+    other = f"{topic}-unmanaged"
+    admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
+    admin.create_topics([NewTopic(other, 2, 1)])[other].result(60)
+    producer = AIOKafkaProducer(bootstrap_servers=proxy.bootstrap, linger_ms=20, acks=acks)
+    await producer.start()
+    try:
+        sends = [
+            await producer.send(name, f"value-{n}".encode(), key=b"%d" % n)
+            for n in range(COUNT)
+            for name in (topic, other)
+        ]
+        await asyncio.gather(*sends)
+    finally:
+        await producer.stop()
+    for name in (topic, other):
+        assert await asyncio.to_thread(values_of, proxy, name, COUNT) == expected()
+
+
 @pytest.mark.parametrize("options", ["enable_idempotence=True", "enable_idempotence=False, acks=1"])
 def test_kafka_python(proxy: ProxyProcess, topic: str, options: str) -> None:
     """Idempotent and not; in a process of its own, for importing it warns of its own past."""
