@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -45,6 +45,29 @@ class Family:
     labels: tuple[str, ...]
     help: str
     """What it means, in one sentence."""
+
+
+@dataclass(slots=True)
+class ManagedNumbers:
+    """What a worker counts of managed topics, as it stands when it is asked for."""
+
+    partitions: dict[str, int] = field(default_factory=dict[str, int])
+    """By topic."""
+    epochs: dict[str, int] = field(default_factory=dict[str, int])
+    serving: bool = False
+    leading: bool = False
+    fences: int = 0
+    writes: dict[str, int] = field(default_factory=dict[str, int])
+    """By outcome."""
+    written_bytes: int = 0
+    holds: int = 0
+    pulled_bytes: int = 0
+    served_bytes: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
+    cached_bytes: int = 0
+    hidden: dict[str, int] = field(default_factory=dict[str, int])
+    """By kind."""
 
 
 FAMILIES: Final = {
@@ -83,6 +106,20 @@ FAMILIES: Final = {
             ("side",),
             "When the certificate shown to that side expires, in seconds since 1970.",
         ),
+        Family("kordon_managed_topics", "gauge", (), "Managed topics of the cluster."),
+        Family("kordon_managed_partitions", "gauge", ("topic",), "Partitions that are written to."),
+        Family("kordon_managed_layout_epoch", "gauge", ("topic",), "Layout epoch in force here; the same everywhere."),
+        Family("kordon_managed_serving", "gauge", (), "1 while this worker may serve managed topics, else 0."),
+        Family("kordon_managed_leading", "gauge", (), "1 while this worker is the controller, else 0."),
+        Family("kordon_managed_fences", "gauge", (), "Changes of partitions that hold writes now."),
+        Family("kordon_managed_writes_total", "counter", ("outcome",), "Batches for managed topics by their outcome."),
+        Family("kordon_managed_written_bytes_total", "counter", (), "Bytes written to managed topics."),
+        Family("kordon_managed_holds_total", "counter", (), "Times that writes of a virtual partition were held."),
+        Family("kordon_managed_pulled_bytes_total", "counter", (), "Bytes read from brokers for managed topics."),
+        Family("kordon_managed_served_bytes_total", "counter", (), "Bytes of managed topics given to clients."),
+        Family("kordon_managed_cache_looks_total", "counter", ("outcome",), "Looks for what was read before."),
+        Family("kordon_managed_cached_bytes", "gauge", (), "Bytes kept for other readers."),
+        Family("kordon_managed_hidden_batches_total", "counter", ("kind",), "Batches that nobody gets as they are."),
         Family("kordon_build_info", "gauge", ("version", "python"), "Always 1; the labels say what runs."),
     )
 }
@@ -137,6 +174,8 @@ class Metrics(Collector):
         """Seconds since 1970 by side, "downstream" or "upstream"; kept up to date at start and reload."""
         self.reloads: Counter[str] = Counter(dict.fromkeys(RELOAD_OUTCOMES, 0))
         """Reloads by outcome."""
+        self.read_managed: Callable[[], ManagedNumbers] = ManagedNumbers
+        """Returns what managed topics count; replaced by the proxy that serves them."""
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -217,6 +256,22 @@ VALUES: Final[dict[str, Callable[[Metrics], Samples]]] = {
     "kordon_held_bytes": lambda m: {(): m.tally.held_bytes},
     "kordon_reloads_total": lambda m: _by_label(m.reloads),
     "kordon_certificate_expiry_timestamp_seconds": lambda m: _by_label(m.certificate_expiry),
+    "kordon_managed_topics": lambda m: {(): len(m.read_managed().partitions)},
+    "kordon_managed_partitions": lambda m: _by_label(m.read_managed().partitions),
+    "kordon_managed_layout_epoch": lambda m: _by_label(m.read_managed().epochs),
+    "kordon_managed_serving": lambda m: {(): m.read_managed().serving},
+    "kordon_managed_leading": lambda m: {(): m.read_managed().leading},
+    "kordon_managed_fences": lambda m: {(): m.read_managed().fences},
+    "kordon_managed_writes_total": lambda m: _by_label(m.read_managed().writes),
+    "kordon_managed_written_bytes_total": lambda m: {(): m.read_managed().written_bytes},
+    "kordon_managed_holds_total": lambda m: {(): m.read_managed().holds},
+    "kordon_managed_pulled_bytes_total": lambda m: {(): m.read_managed().pulled_bytes},
+    "kordon_managed_served_bytes_total": lambda m: {(): m.read_managed().served_bytes},
+    "kordon_managed_cache_looks_total": lambda m: _by_label(
+        {"hit": m.read_managed().cache_hits, "miss": m.read_managed().cache_misses}
+    ),
+    "kordon_managed_cached_bytes": lambda m: {(): m.read_managed().cached_bytes},
+    "kordon_managed_hidden_batches_total": lambda m: _by_label(m.read_managed().hidden),
     "kordon_build_info": lambda _: {(kordon.__version__, platform.python_version()): 1},
 }
 """Where the value of each counter and gauge comes from."""

@@ -57,6 +57,8 @@ class Proxy:
         self._tasks = Tasks()
         self._topology = Topology(config.upstream, self._on_node, self._on_node_gone)
         self.managed = ManagedWorker(config, self._topology) if config.ordering.enabled else None
+        if self.managed is not None:
+            metrics.read_managed = self.managed.numbers
         service = self.managed.service if self.managed is not None else None
         self._relays = Relays(config, metrics.tally, self._topology, advertised(config), service)
         self._relays.advertised_by_connection = by_connection(config)

@@ -19,9 +19,16 @@ VIRTUAL_PARTITIONS: Final = 12
 _PATIENCE_SECONDS: Final = 90.0
 
 
-def create_managed(bootstrap: str, topic: str, partitions: int = 3) -> AdminClient:
-    """Creates a managed topic with 12 virtual partitions, as any admin client does; returns the client."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+def create_managed(bootstrap: str, topic: str, partitions: int = 3, **settings: str) -> AdminClient:
+    """Creates a managed topic with 12 virtual partitions, as any admin client does; returns the client.
+
+    Args:
+        bootstrap: Of a Kordon.
+        topic: Its name.
+        partitions: To begin with.
+        settings: Further ones of the client, such as `ssl.ca.location`.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap, **settings})
     config = {"kordon.virtual.partitions": str(VIRTUAL_PARTITIONS)}
     admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(60)
     return admin

@@ -51,6 +51,8 @@ class Readers:
         cache_bytes: Most bytes of records that are kept for other readers.
         read_layouts_to_end: Returns when all layouts that were durable at the call are adopted; called before a client
             is told that its offset is out of range (rule F5). Raises UpstreamUnavailable.
+        may_serve: Whether the lease lives and the layouts are known; nothing is shown otherwise, because what stands
+            behind a cut that this worker has not heard of is nobody's to see (rules C1, C3).
     """
 
     def __init__(
@@ -61,9 +63,11 @@ class Readers:
         *,
         cache_bytes: int = CACHE_BYTES,
         read_layouts_to_end: Callable[[], Awaitable[object]] | None = None,
+        may_serve: Callable[[], bool] = lambda: True,
     ) -> None:
         self.tally = ReadTally()
         self.read_layouts_to_end = read_layouts_to_end
+        self._may_serve = may_serve
         self._topics = topics
         self._leaders = leaders
         self._pulls = Pulls(links, leaders)
@@ -151,6 +155,8 @@ class Readers:
 
     def limit_of(self, topic: ManagedTopic, partition: int) -> int | None:
         """Returns the offset from which on nothing of a physical partition is shown now; None: there is none."""
+        if not self._may_serve():
+            return 0
         fence = topic.fence
         if fence is None or partition not in fence.sealed:
             return None

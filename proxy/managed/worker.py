@@ -29,9 +29,13 @@ from kordon.proxy.managed.produce import ProduceService
 from kordon.proxy.managed.queries import ListOffsets, OffsetForLeaderEpoch
 from kordon.proxy.managed.questions import Questions
 from kordon.proxy.managed.readers import Readers
+from kordon.proxy.managed.refusals import REFUSALS
+from kordon.proxy.managed.regexes import RegexSubscriptions, TopicNames
 from kordon.proxy.managed.service import ManagedService
 from kordon.proxy.managed.topics import ManagedTopics
+from kordon.proxy.metrics import ManagedNumbers
 from kordon.proxy.ordering.wishes import RaiseFloors
+from kordon.proxy.ordering.reading import Hidden
 from kordon.proxy.topology import Topology
 
 
@@ -65,7 +69,9 @@ class ManagedWorker:
             lease_seconds=ordering.lease_ms / 1000,
         )
         self.lanes = Lanes(self.topics, self.links, leaders, self._may_serve)
-        self.readers = Readers(self.topics, self.links, leaders)
+        self.readers = Readers(
+            self.topics, self.links, leaders, read_layouts_to_end=layouts.read_to_end, may_serve=self._may_serve
+        )
         self.keeper = Keeper(
             topics=self.topics,
             layouts=layouts,
@@ -85,15 +91,19 @@ class ManagedWorker:
             apis.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpoch(self.topics, questions, self._may_serve),
             apis.DELETE_RECORDS: DeleteRecords(self.topics, questions, offsets, self._raise_floors),
         }
+        self._names = TopicNames(self.links)
+        regexes = RegexSubscriptions(self._names.known)
+        refusals = {**REFUSALS, apis.CONSUMER_GROUP_HEARTBEAT: regexes.refusal}
         translations: dict[int, Any] = {
             apis.METADATA: MetadataTranslation(),
             apis.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitionsTranslation(),
             apis.DESCRIBE_CONFIGS: DescribeConfigsTranslation(),
             **groups.TRANSLATIONS,
+            apis.CONSUMER_GROUP_HEARTBEAT: groups.ConsumerGroupHeartbeat(regexes),
         }
         admin = AdminRequests(self.topics, self.keeper.wish)
         self.service = ManagedService(
-            self.topics, ProduceService(self.topics, self.lanes), servers, translations, admin
+            self.topics, ProduceService(self.topics, self.lanes), servers, translations, admin, refusals=refusals
         )
 
     def _may_serve(self) -> bool:
@@ -104,6 +114,33 @@ class ManagedWorker:
         if outcome.error_code:
             raise UpstreamUnavailable(outcome.message)
 
+    def numbers(self) -> ManagedNumbers:
+        """Returns what is counted, as it stands."""
+        written, read = self.lanes.counts, self.readers.tally
+        return ManagedNumbers(
+            partitions={topic.name: topic.layout.u for topic in self.topics},
+            epochs={topic.name: topic.layout.epoch for topic in self.topics},
+            serving=self.keeper.may_serve(),
+            leading=self.keeper.leading is not None,
+            fences=sum(topic.fence is not None for topic in self.topics),
+            writes={
+                "written": written.batches,
+                "duplicate": written.duplicates,
+                "refused": written.refused,
+                "given_up": written.given_up,
+                "lost": written.lost,
+                "stray": written.strays,
+            },
+            written_bytes=written.bytes,
+            holds=written.held,
+            pulled_bytes=read.pulled_bytes,
+            served_bytes=read.served_bytes,
+            cache_hits=read.hits,
+            cache_misses=read.misses,
+            cached_bytes=read.cached_bytes,
+            hidden={kind.value: read.hidden[kind.value] for kind in Hidden},
+        )
+
     async def run(self) -> None:
         """Keeps managed topics current for ever."""
         await self.keeper.run()
@@ -112,5 +149,7 @@ class ManagedWorker:
         """Ends in order: no other proxy need wait for this one's lease."""
         await self.keeper.leave()
         await self.lanes.close()
+        await self._names.close()
+        await self.readers.close()
         self._layouts.close()
         await self.links.close()

@@ -290,7 +290,7 @@ class Cluster:
         """The last one that was committed."""
         records = [value for key, value in self.layouts.records if key == f"topic/{TOPIC}"]
         last = records[-1]
-        assert isinstance(last, TopicRecord)  # noqa: S101
+        assert isinstance(last, TopicRecord)
         return last.layout
 
     def _check_log(self, where: str, values: list[object], acknowledged: list[object]) -> None:

@@ -44,10 +44,12 @@ class Layouts:
 
     def __init__(self) -> None:
         self.appended: list[str] = []
+        self.changed = asyncio.Event()
 
     async def append(self, entries: list[Entry]) -> int:
         """Keeps the keys."""
         self.appended += [entry.key for entry in entries]
+        self.changed.set()
         return 0
 
 
@@ -86,8 +88,7 @@ async def test_a_fence_is_acknowledged_when_nothing_is_under_way_any_more() -> N
     assert layouts.appended == []
     clients.drained.set()
     async with asyncio.timeout(5):
-        while not layouts.appended:
-            await asyncio.sleep(0)
+        await layouts.changed.wait()
     assert layouts.appended == ["ack/f1/me"]
     assert topic.fence is not None
     assert topic.fence.high_watermarks == {0: 7}

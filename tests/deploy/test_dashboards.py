@@ -25,6 +25,7 @@ from confluent_kafka import Consumer, Producer
 
 from kordon.proxy.metrics import FAMILIES
 from kordon.testing.certificates import make_certificates
+from kordon.testing.managed_clients import create_managed
 from kordon.testing.ports import free_ports
 from kordon.testing.proxy_process import ProxyProcess
 
@@ -196,14 +197,13 @@ def wait_until_ready(url: str, server: subprocess.Popen[bytes], log: Path) -> No
     pytest.fail(f"Prometheus did not start:\n{log.read_text()}")
 
 
-def make_traffic(client: dict[str, str]) -> None:
+def make_traffic(client: dict[str, str], topic: str) -> None:
     """A producer and a consumer group, so that every leg and the usual APIs have been used."""
-    topic = f"dashboard-{uuid.uuid4().hex[:8]}"
     producer = Producer({**client, "linger.ms": 1})
     for number in range(500):
         producer.produce(topic, value=str(number))
     assert producer.flush(30) == 0
-    consumer = Consumer({**client, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer = Consumer({**client, "group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     read, deadline = 0, time.monotonic() + 30
     while read < 500 and time.monotonic() < deadline:
@@ -224,20 +224,23 @@ def numbers(samples: list[dict[str, Any]]) -> list[float]:
 
 
 @pytest.mark.broker
-def test_every_panel_shows_data_of_a_kordon_with_traffic(cluster: Cluster, tmp_path: Path) -> None:
+def test_every_panel_shows_data_of_a_kordon_with_traffic(open_cluster: Cluster, tmp_path: Path) -> None:
     """Each query gives numbers when a real Prometheus scrapes a Kordon that real clients use, over TLS."""
     files = make_certificates(tmp_path)
     tls = {"certificate": str(files.server), "key": str(files.server_key)}
     with (
-        ProxyProcess.start(bootstrap=cluster.bootstrap(), config={"listen": {"tls": tls}}) as kordon,
+        ProxyProcess.start(bootstrap=open_cluster.bootstrap(), config={"listen": {"tls": tls}}) as kordon,
         prometheus(kordon.admin, tmp_path) as server,
     ):
         client = {"bootstrap.servers": kordon.bootstrap, "security.protocol": "ssl", "ssl.ca.location": str(files.ca)}
+        settings = {name: value for name, value in client.items() if name != "bootstrap.servers"}
+        create_managed(kordon.bootstrap, "dashboard-managed", **settings)
         waiting = queries()
         assert len(waiting) > 20
         deadline = time.monotonic() + 90
         while waiting and time.monotonic() < deadline:
-            make_traffic(client)
+            make_traffic(client, f"dashboard-{uuid.uuid4().hex[:8]}")
+            make_traffic(client, "dashboard-managed")
             waiting = [query for query in waiting if not numbers(server.query(filled_in(query.expression)))]
         assert [str(query) for query in waiting] == []
         check_plausible(server)

@@ -14,6 +14,6 @@ SEEDS = int(os.environ.get("KORDON_SEEDS", "24"))
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_promises_hold_through_trouble(seed: int) -> None:
-    """Growths and shrinks come true, nothing acknowledged is lost, doubled or out of order, and positions never fall."""
+    """Growths and shrinks come true; nothing acknowledged is lost, doubled or out of order; positions never fall."""
     cluster = run(seed)
     assert not cluster.failures, "\n".join([*cluster.story_end, *cluster.failures])
