@@ -77,7 +77,7 @@ def _partition(body: memoryview, at: int, topic: str, found: dict[tuple[str, int
     index, error_code, high_watermark, _, log_start_offset, aborted = _PARTITION.unpack_from(body, at)
     at += _PARTITION.size
     at += _ABORTED_BYTES * _count(body, max(aborted, 0), _ABORTED_BYTES, at) + _REPLICA_BYTES
-    size = max(_INT32.unpack_from(body, at)[0], 0)
+    size: int = max(_INT32.unpack_from(body, at)[0], 0)
     at += 4
     if size > len(body) - at:
         raise _error(f"records of {size} bytes, but only {len(body) - at} remain", at)

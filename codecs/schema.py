@@ -24,7 +24,7 @@ import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from dataclasses import field as attribute
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import construct
 
@@ -46,6 +46,8 @@ from kordon.codecs.tagged import Tags
 # pyright: reportPrivateUsage=false
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+_Stream = TypeVar("_Stream", bound=io.BytesIO)
 
 _OPEN_END: Final = 2**15
 _TYPE_DEFAULT: Final = object()
@@ -191,6 +193,30 @@ def tagged_fields(fields: tuple[Field, ...], version: int) -> list[Field]:
     return [row for row in fields if version in row.tagged and version in row.versions]
 
 
+class Gathered(io.BytesIO):
+    """The stream that codecs write where records are not to be copied: large bytes stay where they lie."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pieces: list[Buffer] = []
+
+    def writelines(self, lines: Any, /) -> None:
+        """Takes bytes in without a copy."""
+        self._flush()
+        self._pieces += lines
+
+    def take(self) -> list[Buffer]:
+        """Returns all that was written, in its order."""
+        self._flush()
+        return self._pieces
+
+    def _flush(self) -> None:
+        if self.tell():
+            self._pieces.append(self.getvalue())
+            self.seek(0)
+            self.truncate()
+
+
 class Fields(construct.Struct):
     """construct's Struct for a table's rows: missing values are the defaults, errors name the field.
 
@@ -295,12 +321,22 @@ class Part:
         Raises:
             BuildError: A value does not fit its field.
         """
-        stream = io.BytesIO()
+        return self._write(value, io.BytesIO()).getvalue()
+
+    def build_pieces(self, value: Mapping[str, Any]) -> list[Buffer]:
+        """Does as `build`; what the value has as `Pieces` is not copied, but stands among what is returned.
+
+        Raises:
+            BuildError: A value does not fit its field.
+        """
+        return self._write(value, Gathered()).take()
+
+    def _write(self, value: Mapping[str, Any], stream: _Stream) -> _Stream:
         try:
             self.fields._build(value, stream, NO_CONTEXT, "")
         except BuildError as error:
             raise error.within(self.message, self.version) from None
-        return stream.getvalue()
+        return stream
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -362,6 +398,18 @@ class Message:
             WireError: The message has no such version.
         """
         return self.at(version).build(value)
+
+    def build_pieces(self, version: int, value: Mapping[str, Any]) -> list[Buffer]:
+        """Writes a message whose large fields are `Pieces`, and does not copy these.
+
+        Returns:
+            The bytes in their order.
+
+        Raises:
+            BuildError: A value does not fit its field.
+            WireError: The message has no such version.
+        """
+        return self.at(version).build_pieces(value)
 
     def _part(self, version: int, after: str, until: str) -> Part:
         key = (version, after, until)

@@ -7,17 +7,20 @@ from typing import Final
 
 from kordon.codecs.headers import build_response_header
 from kordon.codecs.messages import response
+from kordon.codecs.schema import Buffer
 from kordon.proxy import apis
 from kordon.proxy.apis import Route
+from kordon.proxy.waiting import Body
 
 _HEAD: Final = Struct(">ii")
 _UNSUPPORTED_VERSION: Final = 35
 
 
-def answer_frame(route: Route, correlation_id: int, body: bytes) -> bytes:
-    """Makes a response frame of a body."""
+def answer_frame(route: Route, correlation_id: int, body: Body) -> list[Buffer]:
+    """Makes a response frame, in pieces, so that records are not copied."""
+    pieces = body if isinstance(body, list) else [body]
     header = build_response_header(route.api.key, route.version, correlation_id)
-    return (len(header) + len(body)).to_bytes(4, "big") + header + body
+    return [(len(header) + sum(map(len, pieces))).to_bytes(4, "big") + header, *pieces]
 
 
 def unsupported_api_versions(correlation_id: int) -> bytes:

@@ -42,7 +42,7 @@ from kordon.proxy.interception import Interception, NothingManaged
 from kordon.proxy.request_leg import FrameLimits, RequestLeg
 from kordon.proxy.response_leg import ResponseLeg
 from kordon.proxy.tally import Tally
-from kordon.proxy.waiting import Waiting
+from kordon.proxy.waiting import Body, Waiting
 
 
 class ConnectionLimits(FrameLimits, Protocol):
@@ -219,7 +219,7 @@ class Connection:
             commands.append(PauseUpstream())
         return commands + self._after_responses()
 
-    def _on_served(self, waiting: Waiting, body: bytes) -> list[Command]:
+    def _on_served(self, waiting: Waiting, body: Body) -> list[Command]:
         """Gives an answer that was promised, if its turn has come; otherwise it waits for that."""
         if waiting not in self._waiting:
             return []

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from kordon.codecs.look import Buffer
 from kordon.proxy.causes import CloseCause
-from kordon.proxy.waiting import Waiting
+from kordon.proxy.waiting import Body, Waiting
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class Served:
     """What Kordon was told to answer is answered."""
 
     waiting: Waiting
-    body: bytes
+    body: Body
     """Of the response, in the request's version."""
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kordon.proxy.apis import Route
+from kordon.proxy.waiting import Body
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Interception(Protocol):
 class Service(Interception, Protocol):
     """Decides on requests, and answers those that it said it would."""
 
-    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> bytes:
+    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Body:
         """Answers a request.
 
         Args:
@@ -84,6 +85,6 @@ class NothingManaged:
         """Lets everything pass."""
         return None
 
-    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> bytes:
+    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Body:
         """Is never asked."""
         raise NotImplementedError(route.api.name)

@@ -169,7 +169,7 @@ class RequestLeg:
         answer, route = None, apis.route(look.api_key, look.api_version)
         if route is None:
             answer, route = self._answer_or_refuse(look)
-        waiting = Waiting(route, look.correlation_id, self.frame_started, answer)
+        waiting = Waiting(route, look.correlation_id, self.frame_started, None if answer is None else [answer])
         if answer is None and self._interception.wants(route):
             self._held = bytearray()
         elif look.api_key != apis.PRODUCE:

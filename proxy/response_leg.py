@@ -133,7 +133,7 @@ class ResponseLeg:
         while self._current is None and self._waiting and self._waiting[0].answer is not None:
             waiting = self._waiting.popleft()
             self._tally.responses[waiting.route.index] += 1
-            due.append(waiting.answer or b"")
+            due += waiting.answer or ()
         return due
 
     def _flush(self, chunk: memoryview, at: int) -> None:

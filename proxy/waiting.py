@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from kordon.codecs.schema import Buffer
 from kordon.proxy.apis import Route
 from kordon.proxy.rewrite import Edit, Translated, edit_of
+
+Body: TypeAlias = bytes | list[Buffer]
+"""The body of a response of Kordon's own, in one piece or in several, which are not changed any more."""
 
 
 class Waiting:
@@ -11,7 +18,9 @@ class Waiting:
 
     __slots__ = ("answer", "asks", "correlation_id", "edit", "handed", "promised", "route", "started")
 
-    def __init__(self, route: Route, correlation_id: int, started: float, answer: bytes | None = None) -> None:
+    def __init__(
+        self, route: Route, correlation_id: int, started: float, answer: Sequence[Buffer] | None = None
+    ) -> None:
         self.route = route
         self.correlation_id = correlation_id
         self.started = started
@@ -19,7 +28,7 @@ class Waiting:
         self.handed = 0.0
         """When its last byte was handed to the broker's socket; 0 before."""
         self.answer = answer
-        """The response frame where Kordon itself answers."""
+        """The response frame, in pieces, where Kordon itself answers."""
         self.promised = False
         """Whether `answer` comes later."""
         self.asks = answer is None

@@ -109,8 +109,11 @@ def index(
             end = before  # whatever a gap of compaction lies in between
             break
         end, leader_epoch = batch.next_offset, batch.leader_epoch
-        owner: Resident | Hidden | None = residents.get(batch.producer_id)
-        if owner is None or batch.attributes & CONTROL or not owner.stay.start <= base < (owner.stay.end or base + 1):
+        known = residents.get(batch.producer_id)
+        owner: Resident | Hidden
+        if known is not None and not batch.attributes & CONTROL and known.stay.holds(base):
+            owner = known
+        else:
             owner = tenancy.owner(batch.producer_id, base, is_control=bool(batch.attributes & CONTROL))
         if isinstance(owner, Resident):
             residents[batch.producer_id] = owner

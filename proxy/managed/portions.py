@@ -33,6 +33,8 @@ _IDS_SINCE: Final = 13
 """The first version of Fetch that names topics by their ids."""
 _FOR_EVER: Final = 2**63 - 1
 _RETRY_SECONDS: Final = 0.1
+_SMALL_BYTES: Final = 8 * 1024
+"""Batches of fewer bytes are put together before they are sent: many pieces cost more than their copy."""
 _RETRIED: Final = frozenset(
     {
         Code.LEADER_NOT_AVAILABLE,
@@ -205,6 +207,8 @@ class Portion:
         stay, taken = self._place.stay, self._taken
         pieces = Pieces(entry.data for entry in taken.entries)
         after = max(self.offset, taken.entries[-1].next_offset + stay.delta) if taken.entries else self.offset
+        if taken.size_bytes < _SMALL_BYTES * len(pieces):
+            pieces = Pieces([b"".join(pieces)])
         self._worker.tally.served_bytes += taken.size_bytes
         target = min(taken.position + stay.delta, after + MOST_FILLED)
         if target > after and self._may_fill(is_late):

@@ -19,6 +19,7 @@ from kordon.proxy.managed.parts import continues_session, merge, take_apart
 from kordon.proxy.managed.produce import Looked
 from kordon.proxy.managed.refusals import REFUSALS
 from kordon.proxy.managed.topics import ManagedTopics
+from kordon.proxy.waiting import Body
 
 
 class Server(Protocol):
@@ -123,7 +124,7 @@ class ManagedService:
 
         return Translate(request(key).build(version, value) if changed else None, back)
 
-    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> bytes:
+    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Body:
         """Answers a request; see `Service.serve`."""
         key, version = route.api.key, route.version
         if isinstance(request, ProduceRequest):
@@ -137,7 +138,7 @@ class ManagedService:
             return response(key).build(version, {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND})
         served = await self._servers[key].serve(version, request)
         merged = merge(key, served, None if part is None else await part)
-        return response(key).build(version, merged)
+        return response(key).build_pieces(version, merged)
 
 
 def _parsed(api_key: int, version: int, body: Buffer) -> Any:

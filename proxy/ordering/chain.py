@@ -32,6 +32,10 @@ class Stay:
         """Virtual offset after the last; None while it lives there."""
         return None if self.end is None else self.end + self.delta
 
+    def holds(self, offset: int) -> bool:
+        """Whether an offset of the physical partition lies in it."""
+        return self.start <= offset and (self.end is None or offset < self.end)
+
 
 @dataclass(frozen=True)
 class Chain:

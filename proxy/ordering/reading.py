@@ -50,7 +50,7 @@ class Tenancy:
             is_control: Whether it is a control batch.
         """
         for resident in self.untagged:
-            if _holds(resident.stay, base_offset):
+            if resident.stay.holds(base_offset):
                 return resident  # its log is passed on as it is, control batches included
         if is_control:
             return Hidden.CONTROL
@@ -58,13 +58,13 @@ class Tenancy:
         if identity is None:
             return Hidden.BYPASS
         for stay in self.tagged.get((identity.v, identity.move), ()):
-            if _holds(stay, base_offset):
+            if stay.holds(base_offset):
                 return Resident(identity.v, stay)
         return Hidden.STRAY
 
     def at(self, offset: int) -> dict[int, Stay]:
         """Returns who lives here at an offset."""
-        return {each.v: each.stay for each in self.stays if _holds(each.stay, offset)}
+        return {each.v: each.stay for each in self.stays if each.stay.holds(offset)}
 
 
 def tenancies(layout: Layout) -> Mapping[int, Tenancy]:
@@ -135,10 +135,6 @@ def first_readable(chain: Chain, floor: int, log_starts: Mapping[int, int]) -> i
         if stay.end is None or start < stay.end:
             return start + stay.delta
     return chain.stays[-1].virtual_start
-
-
-def _holds(stay: Stay, offset: int) -> bool:
-    return stay.start <= offset and (stay.end is None or offset < stay.end)
 
 
 class Scanned:
