@@ -128,3 +128,17 @@ def test_configs_of_a_managed_topic_are_there_for_any_admin_client(proxy: ProxyP
     assert configs["kordon.virtual.partitions"].value == "6"
     assert configs["kordon.undeleted.partition.count"].value == "3"
     assert configs["retention.ms"].value is not None
+
+
+def test_kafkas_own_tools_manage_grow_and_shrink(proxy: ProxyProcess, open_cluster: Cluster) -> None:
+    """kafka-configs.sh and kafka-topics.sh do what `kordon topics` does, a shrink too, and show V among the configs."""
+    to = ("--bootstrap-server", proxy.bootstrap)
+    create(proxy.bootstrap, "cli-tools")
+    alter = ("--alter", "--topic", "cli-tools")
+    open_cluster.tool("kafka-configs", *to, *alter, "--add-config", "kordon.virtual.partitions=12")
+    open_cluster.tool("kafka-topics", *to, *alter, "--partitions", "6")
+    open_cluster.tool("kafka-topics", *to, *alter, "--partitions", "5")
+    assert "has 5 partitions already" in done("grow", "cli-tools", "5", "--bootstrap", proxy.bootstrap)
+    shown = open_cluster.tool("kafka-topics", *to, "--describe", "--topic", "cli-tools").stdout
+    assert "PartitionCount: 12" in shown
+    assert "kordon.virtual.partitions=12" in shown

@@ -17,6 +17,7 @@ import kordon
 from kordon.proxy.cli import main
 from kordon.proxy.config_options import options
 from kordon.proxy.config_source import FLAGS, dotted, variable_of
+from kordon.proxy.topics_cli import topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +43,7 @@ def test_version_is_the_package_s(kordon_cli: Callable[..., Result]) -> None:
     assert kordon_cli("--version").output == f"kordon {kordon.__version__}\n"
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["check"], ["status"]])
+@pytest.mark.parametrize("command", [[], ["run"], ["check"], ["status"], ["topics"]])
 def test_help_has_examples(kordon_cli: Callable[..., Result], command: list[str]) -> None:
     """Every help shows commands to copy."""
     result = kordon_cli(*command, "--help")
@@ -163,6 +164,14 @@ def test_documented_flags_are_those_there_are() -> None:
     assert flags_of("run") == {*rows, "--config"}
 
 
+def test_documented_commands_of_topics_are_those_there_are() -> None:
+    """The manual's table of `kordon topics` names each command with its arguments."""
+    documented = set(
+        re.findall(r"^\| `([a-z]+)[^`]*` \| .* \| the (?:admin address|Kafka port) \|$", DOCS.read_text(), re.MULTILINE)
+    )
+    assert documented == set(topics.commands)
+
+
 def test_documented_events_are_those_that_are_logged() -> None:
     """Each event that the proxy logs stands in the manual's table, and no others."""
     table = DOCS.read_text().split("| event | level | when |")[1]
@@ -182,4 +191,4 @@ def test_documented_fields_of_status_are_those_of_a_proxy() -> None:
         name for row in re.findall(r"^\| (`.+?`) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
     }
     body = (PROXY / "server.py").read_text().split("def status(self)")[1].split("def ")[0]
-    assert documented == {*re.findall(r"^ {12}\"(\w+)\":", body, re.MULTILINE), "pid", "workers"}
+    assert documented == {*re.findall(r"^ {12}\"(\w+)\":", body, re.MULTILINE), "ordering", "pid", "workers"}

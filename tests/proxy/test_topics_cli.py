@@ -89,7 +89,7 @@ class FakeKordon:
     def _configs(self, topic: str) -> dict[str, Any]:
         names = ("kordon.virtual.partitions", "kordon.undeleted.partition.count")
         found = zip(names, self.counts or (), strict=False)
-        configs = [
+        configs: list[dict[str, Any]] = [
             {"name": name, "value": str(count), "read_only": False, "is_sensitive": False, "synonyms": [],
              "config_type": 3, "documentation": None}
             for name, count in found
