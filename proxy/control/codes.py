@@ -53,6 +53,7 @@ class Code(IntEnum):
     UNSTABLE_OFFSET_COMMIT = 88
     PRODUCER_FENCED = 90
     UNKNOWN_TOPIC_ID = 100
+    INVALID_REGULAR_EXPRESSION = 128
 
 
 _NAMES: Final[dict[int, str]] = {code.value: code.name for code in Code}

@@ -14,6 +14,7 @@ from kordon.proxy import apis
 from kordon.proxy.managed.commits import OffsetFetch, TopicRows
 from kordon.proxy.managed.member_bytes import change_field, rename_assignment, rename_subscription
 from kordon.proxy.managed.names import to_face, to_topic
+from kordon.proxy.managed.regexes import RegexSubscriptions
 from kordon.proxy.managed.topics import ManagedTopics
 
 CONSUMER: Final = "consumer"
@@ -82,17 +83,25 @@ class DescribeGroups:
 
 
 class ConsumerGroupHeartbeat:
-    """Subscriptions of KIP-848 groups; assignments name topic ids, which for clients are the faces' anyway."""
+    """Subscriptions of KIP-848 groups; assignments name topic ids, which for clients are the faces' anyway.
+
+    Args:
+        regexes: What members subscribe to by expressions.
+    """
 
     answers_always = False
 
+    def __init__(self, regexes: RegexSubscriptions) -> None:
+        self._regexes = regexes
+
     def request(self, version: int, value: Any, topics: ManagedTopics) -> bool:
         """Subscribes to faces in place of managed topics."""
-        names = value.subscribed_topic_names
-        renamed = list(map(to_face(topics), names or ()))
-        if not names or renamed == list(names):
-            return False
-        value.update({"subscribed_topic_names": renamed})
+        expanded = self._regexes.translate(value, topics)
+        names = list(value.subscribed_topic_names or ())
+        renamed = list(map(to_face(topics), names))
+        if renamed == names:
+            return expanded
+        value["subscribed_topic_names"] = renamed
         return True
 
     def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
@@ -138,7 +147,6 @@ TRANSLATIONS: Final[Mapping[int, Any]] = {
     apis.DESCRIBE_GROUPS: DescribeGroups(),
     apis.TXN_OFFSET_COMMIT: TopicRows(_topics),
     apis.OFFSET_DELETE: TopicRows(_topics),
-    apis.CONSUMER_GROUP_HEARTBEAT: ConsumerGroupHeartbeat(),
     apis.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribe(),
 }
-"""By api key."""
+"""By api key; `ConsumerGroupHeartbeat` has to be made."""

@@ -11,7 +11,7 @@ Source: AbstractHeartbeatRequestManager, StreamsGroupHeartbeatRequestManager (Ja
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import structlog
 
@@ -22,6 +22,7 @@ from kordon.proxy.managed.names import to_face
 from kordon.proxy.managed.topics import ManagedTopics
 
 log = structlog.get_logger(__name__)
+Refusal: TypeAlias = Callable[[Any, ManagedTopics], Mapping[str, Any] | None]
 
 
 def refuse_share_group(value: Any, topics: ManagedTopics) -> dict[str, Any] | None:
@@ -56,7 +57,7 @@ def _refused(kind: str, value: Any, names: Iterable[str], topics: ManagedTopics)
     }
 
 
-REFUSALS: Final[Mapping[int, Callable[[Any, ManagedTopics], Mapping[str, Any] | None]]] = {
+REFUSALS: Final[Mapping[int, Refusal]] = {
     apis.ADD_PARTITIONS_TO_TXN: transactions.refusal,
     apis.SHARE_GROUP_HEARTBEAT: refuse_share_group,
     apis.STREAMS_GROUP_HEARTBEAT: refuse_streams_group,

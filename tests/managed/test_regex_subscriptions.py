@@ -1,0 +1,177 @@
+"""Members that subscribe by a regular expression get the topics that they would get if none were managed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kordon.codecs.messages import request
+from kordon.proxy.apis import CONSUMER_GROUP_HEARTBEAT
+from kordon.proxy.managed.groups import ConsumerGroupHeartbeat
+from kordon.proxy.managed.regexes import RegexSubscriptions, expand, matches
+from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.ordering.layout import Layout
+from kordon.testing.cluster import Cluster
+from kordon.testing.managed_clients import create_managed
+from kordon.testing.proxy_process import ProxyProcess
+
+COORDINATOR_LOAD_IN_PROGRESS, INVALID_REGULAR_EXPRESSION = 14, 128
+NAMES = frozenset({"orders", "orders.eu", "other", "__kordon.orders", "__kordon.layouts", "__consumer_offsets"})
+
+
+class Member:
+    """A member of a group behind a proxy that manages `orders` at first."""
+
+    def __init__(self) -> None:
+        self.names: frozenset[str] | None = NAMES
+        self.topics = ManagedTopics()
+        self.manage("orders", 1)
+        self.regexes = RegexSubscriptions(lambda: self.names)
+
+    def manage(self, topic: str, number: int) -> None:
+        """Has a topic managed."""
+        layout = Layout.created(topic, UUID(int=number), 1, 4)
+        self.topics.add(ManagedTopic(layout, UUID(int=100 + number)))
+
+    def sends(self, regex: str | None, epoch: int = 3) -> str | None:
+        """Sends a heartbeat; returns the expression that the broker gets."""
+        value = self._heartbeat(regex, epoch)
+        ConsumerGroupHeartbeat(self.regexes).request(1, value, self.topics)
+        sent: str | None = value.subscribed_topic_regex
+        return sent
+
+    def refused(self, regex: str | None) -> Any:
+        """Sends a heartbeat; returns the error code of the answer that the proxy gives, None where it gives none."""
+        answer = self.regexes.refusal(self._heartbeat(regex, 0), self.topics)
+        return answer and answer["error_code"]
+
+    def _heartbeat(self, regex: str | None, epoch: int) -> Any:
+        fields = {"group_id": "g", "member_id": "m", "member_epoch": epoch, "subscribed_topic_regex": regex}
+        table = request(CONSUMER_GROUP_HEARTBEAT)
+        return table.parse(1, table.build(1, fields))
+
+
+def test_an_expression_is_expanded_to_what_the_client_would_match() -> None:
+    """Faces stand for managed topics; what is Kordon's own is never among them."""
+    assert Member().sends("ord.*") == r"__kordon\.orders|orders\.eu"
+    assert Member().sends(".*") == r"__consumer_offsets|__kordon\.orders|orders\.eu|other"
+    assert Member().sends("__kordon.*") == "/"
+
+
+def test_expressions_that_concern_nothing_managed_pass() -> None:
+    """The broker matches them itself, and broken ones it refuses."""
+    for regex in ("other.*", "ord", "(", ""):
+        assert Member().sends(regex) == regex
+        assert Member().refused(regex) is None
+
+
+def test_later_heartbeats_bring_what_has_changed() -> None:
+    """They do not repeat the expression; the broker gets another one only when it must."""
+    member = Member()
+    member.sends("ord.*", epoch=0)
+    assert member.sends(None) is None
+    member.names = NAMES | {"orders.us"}
+    assert member.sends(None) == r"__kordon\.orders|orders\.eu|orders\.us"
+    member.manage("orders.eu", 2)
+    assert member.sends(None) == r"__kordon\.orders|__kordon\.orders\.eu|orders\.us"
+    assert member.sends(None) is None
+    member.topics.remove("orders")
+    member.topics.remove("orders.eu")
+    assert member.sends(None) == "ord.*"
+
+
+def test_members_that_leave_or_subscribe_otherwise_are_forgotten() -> None:
+    """A member that comes back joins with its expression."""
+    for epoch, regex in ((-1, None), (3, "")):
+        member = Member()
+        member.sends("ord.*", epoch=0)
+        member.sends(regex, epoch=epoch)
+        member.names = NAMES | {"orders.us"}
+        assert member.sends(None) is None
+
+
+def test_a_member_comes_again_when_the_names_are_known() -> None:
+    """Clients retry upon that code; members without a need for names are not bothered."""
+    member = Member()
+    member.names = None
+    assert member.refused("ord.*") == COORDINATOR_LOAD_IN_PROGRESS
+    assert member.refused("other.*") is None
+    assert member.refused(None) is None
+
+
+def test_an_expression_with_too_many_names_is_refused_with_the_reason() -> None:
+    """What would not fit into a request must not break the connection."""
+    member = Member()
+    member.names = frozenset(f"ord{'x' * 200}{number}" for number in range(200))
+    assert member.refused("ord.*") == INVALID_REGULAR_EXPRESSION
+
+
+@given(st.sets(st.text("ab.-_", min_size=1, max_size=5)), st.sets(st.text("ab.-_", min_size=1, max_size=5)))
+def test_the_expansion_matches_those_names_and_no_others(others: set[str], managed: set[str]) -> None:
+    """Judged by matching again: a dot in a name is a dot."""
+    names = frozenset(others | managed)
+    expanded = expand("a.*|b", names, frozenset(managed))
+    for name in names:
+        wanted = name.startswith("a") or name == "b"
+        assert matches(expanded, name) == (wanted and name not in managed)
+        assert matches(expanded, f"__kordon.{name}") == (wanted and name in managed)
+
+
+def test_no_expression_takes_long() -> None:
+    """One that keeps backtracking engines busy for years must not stop a worker."""
+    began = time.monotonic()
+    assert not matches("(a*)*b", "a" * 249)
+    assert time.monotonic() - began < 1
+
+
+@pytest.fixture(scope="module")
+def proxy(open_cluster: Cluster) -> Iterator[ProxyProcess]:
+    """A proxy in front of one broker."""
+    with ProxyProcess.start(open_cluster.bootstrap()) as started:
+        yield started
+
+
+def read(consumer: Consumer, wanted: set[str]) -> set[str]:
+    """Reads until records of so many topics have come; returns the topics."""
+    found: set[str] = set()
+    deadline = time.monotonic() + 60
+    while not found >= wanted and time.monotonic() < deadline:
+        message = consumer.poll(0.5)
+        if message is not None and message.error() is None:
+            found.add(str(message.topic()))
+    return found
+
+
+@pytest.mark.broker
+def test_a_real_member_reads_managed_and_other_topics_also_later_ones(
+    proxy: ProxyProcess, open_cluster: Cluster
+) -> None:
+    """With librdkafka, which has the broker match its expressions in KIP-848 groups."""
+    if open_cluster.version.startswith("3."):
+        pytest.skip("brokers match expressions since Kafka 4 (KIP-848)")
+    admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
+    create_managed(proxy.bootstrap, "matched-managed")
+    admin.create_topics([NewTopic("matched-plain", 2, 1)])["matched-plain"].result(30)
+    producer = Producer({"bootstrap.servers": proxy.bootstrap})
+    config = {"group.id": "matchers", "group.protocol": "consumer", "auto.offset.reset": "earliest"}
+    consumer = Consumer({"bootstrap.servers": proxy.bootstrap, "topic.metadata.refresh.interval.ms": 1000, **config})
+    consumer.subscribe(["^matched-.*"])
+    try:
+        for topic in ("matched-managed", "matched-plain"):
+            producer.produce(topic, b"value")
+        producer.flush(30)
+        assert read(consumer, {"matched-managed", "matched-plain"}) == {"matched-managed", "matched-plain"}
+        create_managed(proxy.bootstrap, "matched-later")
+        producer.produce("matched-later", b"value")
+        producer.flush(30)
+        assert read(consumer, {"matched-later"}) == {"matched-later"}
+    finally:
+        consumer.close()
