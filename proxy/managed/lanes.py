@@ -122,7 +122,7 @@ class Lanes:
         self._kept: list[tuple[Sent, Outcome, float]] = []
         self._looking: set[ManagedTopic] = set()
         self._sweeping = False
-        self._questions = WriterQuestions(links, leaders, self._tasks, self._go_on, self._give_up)
+        self._questions = WriterQuestions(links, leaders, self._tasks, self._go_on, self._give_up_question)
 
     @property
     def under_way(self) -> int:
@@ -419,6 +419,13 @@ class Lanes:
         for write in writes:
             self._uncount(write, course.topic.name)
         self._refuse(writes, course, code)
+
+    def _give_up_question(self, course: Course) -> None:
+        """Refuses what cannot be judged because a broker could not be asked; those of other producers go on."""
+        writes = course.line.give_up_question()
+        for write in writes:
+            self._uncount(write, course.topic.name)
+        self._refuse(writes, course)
 
     def _refuse(self, writes: list[Write], course: Course, code: Code = Code.NOT_LEADER_OR_FOLLOWER) -> None:
         self.counts.given_up += len(writes)

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+import structlog
+
 from kordon.proxy import apis
-from kordon.proxy.control.codes import Code
+from kordon.proxy.control.codes import Code, name_of
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.course import Course
 from kordon.proxy.managed.leaders import Leaders
@@ -19,7 +21,9 @@ from kordon.proxy.tasks import Tasks
 INIT_PRODUCER_ID: Final = 22
 DESCRIBE_PRODUCERS: Final = 61
 _PURPOSE: Final = "writers"
-_AGAIN_SECONDS: Final = 0.2
+_AGAIN_SECONDS: Final = 0.5
+
+log = structlog.get_logger(__name__)
 
 
 class WriterQuestions:
@@ -83,11 +87,12 @@ class WriterQuestions:
         while any(course.line.needs_id for course in self._without_id):
             try:
                 answer = await self._links.ask_any(_PURPOSE, INIT_PRODUCER_ID, range(5), fields)
-            except UpstreamUnavailable:
-                answer = None
-            if answer is not None and answer.error_code == Code.NONE:
-                self._producer_id = answer.producer_id
-                break
+                if answer.error_code == Code.NONE:
+                    self._producer_id = answer.producer_id
+                    break
+                log.warning("producer_id_refused", error=name_of(answer.error_code))
+            except UpstreamUnavailable as error:
+                log.warning("producer_id_unavailable", error=str(error))
             await asyncio.sleep(_AGAIN_SECONDS)
         waiting, self._without_id = self._without_id, set()
         for course in waiting:
@@ -108,10 +113,10 @@ class WriterQuestions:
                 producers = await self._ask(topic, partition)
             except UpstreamUnavailable:
                 self._leaders.forget(topic)
-                for course in courses:
+                for course, _ in here:
                     self._give_up(course)
-                continue
-            self._tell(here, producers)
+            else:
+                self._tell(here, producers)
             self._go_on(courses)
         del self._curious[place]
 
@@ -136,6 +141,6 @@ class WriterQuestions:
         answer: Any = await client.ask(DESCRIBE_PRODUCERS, version, fields)
         row = answer.topics[0].partitions[0]
         if row.error_code != Code.NONE:
-            what = f"error {row.error_code}"
+            what = name_of(row.error_code)
             raise UpstreamUnavailable(f"{apis.api_name(DESCRIBE_PRODUCERS)} of {topic}-{partition}: {what}")
         return [producer.producer_id for producer in row.active_producers]

@@ -94,7 +94,7 @@ async def test_aiokafka(proxy: ProxyProcess, topic: str, options: dict[str, Any]
 
 @pytest.mark.parametrize("acks", ["all", 1, 0])
 async def test_one_request_for_managed_and_other_topics(proxy: ProxyProcess, topic: str, acks: int | str) -> None:
-    """aiokafka writes all topics of a broker in one request: each part goes its way, one answer comes back."""
+    """As aiokafka sends all topics of a broker: each part goes its way, one answer comes back."""
     other = f"{topic}-unmanaged"
     admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
     admin.create_topics([NewTopic(other, 2, 1)])[other].result(60)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kordon.proxy.ordering import writers
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.identity import tag, untag
 from kordon.proxy.ordering.images import Image, Refusal, Written, carried
@@ -113,6 +114,37 @@ def test_an_answer_counts_only_for_what_was_asked_before() -> None:
     line.begin_question()
     line.learn(HOME.partition, HOME.move, {8})
     assert sendable(line) == [late]
+
+
+def test_without_an_answer_only_what_was_asked_for_is_given_up() -> None:
+    """The broker could not be asked: those whose identity is in question are refused, other producers go on."""
+    line = Line(3)
+    unknown, behind, other = a_write(40), a_write(41), a_write(0, producer_id=8)
+    for write in (unknown, behind, other):
+        line.add(write)
+    assert sendable(line) == [other]
+    line.begin_question()
+    assert line.give_up_question() == [unknown, behind]
+    assert not line.has_question
+    line.answered(other, Result.WRITTEN)
+    assert line.idle
+
+
+def test_identities_that_are_forgotten_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a line remembers has a bound, and forgetting costs a question, no more."""
+    monkeypatch.setattr(writers, "MOST_REMEMBERED", 2)
+    line = Line(3)
+    for producer_id in (1, 2, 3):
+        write = a_write(0, producer_id=producer_id)
+        line.add(write)
+        assert sendable(line) == [write]
+        line.answered(write, Result.WRITTEN)
+    forgotten, known = a_write(1, producer_id=1), a_write(1, producer_id=3)
+    line.add(forgotten)
+    line.add(known)
+    assert sendable(line) == [known]
+    ask(line, 1)
+    assert sendable(line) == [forgotten]
 
 
 def test_a_retry_across_a_move_is_a_duplicate() -> None:
