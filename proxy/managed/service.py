@@ -17,7 +17,7 @@ from kordon.proxy.interception import Decision, Serve, Translate
 from kordon.proxy.managed.admin_requests import AdminRequests, Asked
 from kordon.proxy.managed.parts import continues_session, merge, take_apart
 from kordon.proxy.managed.produce import Looked
-from kordon.proxy.managed.refusals import REFUSALS
+from kordon.proxy.managed.refusals import REFUSALS, Refusal
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.waiting import Body
 
@@ -74,6 +74,7 @@ class ManagedService:
         servers: By api key, who answers the others; keys of `ROWS`.
         translations: By api key, what is translated.
         admin: Answers the requests by which topics are managed.
+        refusals: By api key, what refuses a request: it returns the response's fields, or None.
     """
 
     def __init__(
@@ -83,13 +84,16 @@ class ManagedService:
         servers: Mapping[int, Server],
         translations: Mapping[int, Translation],
         admin: AdminRequests,
+        *,
+        refusals: Mapping[int, Refusal] = REFUSALS,
     ) -> None:
         self._topics = topics
         self._admin = admin
         self._produce = produce
         self._servers: Mapping[int, Server] = {PRODUCE: produce, **servers}
         self._translations = translations
-        self._keys = self._servers.keys() | translations.keys() | REFUSALS.keys()
+        self._refusals = refusals
+        self._keys = self._servers.keys() | translations.keys() | refusals.keys()
 
     def wants(self, route: Route) -> bool:
         """Wants what may name a topic, where any is managed, and what may have one managed."""
@@ -104,16 +108,19 @@ class ManagedService:
             if not (looked.managed and looked.others):
                 return Serve(looked.request) if looked.managed else None
         value = _parsed(key, version, body)
-        if key in REFUSALS:
-            fields = REFUSALS[key](value, self._topics)
-            return Serve(_Refused(fields)) if fields is not None else None
+        if key in self._refusals:
+            fields = self._refusals[key](value, self._topics)
+            if fields is not None:
+                return Serve(_Refused(fields))
         if key in self._admin.KEYS:
             asked = self._admin.take(key, version, value)
             return Serve(asked, asked.rest) if asked is not None else None
         if key in self._servers:
             parts = take_apart(key, version, value, self._topics)
             return Serve(parts.managed, parts.rest) if parts is not None else None
-        translation = self._translations[key]
+        translation = self._translations.get(key)
+        if translation is None:
+            return None
         changed = translation.request(version, value, self._topics)
         if not changed and not translation.answers_always:
             return None
