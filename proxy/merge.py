@@ -99,7 +99,9 @@ def best_view(pages: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
     """
 
     def knowledge(page: dict[str, Any]) -> tuple[bool, bool, int]:
-        control = page["control"] or {"procedures": None, "serves": False, "layouts_position": 0}
+        control: dict[str, Any] | None = page["control"]
+        if control is None:
+            return False, False, 0
         return control["procedures"] is not None, control["serves"], control["layouts_position"]
 
     return max((page for page in pages if "error" not in page), key=knowledge, default=None)

@@ -292,12 +292,15 @@ class _Target:
         from rich.console import Console  # noqa: PLC0415
 
         from kordon.proxy.errors import UpstreamUnavailable  # noqa: PLC0415
+        from kordon.proxy.tls import explain  # noqa: PLC0415
         from kordon.proxy.topics_client import RequestRefused, TopicsClient  # noqa: PLC0415
 
         async def connected() -> Result:
-            client = TopicsClient(self._address, self._upstream)
             try:
+                client = TopicsClient(self._address, self._upstream)
                 await client.open()
+            except OSError as error:
+                raise Failed(f"--ca, --certificate or --key cannot be used: {explain(error)}") from error
             except UpstreamUnavailable as error:
                 cure = "check --bootstrap, and what is said of TLS and log-in"
                 raise Failed(f"no Kordon answers at {error}; {cure}") from error
@@ -314,8 +317,6 @@ class _Target:
             raise Failed(f"{refusal}{hint}") from refusal
         except UpstreamUnavailable as error:
             raise Failed(f"{what}: {error}") from error
-        except OSError as error:
-            raise Failed(f"{what}: {error.filename or 'a TLS file'}: {error.strerror or error}") from error
 
 
 def _unmanaged(topic: str) -> str:

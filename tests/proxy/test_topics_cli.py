@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,23 @@ from click.testing import CliRunner, Result
 from kordon.codecs.headers import build_response_header, parse_request_header
 from kordon.codecs.messages import request, response
 from kordon.proxy.cli import main
+from kordon.testing.certificates import Certificates, make_certificates
 
 API_VERSIONS, DESCRIBE_CONFIGS, CREATE_PARTITIONS, INCREMENTAL_ALTER = 18, 32, 37, 44
-VERSIONS = {API_VERSIONS: 4, DESCRIBE_CONFIGS: 4, CREATE_PARTITIONS: 3, INCREMENTAL_ALTER: 1}
+VERSIONS = {API_VERSIONS: 4, 17: 1, 36: 2, DESCRIBE_CONFIGS: 4, CREATE_PARTITIONS: 3, INCREMENTAL_ALTER: 1}
 Answer = Callable[[Any], Mapping[str, Any]]
 
 
 class FakeKordon:
     """Answers what it is told to, one connection after the other; `asked` are the requests by api key."""
 
-    def __init__(self, counts: tuple[int, int] | None = (12, 4)) -> None:
+    def __init__(self, counts: tuple[int, int] | None = (12, 4), certificates: Certificates | None = None) -> None:
         self.counts = counts
+        self.log_ins: list[bytes] = []
+        self._context: ssl.SSLContext | None = None
+        if certificates is not None:
+            self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._context.load_cert_chain(certificates.server, certificates.server_key)
         self.asked: list[tuple[int, Any]] = []
         self.refusal: tuple[int, str | None] = (0, None)
         self.silent = False
@@ -56,9 +63,14 @@ class FakeKordon:
                 connection, _ = self._socket.accept()
             except OSError:
                 return
-            with connection, connection.makefile("rb") as incoming:
-                while size := incoming.read(4):
-                    self._answer(connection, memoryview(incoming.read(struct.unpack(">i", size)[0])))
+            with connection, suppress(OSError):  # a client that does not trust the certificate goes away
+                secured = self._context.wrap_socket(connection, server_side=True) if self._context else connection
+                self._answer_all(secured)
+
+    def _answer_all(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as incoming:
+            while size := incoming.read(4):
+                self._answer(connection, memoryview(incoming.read(struct.unpack(">i", size)[0])))
 
     def _answer(self, connection: socket.socket, frame: memoryview) -> None:
         header, at = parse_request_header(frame)
@@ -78,6 +90,11 @@ class FakeKordon:
             case 18:
                 rows = [{"api_key": key, "min_version": 0, "max_version": last} for key, last in VERSIONS.items()]
                 return {"error_code": 0, "api_keys": rows}
+            case 17:
+                return {"error_code": 0, "mechanisms": ["PLAIN"]}
+            case 36:
+                self.log_ins.append(bytes(value.auth_bytes))
+                return {"error_code": 0, "error_message": None, "auth_bytes": b"", "session_lifetime_ms": 0}
             case 32:
                 return {"results": [self._configs(value.resources[0].resource_name)]}
             case 37:
@@ -104,9 +121,9 @@ class FakeKordon:
 
 
 @contextmanager
-def faked(counts: tuple[int, int] | None = (12, 4)) -> Iterator[FakeKordon]:
+def faked(counts: tuple[int, int] | None = (12, 4), certificates: Certificates | None = None) -> Iterator[FakeKordon]:
     """A fake, ended."""
-    fake = FakeKordon(counts)
+    fake = FakeKordon(counts, certificates)
     try:
         yield fake
     finally:
@@ -262,3 +279,57 @@ def test_the_configuration_of_a_kordon_says_where_it_is(fake: FakeKordon, tmp_pa
     port = fake.bootstrap.rpartition(":")[2]
     file.write_text(f"upstream: {{bootstrap: 'kafka:9092'}}\nlisten: {{address: '0.0.0.0:{port}'}}\n")
     assert run("grow", "orders", "6", "--config", str(file)).stdout.startswith("orders has 6 partitions")
+
+
+# TLS and SASL
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Of one authority."""
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def test_tls_and_log_in_are_those_of_the_flags(certificates: Certificates, tmp_path: Path) -> None:
+    """The password is read from a file, without the end of its line, and sent by TLS."""
+    password = tmp_path / "password"
+    password.write_text("s3cret\n")
+    who = ("--sasl-mechanism", "PLAIN", "--username", "admin", "--password-file", str(password))
+    with faked(certificates=certificates) as fake:
+        result = run("grow", "orders", "6", "--bootstrap", fake.bootstrap, "--ca", str(certificates.ca), *who)
+        assert result.stdout.startswith("orders has 6 partitions"), result.output
+        assert fake.log_ins == [b"\0admin\0s3cret"]
+
+
+def test_a_password_is_asked_for_once(fake: FakeKordon) -> None:
+    """Without a file it is typed, and does not appear."""
+    who = ("--sasl-mechanism", "PLAIN", "--username", "admin")
+    result = run("manage", "orders", "--virtual", "12", "--bootstrap", fake.bootstrap, *who, answer="s3cret\n")
+    assert result.stdout == "orders is managed already, with 12 virtual partitions\n"
+    assert "s3cret" not in result.output
+    assert fake.log_ins == [b"\0admin\0s3cret"]
+
+
+@pytest.mark.parametrize(
+    ("authority", "says"),
+    [
+        ("other_ca", "the certificate is not accepted"),
+        ("server_key", "--key cannot be used: TLS: "),
+        (None, "no Kordon answers"),
+    ],
+)
+def test_tls_that_fails_is_one_line(certificates: Certificates, authority: str | None, says: str) -> None:
+    """An authority that did not sign, a file that is no authority, and no TLS where there is some."""
+    flags = () if authority is None else ("--ca", str(getattr(certificates, authority)))
+    with faked(certificates=certificates) as fake:
+        assert says in failed("grow", "orders", "6", "--bootstrap", fake.bootstrap, *flags)
+        assert fake.changes == []
+
+
+def test_the_log_in_of_a_kordon_is_in_its_configuration(fake: FakeKordon, tmp_path: Path) -> None:
+    """On a Kordon's own host its own log-in is used, unless flags name another."""
+    file = tmp_path / "kordon.yaml"
+    sasl = "{mechanism: PLAIN, username: kordon, password: own}"
+    file.write_text(f"upstream: {{bootstrap: 'kafka:9092', sasl: {sasl}}}\nlisten: {{address: '{fake.bootstrap}'}}\n")
+    assert run("grow", "orders", "6", "--config", str(file)).exit_code == 0
+    assert fake.log_ins == [b"\0kordon\0own"]
