@@ -68,7 +68,8 @@ class Driver:
             "timeout_ms": 10_000,
             "topic_data": [{"name": self.name, "partition_data": [{"index": q, "records": data}]}],
         }
-        client = await self.links.to(1, "write")
+        leader = (await self.leaders.of(self.name))[q].node_id
+        client = await self.links.to(leader, "write")
         answer = await client.ask(apis.PRODUCE, 8, fields)
         row = answer.responses[0].partition_responses[0]
         assert row.error_code == 0, row
@@ -141,7 +142,9 @@ def opened(records: bytes) -> Iterable[Any]:
 
 
 @asynccontextmanager
-async def driver(cluster: Cluster, n: int = 2, v_count: int = 8, **options: Any) -> AsyncIterator[Driver]:
+async def driver(
+    cluster: Cluster, n: int = 2, v_count: int = 8, copies: int = 1, **options: Any
+) -> AsyncIterator[Driver]:
     """A new topic with as many physical partitions as virtual ones, `n` of them used at first."""
     bootstrap = tuple(HostPort(broker.host, broker.port()) for broker in cluster.brokers)
     topology = Topology(Upstream.model_validate({"bootstrap": bootstrap}), lambda _: None, lambda _: None)
@@ -149,7 +152,7 @@ async def driver(cluster: Cluster, n: int = 2, v_count: int = 8, **options: Any)
     links = Links(topology)
     name = f"read-{uuid4().hex[:8]}"
     configs = [{"name": key, "value": value} for key, value in options.items()]
-    row = {"name": name, "num_partitions": v_count, "replication_factor": 1, "assignments": [], "configs": configs}
+    row = {"name": name, "num_partitions": v_count, "replication_factor": copies, "assignments": [], "configs": configs}
     await links.ask_any("admin", CREATE_TOPICS, range(5, 6), {"topics": [row], "timeout_ms": 10_000})
     made = Driver(links, name, Layout.created(name, UUID(int=1), n, v_count))
     try:
@@ -316,3 +319,19 @@ async def test_a_client_with_another_leader_epoch_is_told(cluster: Cluster) -> N
             answer = await made.readers.serve(11, asked)
             found.append(answer["responses"][0]["partitions"][0]["error_code"])
         assert found == [Code.FENCED_LEADER_EPOCH, 0, Code.UNKNOWN_LEADER_EPOCH]
+
+
+async def test_readers_follow_a_leader_that_moves(cluster3: Cluster) -> None:
+    """A reader that waits at the end gets what is written to the next leader, and is told no error."""
+    async with driver(cluster3, n=1, v_count=1, copies=3) as made:
+        await made.produce(0, "before")
+        assert len(await made.read(0)) == 1
+        former = (await made.leaders.of(made.name))[0].node_id
+        waiting = asyncio.ensure_future(made.fetch({0: 1}, max_wait_ms=60_000))
+        await asyncio.to_thread(cluster3.move_leader, made.name, 0, former % 3 + 1)
+        made.leaders.forget(made.name)
+        await made.produce(0, "after")
+        async with asyncio.timeout(20):
+            row = (await waiting)[0]
+        assert row.error_code == 0
+        assert [each.values for each in opened(row.records)] == [[(1, "after")]]
