@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -109,8 +110,9 @@ class Clients:
         if "librdkafka" in self._producers:
             self._add("librdkafka", *python, "kordon.testing.order.produce_librdkafka")
         if "aiokafka" in self._producers:
-            # It never goes back to its bootstrap addresses, so it begins at the one that a plan does not kill.
-            self._add("aiokafka", *python, "kordon.testing.order.produce_aiokafka", turn=0)
+            # It never goes back to its bootstrap addresses, so it is given only the one that no action cuts.
+            first = self._bootstraps[:1]
+            self._add("aiokafka", *python, "kordon.testing.order.produce_aiokafka", bootstraps=first)
         if "librdkafka-group" in self._groups:
             self._add("librdkafka-group", *python, "kordon.testing.order.consume_librdkafka")
         java = [word for name in ("java",) if name in self._producers for word in ("producer", name)]
@@ -121,12 +123,11 @@ class Clients:
             begin = java_command(jars_dir(kafka_version()), self._settings.folder, tool=True)
             self._add("java", *begin, str(JAVA_CLIENTS), after=java)
 
-    def _add(self, name: str, *command: str, after: Sequence[str] = (), turn: int | None = None) -> None:
-        """Starts a process; with several ways to the cluster, each begins at another one, or at that of `turn`."""
-        turn = len(self._clients) % len(self._bootstraps) if turn is None else turn
-        settings = self._settings.arguments()
-        bootstrap = ",".join([*self._bootstraps[turn:], *self._bootstraps[:turn]])
-        told = [f"bootstrap={bootstrap}" if each.startswith("bootstrap=") else each for each in settings]
+    def _add(self, name: str, *command: str, after: Sequence[str] = (), bootstraps: Sequence[str] = ()) -> None:
+        """Starts a process; with several ways to the cluster, each begins at another one."""
+        turn = len(self._clients) % len(self._bootstraps)
+        bootstrap = ",".join(bootstraps or [*self._bootstraps[turn:], *self._bootstraps[:turn]])
+        told = replace(self._settings, bootstrap=bootstrap).arguments()
         self._clients.append(_Client(name, [*command, *told, *after], self._settings.folder))
 
     def states(self) -> list[State]:

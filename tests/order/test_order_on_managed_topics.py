@@ -1,0 +1,44 @@
+"""The workload that Kafka reorders when a topic grows, on a managed topic; and a minute of everything at once."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from kordon.testing.cluster import Cluster
+from kordon.testing.demo_growing import grow_and_shrink
+from kordon.testing.jars import kafka_version
+from kordon.testing.managed_clients import create_managed, resize
+from kordon.testing.order.processes import GROUPS
+from kordon.testing.order.run import Run
+from kordon.testing.order.scenarios import growth_under_backlog
+from kordon.testing.proxy_process import ProxyProcess
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.timeout(400),
+    pytest.mark.skipif(not kafka_version().startswith("4."), reason="KIP-848 groups came with Kafka 4.0"),
+]
+
+
+def test_no_key_is_reordered_when_a_managed_topic_grows_under_a_backlog(open_cluster: Cluster) -> None:
+    """What is nonmonotonic on today's Kafka (test_order_workloads) is in order here, for every kind of group."""
+    with ProxyProcess.start(open_cluster.bootstrap()) as kordon:
+        admin = create_managed(kordon.bootstrap, "order-managed")
+
+        def grow(partitions: int) -> None:
+            resize(admin, "order-managed", partitions).result(60)
+
+        outcome = Run(growth_under_backlog([kordon.bootstrap], "order-managed"), grow).run()
+    assert outcome.problems == []
+    assert outcome.verdict.passed, outcome.verdict.findings.examples
+    assert {outcome.verdict.accounts[group].records for group in GROUPS} == {outcome.verdict.accounts["writes"].records}
+    assert all(behind > 1000 for behind in outcome.backlogs["resize to 6"].values())
+
+
+def test_a_minute_of_growth_shrink_and_a_killed_proxy_breaks_no_promise() -> None:
+    """The second half of the demo: three kinds of producers and of groups, members coming and going."""
+    console = Console(file=io.StringIO(), width=140)
+    assert grow_and_shrink(console) == []
