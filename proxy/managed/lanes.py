@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from kordon.codecs.produce import Outcome
@@ -22,10 +21,9 @@ from kordon.proxy.managed.lane import Lane, Sent
 from kordon.proxy.managed.leaders import NO_NODE, Leaders
 from kordon.proxy.managed.links import Links
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.managed.write_outcomes import LEADER_ERRORS, ProduceCounts, refused, result_of, told
 from kordon.proxy.managed.writer_questions import WriterQuestions
-from kordon.proxy.ordering.images import Refusal
-from kordon.proxy.ordering.line import NO_PRODUCER, Line, Refuse, Result, Send, Write
-from kordon.proxy.ordering.writers import Unfit
+from kordon.proxy.ordering.line import Line, Refuse, Result, Send, Write
 from kordon.proxy.tasks import Tasks
 
 LANES_PER_BROKER: Final = 3
@@ -41,55 +39,6 @@ MOST_KEPT: Final = 10_000
 """Answers that wait for the lease."""
 _SWEEP_SECONDS: Final = 0.25
 _LEADERLESS_SECONDS: Final = 0.05
-
-_RESULTS: Final[Mapping[int, Result]] = {
-    Code.NONE: Result.WRITTEN,
-    Code.DUPLICATE_SEQUENCE_NUMBER: Result.WRITTEN,
-    Code.OUT_OF_ORDER_SEQUENCE_NUMBER: Result.SEQUENCE,
-    Code.INVALID_PRODUCER_EPOCH: Result.SEQUENCE,
-    Code.UNKNOWN_PRODUCER_ID: Result.SEQUENCE,
-}
-"""By the broker's error code; all others refuse the batch."""
-_LEADER_ERRORS: Final[frozenset[int]] = frozenset(
-    {
-        Code.UNKNOWN_TOPIC_OR_PARTITION,
-        Code.LEADER_NOT_AVAILABLE,
-        Code.NOT_LEADER_OR_FOLLOWER,
-        Code.REPLICA_NOT_AVAILABLE,
-        Code.KAFKA_STORAGE_ERROR,
-    }
-)
-_REFUSALS: Final = {
-    Refusal.DUPLICATE: Code.NONE,
-    Refusal.FENCED: Code.INVALID_PRODUCER_EPOCH,
-    Unfit.GAP: Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
-    Unfit.UNKNOWN: Code.UNKNOWN_PRODUCER_ID,
-}
-
-
-@dataclass(slots=True)
-class ProduceCounts:
-    """What a worker has written to managed topics; all only rise."""
-
-    batches: int = 0
-    """Written, as the broker said."""
-    bytes: int = 0
-    duplicates: int = 0
-    """Found in an image (rule I3)."""
-    refused: int = 0
-    """Other verdicts on identities."""
-    held: int = 0
-    """Virtual partitions that had to wait for a fence or a lease."""
-    given_up: int = 0
-    """Writes that waited for too long."""
-    resent: int = 0
-    """Writes without producer id that were sent again behind a failure (rule I5)."""
-    lost: int = 0
-    """Writes without an answer."""
-    strays: int = 0
-    """Written behind a cut, and not acknowledged."""
-    kept: int = 0
-    """Answers that came after the lease had ended (rule C7)."""
 
 
 class Lanes:
@@ -192,7 +141,7 @@ class Lanes:
                     self._under_way[topic.name, partition] += 1
                     sent = write
                 case Refuse(write, why):
-                    self._on_refused(course, write, why)
+                    ticket_of(write).settle(refused(course.topic.layout, course.v, why, self.counts))
         course.queued = line.ready
         self._ask(course)
         return sent, course.queued
@@ -203,7 +152,7 @@ class Lanes:
             bound = sent.write.bound
             assert bound is not None
             self._under_way[sent.course.topic.name, bound.partition] -= 1
-            if outcome is not None and _result(outcome) is Result.WRITTEN and not self._lease_alive():
+            if outcome is not None and result_of(outcome) is Result.WRITTEN and not self._lease_alive():
                 self._keep(sent, outcome)
             else:
                 self._on_answer(sent, outcome)
@@ -317,15 +266,6 @@ class Lanes:
         if course.line.has_question:
             self._questions.want_writers(course)
 
-    def _on_refused(self, course: Course, write: Write, why: Refusal | Unfit) -> None:
-        if why is Refusal.DUPLICATE:
-            self.counts.duplicates += 1
-        else:
-            self.counts.refused += 1
-        # with a log start, or else Java repeats an unknown producer id for ever (TransactionManager.canRetry)
-        start = course.topic.layout.chains[course.v].start
-        ticket_of(write).settle(Outcome(course.v, _REFUSALS[why], log_start_offset=start))
-
     def _keep(self, sent: Sent, outcome: Outcome) -> None:
         if len(self._kept) >= MOST_KEPT:
             self._on_answer(sent, None)
@@ -336,52 +276,17 @@ class Lanes:
 
     def _on_answer(self, sent: Sent, outcome: Outcome | None) -> None:
         course, write = sent
-        result = Result.LOST if outcome is None else _result(outcome)
-        if outcome is not None and outcome.error_code in _LEADER_ERRORS:
+        result = Result.LOST if outcome is None else result_of(outcome)
+        if outcome is not None and outcome.error_code in LEADER_ERRORS:
             self._leaders.forget(course.topic.name)
         if course.line.answered(write, result):
-            ticket_of(write).settle(self._for_client(course, write, outcome))
+            ticket_of(write).settle(told(course.topic.layout, course.v, write, outcome, self.counts))
         else:
             self.counts.resent += 1
             self._count_unsent(write, course)
             self._active.add(course)
             self._sweep_later()
         self._route(course)
-
-    def _for_client(self, course: Course, write: Write, outcome: Outcome | None) -> Outcome:
-        """Makes of a broker's answer what the client is told."""
-        if outcome is None:
-            self.counts.lost += 1
-            return Outcome(course.v, Code.REQUEST_TIMED_OUT)
-        if _result(outcome) is Result.WRITTEN:
-            return self._written(course, write, outcome)
-        if write.producer_id == NO_PRODUCER and _result(outcome) is Result.SEQUENCE:
-            return Outcome(course.v, Code.NOT_LEADER_OR_FOLLOWER)  # rule I5: it knows of no sequences
-        start = course.topic.layout.chains[course.v].start
-        return outcome._replace(partition=course.v, base_offset=-1, log_start_offset=start)
-
-    def _written(self, course: Course, write: Write, outcome: Outcome) -> Outcome:
-        bound = write.bound
-        assert bound is not None
-        chain = course.topic.layout.chains[course.v]
-        stay = next(
-            (each for each in reversed(chain.stays) if (each.partition, each.move) == (bound.partition, bound.move)),
-            None,
-        )
-        if stay is None or (stay.end is not None and outcome.base_offset >= stay.end):
-            self.counts.strays += 1
-            return Outcome(course.v, Code.NOT_LEADER_OR_FOLLOWER)
-        self.counts.batches += 1
-        self.counts.bytes += write.size
-        known = outcome.base_offset >= 0
-        floor = (course.topic.layout.floors or {}).get(course.v, 0)
-        start = outcome.log_start_offset + stay.delta if len(chain.stays) == 1 else chain.start
-        return outcome._replace(
-            partition=course.v,
-            error_code=Code.NONE,
-            base_offset=outcome.base_offset + stay.delta if known else -1,
-            log_start_offset=max(start, floor),
-        )
 
     def _sweep_later(self) -> None:
         if not self._sweeping:
@@ -441,7 +346,3 @@ class Lanes:
         if ticket.queued:
             ticket.queued = False
             self._unsent[topic] -= write.size
-
-
-def _result(outcome: Outcome) -> Result:
-    return _RESULTS.get(outcome.error_code, Result.REFUSED)

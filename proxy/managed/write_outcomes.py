@@ -1,0 +1,126 @@
+"""What clients are told of their writes to managed topics (rules I3, I5, C7, F1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kordon.codecs.produce import Outcome
+from kordon.proxy.control.codes import Code
+from kordon.proxy.ordering.images import Refusal
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.line import NO_PRODUCER, Result, Write
+from kordon.proxy.ordering.writers import Unfit
+
+_RESULTS: Final[Mapping[int, Result]] = {
+    Code.NONE: Result.WRITTEN,
+    Code.DUPLICATE_SEQUENCE_NUMBER: Result.WRITTEN,
+    Code.OUT_OF_ORDER_SEQUENCE_NUMBER: Result.SEQUENCE,
+    Code.INVALID_PRODUCER_EPOCH: Result.SEQUENCE,
+    Code.UNKNOWN_PRODUCER_ID: Result.SEQUENCE,
+}
+"""By the broker's error code; all others refuse the batch."""
+LEADER_ERRORS: Final[frozenset[int]] = frozenset(
+    {
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        Code.LEADER_NOT_AVAILABLE,
+        Code.NOT_LEADER_OR_FOLLOWER,
+        Code.REPLICA_NOT_AVAILABLE,
+        Code.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Whoever leads is to be asked for."""
+_REFUSALS: Final = {
+    Refusal.DUPLICATE: Code.NONE,
+    Refusal.FENCED: Code.INVALID_PRODUCER_EPOCH,
+    Unfit.GAP: Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    Unfit.UNKNOWN: Code.UNKNOWN_PRODUCER_ID,
+}
+
+
+@dataclass(slots=True)
+class ProduceCounts:
+    """What a worker has written to managed topics; all only rise."""
+
+    batches: int = 0
+    """Written, as the broker said."""
+    bytes: int = 0
+    duplicates: int = 0
+    """Found in an image (rule I3)."""
+    refused: int = 0
+    """Other verdicts on identities."""
+    held: int = 0
+    """Virtual partitions that had to wait for a fence or a lease."""
+    given_up: int = 0
+    """Writes that waited for too long."""
+    resent: int = 0
+    """Writes without producer id that were sent again behind a failure (rule I5)."""
+    lost: int = 0
+    """Writes without an answer."""
+    strays: int = 0
+    """Written behind a cut, and not acknowledged."""
+    kept: int = 0
+    """Answers that came after the lease had ended (rule C7)."""
+
+
+def result_of(outcome: Outcome) -> Result:
+    """Returns what a broker's answer means for the line."""
+    return _RESULTS.get(outcome.error_code, Result.REFUSED)
+
+
+def refused(layout: Layout, v: int, why: Refusal | Unfit, counts: ProduceCounts) -> Outcome:
+    """Makes the answer to a write that does not go into the log.
+
+    Args:
+        layout: In force.
+        v: The virtual partition.
+        why: The verdict on its identity.
+        counts: Are raised.
+    """
+    if why is Refusal.DUPLICATE:
+        counts.duplicates += 1
+    else:
+        counts.refused += 1
+    # with a log start, or else Java repeats an unknown producer id for ever (TransactionManager.canRetry)
+    return Outcome(v, _REFUSALS[why], log_start_offset=layout.chains[v].start)
+
+
+def told(layout: Layout, v: int, write: Write, outcome: Outcome | None, counts: ProduceCounts) -> Outcome:
+    """Makes of a broker's answer what the client is told.
+
+    Args:
+        layout: In force now; what does not stand in it is no success (rule C7).
+        v: The virtual partition.
+        write: As it was sent.
+        outcome: The broker's; None: there is none.
+        counts: Are raised.
+    """
+    if outcome is None:
+        counts.lost += 1
+        return Outcome(v, Code.REQUEST_TIMED_OUT)
+    result = result_of(outcome)
+    if result is Result.WRITTEN:
+        return _written(layout, v, write, outcome, counts)
+    if write.producer_id == NO_PRODUCER and result is Result.SEQUENCE:
+        return Outcome(v, Code.NOT_LEADER_OR_FOLLOWER)  # rule I5: its client knows of no sequences
+    return outcome._replace(partition=v, base_offset=-1, log_start_offset=layout.chains[v].start)
+
+
+def _written(layout: Layout, v: int, write: Write, outcome: Outcome, counts: ProduceCounts) -> Outcome:
+    bound, chain = write.bound, layout.chains[v]
+    assert bound is not None, "it was sent"
+    stays = (stay for stay in reversed(chain.stays) if (stay.partition, stay.move) == (bound.partition, bound.move))
+    stay = next(stays, None)
+    if stay is None or (stay.end is not None and outcome.base_offset >= stay.end):
+        counts.strays += 1
+        return Outcome(v, Code.NOT_LEADER_OR_FOLLOWER)
+    counts.batches += 1
+    counts.bytes += write.size
+    start = outcome.log_start_offset + stay.delta if len(chain.stays) == 1 else chain.start
+    return outcome._replace(
+        partition=v,
+        error_code=Code.NONE,
+        base_offset=outcome.base_offset + stay.delta if outcome.base_offset >= 0 else -1,
+        log_start_offset=max(start, (layout.floors or {}).get(v, 0)),
+    )
