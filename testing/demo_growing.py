@@ -57,11 +57,6 @@ def _run(console: Console, bootstraps: Sequence[str], victim: ProxyProcess, chan
         topic=TOPIC,
         seconds=SECONDS,
         resize_to=RESIZE_TO,
-        producers=(
-            "librdkafka",
-            "aiokafka",
-            "java",
-        ),  # aiokafka begins at the proxy that stays: it forgets its bootstrap
         actions=[Action(KILL_AT, "kill -9 of a proxy", victim.kill)],
     )
     with console.status("clients start") as status:
