@@ -17,7 +17,7 @@ from kordon.proxy.control.layouts_writer import LayoutsWriter
 from kordon.proxy.control.membership import Membership, new_incarnation
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.managed import groups
+from kordon.proxy.managed import groups, physical
 from kordon.proxy.managed.admin_requests import AdminRequests
 from kordon.proxy.managed.delete_records import DeleteRecords
 from kordon.proxy.managed.describe_configs import DescribeConfigsTranslation
@@ -99,6 +99,7 @@ class ManagedWorker:
             apis.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitionsTranslation(),
             apis.DESCRIBE_CONFIGS: DescribeConfigsTranslation(),
             **groups.TRANSLATIONS,
+            **physical.TRANSLATIONS,
             apis.CONSUMER_GROUP_HEARTBEAT: groups.ConsumerGroupHeartbeat(regexes),
         }
         admin = AdminRequests(self.topics, self.keeper.wish)

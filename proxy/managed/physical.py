@@ -1,0 +1,218 @@
+"""Admin requests about partitions as they lie on brokers, and what becomes of them on managed topics.
+
+    DescribeLogDirs               tells of physical partitions: theirs are the bytes on disk
+    ListPartitionReassignments    tells of physical partitions: these are what is moved
+    AlterPartitionReassignments   refused: a client that was shown virtual partitions would move others than it means;
+    AlterReplicaLogDirs           at the brokers themselves nothing stands in the way of either
+    ElectLeaders                  elects the leader of the physical partition on which a virtual one lives
+    DescribeProducers             tells of those who wrote to a virtual partition in its present home, as they know
+                                  themselves: by their own producer ids and sequences
+
+Faces and Kordon's own topics are not shown, and not to be changed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from kordon.proxy import apis
+from kordon.proxy.control.codes import Code
+from kordon.proxy.managed.metadata import is_own
+from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.ordering.identity import MOVES, untag
+from kordon.proxy.ordering.images import Written, sequence_of_client
+
+_UNKNOWN: Final = {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "error_message": "There is no such partition."}
+
+
+class _TellsAll:
+    """Requests that name no topics where all are meant."""
+
+    answers_always = True
+
+    def request(self, version: int, value: Any, topics: ManagedTopics) -> bool:
+        """Asks what the client asks."""
+        return False
+
+
+class DescribeLogDirs(_TellsAll):
+    """Translates DescribeLogDirs."""
+
+    def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
+        """Hides what is Kordon's own."""
+        for log_dir in value.results:
+            log_dir["topics"] = _shown(log_dir.topics)
+        return True
+
+
+class ListPartitionReassignments(_TellsAll):
+    """Translates ListPartitionReassignments."""
+
+    def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
+        """Hides what is Kordon's own."""
+        value["topics"] = _shown(value.topics)
+        return True
+
+
+def _shown(rows: Iterable[Any]) -> list[Any]:
+    return [row for row in rows if not is_own(row.name)]
+
+
+class AlterPartitionReassignments:
+    """Refuses to move partitions of managed topics; moves the others."""
+
+    answers_always = False
+
+    def request(self, version: int, value: Any, topics: ManagedTopics) -> bool:
+        """Asks for the others only."""
+        left = [row for row in value.topics if _why_not(row.name, topics) is None]
+        changed = len(left) < len(value.topics)
+        value["topics"] = left
+        return changed
+
+    def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
+        """Says of each partition why it is not moved."""
+        for topic in asked.topics:
+            if (reason := _why_not(topic.name, topics)) is not None:
+                partitions = [{"partition_index": row.partition_index, **reason} for row in topic.partitions]
+                value.responses.append({"name": topic.name, "partitions": partitions})
+        return True
+
+
+class AlterReplicaLogDirs:
+    """Refuses to move replicas of managed topics to other log dirs; moves the others."""
+
+    answers_always = False
+
+    def request(self, version: int, value: Any, topics: ManagedTopics) -> bool:
+        """Asks for the others only."""
+        changed = False
+        for log_dir in value.dirs:
+            left = [row for row in log_dir.topics if _why_not(row.name, topics) is None]
+            changed |= len(left) < len(log_dir.topics)
+            log_dir["topics"] = left
+        return changed
+
+    def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
+        """Answers for each partition; there is no room for a message."""
+        for topic in (topic for log_dir in asked.dirs for topic in log_dir.topics):
+            if (reason := _why_not(topic.name, topics)) is not None:
+                partitions = [{"partition_index": index, **reason} for index in topic.partitions]
+                value.results.append({"topic_name": topic.name, "partitions": partitions})
+        return True
+
+
+def _why_not(name: str, topics: ManagedTopics) -> dict[str, Any] | None:
+    if is_own(name):
+        return _UNKNOWN
+    if topics.named(name) is None:
+        return None
+    message = f"{name} is a managed topic, its partitions are virtual: move the physical ones at the brokers themselves"
+    return {"error_code": Code.INVALID_REQUEST, "error_message": message}
+
+
+class ElectLeaders:
+    """Has the leaders of physical partitions elected where a client names virtual ones."""
+
+    answers_always = True
+
+    def request(self, version: int, value: Any, topics: ManagedTopics) -> bool:
+        """Names the homes of virtual partitions, each once."""
+        before = list(value.topic_partitions or ())
+        rows = [_at_home(row, "topic", "partitions", topics) for row in before if not is_own(row.topic)]
+        if value.topic_partitions is not None:
+            value["topic_partitions"] = rows
+        return rows != before
+
+    def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
+        """Answers for the virtual partitions that were named, or for all that live where something was done."""
+        wanted = {row.topic: row.partitions for row in asked.topic_partitions or ()}
+        rows = [row for row in value.replica_election_results if not is_own(row.topic)]
+        for row in rows:
+            topic = topics.named(row.topic)
+            if topic is not None:
+                virtual = wanted.get(row.topic, range(topic.layout.v_count))
+                row["partition_result"] = _spread(row.partition_result, "partition_id", virtual, topic)
+        rows += [_unknown_to_electors(name, wanted[name]) for name in filter(is_own, wanted)]
+        value["replica_election_results"] = rows
+        return True
+
+
+def _unknown_to_electors(name: str, partitions: Iterable[int]) -> dict[str, Any]:
+    return {"topic": name, "partition_result": [{"partition_id": index, **_UNKNOWN} for index in partitions]}
+
+
+class DescribeProducers:
+    """Tells who writes to virtual partitions."""
+
+    answers_always = False
+
+    def request(self, version: int, value: Any, topics: ManagedTopics) -> bool:
+        """Names the homes of virtual partitions, each once."""
+        before = list(value.topics)
+        value["topics"] = [_at_home(row, "name", "partition_indexes", topics) for row in before]
+        return list(value.topics) != before
+
+    def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
+        """Gives each virtual partition its own producers."""
+        wanted = {row.name: row.partition_indexes for row in asked.topics}
+        for row in value.topics:
+            topic = topics.named(row.name)
+            if topic is not None:
+                rows = _spread(row.partitions, "partition_index", wanted[row.name], topic)
+                row["partitions"] = [
+                    {**each, "active_producers": _of(each.get("active_producers", ()), each["partition_index"], topic)}
+                    for each in rows
+                ]
+        return True
+
+
+def _at_home(row: Any, name: str, field: str, topics: ManagedTopics) -> Any:
+    topic = topics.named(row[name])
+    if topic is None:
+        return row
+    homes = (_home(topic, v) for v in row[field])
+    return {**row, field: sorted({q for q in homes if q is not None})}
+
+
+def _home(topic: ManagedTopic, v: int) -> int | None:
+    return topic.layout.homes[v] if 0 <= v < topic.layout.v_count else None
+
+
+def _spread(rows: Iterable[Any], index: str, virtual: Iterable[int], topic: ManagedTopic) -> list[dict[str, Any]]:
+    """Gives what was said of physical partitions to the virtual ones that live there.
+
+    Those that live nowhere, because they do not exist, are unknown; of others nothing may have been said.
+    """
+    residents: defaultdict[int | None, list[int]] = defaultdict(list)
+    for v in virtual:
+        residents[_home(topic, v)].append(v)
+    found = [{**row, index: v} for row in rows for v in residents.get(row[index], ())]
+    return found + [{index: v, **_UNKNOWN} for v in residents.get(None, ())]
+
+
+def _of(producers: Iterable[Any], v: int, topic: ManagedTopic) -> list[dict[str, Any]]:
+    """Returns those who wrote to a virtual partition since its last move, as they know themselves."""
+    home = topic.layout.chains[v].home if 0 <= v < topic.layout.v_count else None
+    found: list[dict[str, Any]] = []
+    for producer in producers:
+        identity = untag(producer.producer_id)
+        if home is None or identity is None or (identity.v, identity.move) != (v, home.move % MOVES):
+            continue
+        written: Written | None = topic.images.get(v, {}).get(identity.client_id)
+        sequence = sequence_of_client(written, producer.producer_epoch, producer.last_sequence)
+        found.append({**producer, "producer_id": identity.client_id, "last_sequence": sequence})
+    return found
+
+
+TRANSLATIONS: Final[Mapping[int, Any]] = {
+    apis.ALTER_REPLICA_LOG_DIRS: AlterReplicaLogDirs(),
+    apis.DESCRIBE_LOG_DIRS: DescribeLogDirs(),
+    apis.ELECT_LEADERS: ElectLeaders(),
+    apis.ALTER_PARTITION_REASSIGNMENTS: AlterPartitionReassignments(),
+    apis.LIST_PARTITION_REASSIGNMENTS: ListPartitionReassignments(),
+    apis.DESCRIBE_PRODUCERS: DescribeProducers(),
+}
+"""By api key."""

@@ -1,0 +1,149 @@
+"""Admin requests about partitions on brokers, where clients were shown virtual ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kordon.codecs.messages import request, response
+from kordon.proxy import apis
+from kordon.proxy.managed.physical import TRANSLATIONS
+from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.ordering.identity import tag
+from kordon.proxy.ordering.images import Written
+from kordon.proxy.ordering.layout import Layout
+
+UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST, ELECTION_NOT_NEEDED = 3, 42, 84
+FACE = "__kordon.orders"
+
+
+def managed() -> ManagedTopics:
+    """Knows `orders`: virtual partitions 0 and 1 live on partition 0, 2 and 3 moved to partition 1."""
+    layout = Layout.created("orders", UUID(int=1), 1, 4)
+    layout = layout.changed(layout.next_epoch(2), {0: 10, 1: 0})
+    moved = [v for v, home in enumerate(layout.homes) if home == 1]
+    topics = ManagedTopics()
+    topics.add(ManagedTopic(layout, UUID(int=2), {v: {77: Written(0, 99)} for v in moved}))
+    return topics
+
+
+def homes() -> tuple[int | None, ...]:
+    """Returns where the virtual partitions of `orders` live."""
+    topic = managed().named("orders")
+    assert topic is not None
+    return topic.layout.homes
+
+
+def exchange(api_key: int, version: int, asked: Mapping[str, Any], answer: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Returns the request as the broker reads it and its answer as the client does."""
+    table = request(api_key)
+    value = table.parse(version, table.build(version, asked))
+    TRANSLATIONS[api_key].request(version, value, managed())
+    sent = table.parse(version, table.build(version, value))
+    back = response(api_key).parse(version, response(api_key).build(version, answer))
+    original = table.parse(version, table.build(version, asked))
+    TRANSLATIONS[api_key].response(version, back, managed(), original)
+    return sent, response(api_key).parse(version, response(api_key).build(version, back))
+
+
+def versions(api_key: int) -> range:
+    """Returns every version that Kordon lets through."""
+    return apis.API_BY_KEY[api_key].versions
+
+
+def by_partition(rows: Iterable[Any], index: str) -> dict[int, int]:
+    """Returns error codes by partition."""
+    return {row[index]: row.error_code for row in rows}
+
+
+@pytest.mark.parametrize("version", versions(apis.DESCRIBE_LOG_DIRS))
+def test_log_dirs_tell_of_physical_partitions_and_hide_kordons_own(version: int) -> None:
+    """What lies on disk is counted where it lies."""
+    rows = [{"name": name, "partitions": [{"partition_size": 5}]} for name in ("orders", FACE, "__kordon.layouts")]
+    sent, seen = exchange(apis.DESCRIBE_LOG_DIRS, version, {"topics": None}, {"results": [{"topics": rows}]})
+    assert sent.topics is None
+    assert [(row.name, row.partitions[0].partition_size) for row in seen.results[0].topics] == [("orders", 5)]
+
+
+@pytest.mark.parametrize("version", versions(apis.LIST_PARTITION_REASSIGNMENTS))
+def test_moves_of_kordons_own_topics_are_not_listed(version: int) -> None:
+    """They are not to be seen."""
+    answer = {"topics": [{"name": "orders"}, {"name": FACE}]}
+    _, seen = exchange(apis.LIST_PARTITION_REASSIGNMENTS, version, {"topics": None}, answer)
+    assert [row.name for row in seen.topics] == ["orders"]
+
+
+@pytest.mark.parametrize("version", versions(apis.ALTER_PARTITION_REASSIGNMENTS))
+def test_partitions_of_managed_topics_are_not_moved_by_their_virtual_numbers(version: int) -> None:
+    """The reason is told with each; other topics are moved."""
+    rows = [{"name": name, "partitions": [{"partition_index": 1}]} for name in ("orders", "other", FACE)]
+    answer = {"responses": [{"name": "other", "partitions": [{"partition_index": 1, "error_code": 0}]}]}
+    sent, seen = exchange(apis.ALTER_PARTITION_REASSIGNMENTS, version, {"topics": rows}, answer)
+    assert [row.name for row in sent.topics] == ["other"]
+    assert {row.name: row.partitions[0].error_code for row in seen.responses} == {
+        "other": 0,
+        "orders": INVALID_REQUEST,
+        FACE: UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert "orders is a managed topic" in seen.responses[1].partitions[0].error_message
+
+
+@pytest.mark.parametrize("version", versions(apis.ALTER_REPLICA_LOG_DIRS))
+def test_replicas_of_managed_topics_are_not_moved_by_their_virtual_numbers(version: int) -> None:
+    """Other topics of the same directory are."""
+    rows = [{"name": name, "partitions": [0, 1]} for name in ("orders", "other")]
+    answer = {"results": [{"topic_name": "other", "partitions": [{"partition_index": 0}]}]}
+    sent, seen = exchange(apis.ALTER_REPLICA_LOG_DIRS, version, {"dirs": [{"path": "/d", "topics": rows}]}, answer)
+    assert [row.name for row in sent.dirs[0].topics] == ["other"]
+    assert seen.results[1].topic_name == "orders"
+    assert by_partition(seen.results[1].partitions, "partition_index") == {0: INVALID_REQUEST, 1: INVALID_REQUEST}
+
+
+@pytest.mark.parametrize("version", versions(apis.ELECT_LEADERS))
+def test_a_leader_is_elected_where_the_virtual_partition_lives(version: int) -> None:
+    """Each physical partition is named once, and each virtual one answered."""
+    asked = {"topic_partitions": [{"topic": "orders", "partitions": [0, 1, 2, 3, 9]}, {"topic": FACE}]}
+    results = [{"partition_id": q, "error_code": code} for q, code in ((0, 0), (1, ELECTION_NOT_NEEDED))]
+    answer = {"replica_election_results": [{"topic": "orders", "partition_result": results}]}
+    sent, seen = exchange(apis.ELECT_LEADERS, version, asked, answer)
+    assert [(row.topic, list(row.partitions)) for row in sent.topic_partitions] == [("orders", [0, 1])]
+    expected = {v: ELECTION_NOT_NEEDED if home else 0 for v, home in enumerate(homes())}
+    told = by_partition(seen.replica_election_results[0].partition_result, "partition_id")
+    assert told == {**expected, 9: UNKNOWN_TOPIC_OR_PARTITION}
+    assert seen.replica_election_results[1].topic == FACE
+
+
+@pytest.mark.parametrize("version", versions(apis.ELECT_LEADERS))
+def test_an_election_everywhere_tells_of_virtual_partitions(version: int) -> None:
+    """Brokers tell of those where there was something to do."""
+    results = [{"partition_id": 1, "error_code": 0}]
+    rows = [{"topic": name, "partition_result": results} for name in ("orders", FACE, "other")]
+    sent, seen = exchange(apis.ELECT_LEADERS, version, {"topic_partitions": None}, {"replica_election_results": rows})
+    assert sent.topic_partitions is None
+    assert {
+        row.topic: [each.partition_id for each in row.partition_result] for row in seen.replica_election_results
+    } == {
+        "orders": [v for v, home in enumerate(homes()) if home == 1],
+        "other": [1],
+    }
+
+
+def test_producers_are_told_by_the_ids_and_sequences_that_they_know() -> None:
+    """Of the virtual partition that is asked for, since its last move; strays and neighbours are left out."""
+    first, second = (v for v, home in enumerate(homes()) if home == 1)
+    written = [(tag(first, 1, 77), 4), (tag(second, 1, 77), 5), (tag(first, 0, 77), 6), (tag(first, 1, 78), 7), (79, 8)]
+    producers = [{"producer_id": number, "last_sequence": sequence} for number, sequence in written]
+    asked = {
+        "topics": [{"name": "orders", "partition_indexes": [first, 9]}, {"name": "other", "partition_indexes": [1]}]
+    }
+    told = [{"partition_index": 1, "active_producers": producers}]
+    answer = {"topics": [{"name": "orders", "partitions": told}, {"name": "other", "partitions": told}]}
+    sent, seen = exchange(apis.DESCRIBE_PRODUCERS, 0, asked, answer)
+    assert [list(row.partition_indexes) for row in sent.topics] == [[1], [1]]
+    mine, unknown = seen.topics[0].partitions
+    assert [(row.producer_id, row.last_sequence) for row in mine.active_producers] == [(77, 104), (78, 7)]
+    assert (unknown.partition_index, unknown.error_code) == (9, UNKNOWN_TOPIC_OR_PARTITION)
+    assert [row.producer_id for row in seen.topics[1].partitions[0].active_producers] == [row[0] for row in written]
