@@ -51,7 +51,7 @@ def show(console: Console, outcome: Outcome, title: str) -> None:
     console.print(pauses_table(outcome.pauses))
     for what, backlog in outcome.backlogs.items():
         told = ", ".join(f"{group} {behind:,}" for group, behind in sorted(backlog.items()))
-        console.print(f"records behind at the {what}: {told}", highlight=False)
+        console.print(f"offsets behind at the {what}: {told}", highlight=False)
     for problem in outcome.problems:
         console.print(problem, style="red", markup=False, highlight=False)
 

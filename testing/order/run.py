@@ -96,7 +96,7 @@ class Outcome:
     verdict: Verdict
     pauses: Pauses
     backlogs: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
-    """By what was done, and by group: how many records were acknowledged and not processed yet at its beginning."""
+    """By what was done, and by group: how many offsets were acknowledged and not processed yet at its beginning."""
     problems: list[str] = field(default_factory=list[str])
     """What went wrong besides, as sentences."""
 

@@ -7,6 +7,7 @@ import pytest
 
 from kordon.testing.cluster import Cluster
 from kordon.testing.jars import kafka_version
+from kordon.testing.managed_clients import create_managed
 from kordon.testing.order.findings import WRITES, Anomaly
 from kordon.testing.order.processes import GROUPS
 from kordon.testing.order.run import Plan, Run, TopicTool
@@ -42,6 +43,22 @@ def test_kafka_reorders_keys_when_a_topic_grows_under_a_backlog(cluster: Cluster
     assert outcome.problems == []
     assert outcome.verdict.findings.found() == {Anomaly.NONMONOTONIC_POLL}
     assert all(outcome.verdict.count(Anomaly.NONMONOTONIC_POLL, group) > 100 for group in GROUPS)
+    assert all(behind > 1000 for behind in outcome.backlogs["resize to 6"].values())
+
+
+def test_kordon_keeps_every_key_in_order_while_a_topic_grows_and_shrinks(open_cluster: Cluster) -> None:
+    """The same work, through two proxies: 3 -> 6 -> 3 under a backlog, and nothing is out of order."""
+    upstream = open_cluster.bootstrap()
+    with ProxyProcess.start(upstream) as first, ProxyProcess.start(upstream) as second:
+        create_managed(first.bootstrap, "order-managed")
+        topic = TopicTool(second.bootstrap, "order-managed")
+        bootstraps = [first.bootstrap, second.bootstrap]
+        plan = growth_under_backlog(bootstraps, "order-managed", resize_to=[6, 3], seconds=18)
+        outcome = Run(plan, topic.resize).run()
+    assert outcome.problems == []
+    assert outcome.verdict.findings.examples == {}
+    accounts = outcome.verdict.accounts
+    assert {accounts[group].records for group in GROUPS} == {accounts[WRITES].records}
     assert all(behind > 1000 for behind in outcome.backlogs["resize to 6"].values())
 
 
