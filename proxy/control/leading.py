@@ -210,6 +210,9 @@ class Leading:
                 "the cluster has an authorizer, and Kordon cannot hold clients to their rights on managed topics yet"
             )
             raise Refused(Code.INVALID_REQUEST, detail)
+        if "compact" in ((await self._admin.topic_configs(topic)).get("cleanup.policy") or ""):
+            detail = f"{topic} is compacted: a key's old value could outlive the new one in a partition it has left"
+            raise Refused(Code.INVALID_CONFIG, detail)
         leaders = await self._admin.wait_for_leaders(topic, partitions=1)
         n = len(leaders)
         if problem := why_not(n, n, wish.virtual_partitions):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 
 import pytest
-from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
+from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import (
@@ -61,3 +61,19 @@ def test_impossible_counts_are_refused_with_what_would_work(proxies: list[ProxyP
     error = resize(admin, topic, count).exception(60)
     assert "INVALID_PARTITIONS" in str(error)
     assert says in str(error)
+
+
+def test_a_compacted_topic_is_not_managed(proxies: list[ProxyProcess]) -> None:
+    """Compaction knows nothing of a key's new partition, so its old value would outlive the new one."""
+    admin = AdminClient({"bootstrap.servers": proxies[0].bootstrap})
+    config = {"kordon.virtual.partitions": "12", "cleanup.policy": "compact"}
+    error = admin.create_topics([NewTopic("compacted", 3, 1, config=config)])["compacted"].exception(60)
+    assert "is compacted" in str(error)
+
+
+def test_a_cluster_with_acls_is_not_managed(kordon: ProxyProcess) -> None:
+    """Kordon reads and writes over connections of its own, and cannot hold clients to their rights there yet."""
+    admin = AdminClient({"bootstrap.servers": kordon.bootstrap})
+    topic = NewTopic("with-acls", 3, 1, config={"kordon.virtual.partitions": "12"})
+    error = admin.create_topics([topic])["with-acls"].exception(60)
+    assert "authorizer" in str(error)
