@@ -14,6 +14,7 @@ from kordon.codecs.messages import request
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
 from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.managed.metadata import is_own
 from kordon.proxy.managed.topics import OWN_PREFIX, ManagedTopics
 from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.records import OutcomeRecord
@@ -21,6 +22,7 @@ from kordon.proxy.ordering.wishes import Delete, Manage, Resize, Unmanage, Wish
 
 VIRTUAL_PARTITIONS: Final = "kordon.virtual.partitions"
 """Topic config: managed, with so many virtual partitions."""
+_OWN_CONFIGS: Final = "kordon."
 _NO_ID: Final = UUID(int=0)
 _TOPIC: Final = 2
 _SET, _DELETE = 0, 1
@@ -50,7 +52,15 @@ class AdminRequests:
         fulfil: Has a wish come true.
     """
 
-    KEYS: Final = frozenset({apis.CREATE_TOPICS, apis.DELETE_TOPICS, apis.CREATE_PARTITIONS, apis.INCREMENTAL_ALTER})
+    KEYS: Final = frozenset(
+        {
+            apis.CREATE_TOPICS,
+            apis.DELETE_TOPICS,
+            apis.ALTER_CONFIGS,
+            apis.CREATE_PARTITIONS,
+            apis.INCREMENTAL_ALTER,
+        }
+    )
 
     def __init__(self, topics: ManagedTopics, fulfil: Fulfil) -> None:
         self._topics = topics
@@ -127,7 +137,13 @@ def _take_deletions(value: Any, topics: ManagedTopics) -> Taken:
     for name in value.get("topic_names") or ():
         if topics.named(name) is not None:
             wishes[name] = Delete(name)
-    return (wishes, True) if wishes else None
+    if "topic_names" in value:
+        wishes |= {name: _absent(name) for name in value.topic_names if is_own(name)}
+        value["topic_names"] = left = [name for name in value.topic_names if not is_own(name)]
+    else:
+        wishes |= {row.name: _absent(row.name) for row in value.topics if is_own(row.name)}
+        value["topics"] = left = [row for row in value.topics if not is_own(row.name)]
+    return (wishes, bool(left)) if wishes else None
 
 
 def _take_partitions(value: Any, topics: ManagedTopics) -> Taken:
@@ -135,24 +151,38 @@ def _take_partitions(value: Any, topics: ManagedTopics) -> Taken:
     left = []
     for row in value.topics:
         managed = topics.named(row.name)
-        if managed is None:
+        if is_own(row.name):
+            wishes[row.name] = _absent(row.name)
+        elif managed is None:
             left.append(row)
-            continue
-        problem = why_not(managed.layout.n, row.count, managed.layout.v_count)
-        wishes[row.name] = OutcomeRecord(Code.INVALID_PARTITIONS, problem) if problem else Resize(row.name, row.count)
+        else:
+            problem = why_not(managed.layout.n, row.count, managed.layout.v_count)
+            refused = OutcomeRecord(Code.INVALID_PARTITIONS, problem) if problem else None
+            wishes[row.name] = refused or Resize(row.name, row.count)
     value.update({"topics": left})
     return (wishes, bool(left)) if wishes else None
 
 
 def _take_configs(value: Any, topics: ManagedTopics) -> Taken:
+    """Takes Kordon's configs out; like a broker, changes all that is asked of a topic or nothing.
+
+    AlterConfigs says what all configs are to be: others go back to their defaults, but a topic that it does not name
+    Kordon's config of stays managed. To let it go is too much to be done by leaving something out.
+    """
     wishes: dict[str, Wish | OutcomeRecord] = {}
     left = []
     for row in value.resources:
-        own = [each for each in row.configs if each.name == VIRTUAL_PARTITIONS]
-        if row.resource_type == _TOPIC and own:
-            wishes[row.resource_name] = _changed(row.resource_name, own[-1], topics)
-            row.update({"configs": [each for each in row.configs if each.name != VIRTUAL_PARTITIONS]})
-        if row.configs:
+        own = [each for each in row.configs if each.name.startswith(_OWN_CONFIGS)]
+        is_topic = row.resource_type == _TOPIC
+        if is_topic and is_own(row.resource_name):
+            wishes[row.resource_name] = _absent(row.resource_name)
+            continue
+        if is_topic and own:
+            wish = wishes[row.resource_name] = _changed(row.resource_name, own, topics)
+            row["configs"] = [each for each in row.configs if not each.name.startswith(_OWN_CONFIGS)]
+            if isinstance(wish, OutcomeRecord) and wish.error_code:
+                continue
+        if row.configs or not own or "config_operation" not in own[0]:
             left.append(row)
     value.update({"resources": left})
     return (wishes, bool(left)) if wishes else None
@@ -162,18 +192,20 @@ _TAKERS: Final[Mapping[int, Callable[[Any, ManagedTopics], Taken]]] = {
     apis.CREATE_TOPICS: _take_creations,
     apis.DELETE_TOPICS: _take_deletions,
     apis.CREATE_PARTITIONS: _take_partitions,
+    apis.ALTER_CONFIGS: _take_configs,
     apis.INCREMENTAL_ALTER: _take_configs,
 }
 _ROWS: Final = {
     apis.CREATE_TOPICS: "topics",
     apis.DELETE_TOPICS: "responses",
     apis.CREATE_PARTITIONS: "results",
+    apis.ALTER_CONFIGS: "responses",
     apis.INCREMENTAL_ALTER: "responses",
 }
 
 
 def _row(api_key: int, name: str) -> dict[str, Any]:
-    if api_key == apis.INCREMENTAL_ALTER:
+    if api_key in {apis.ALTER_CONFIGS, apis.INCREMENTAL_ALTER}:
         return {"resource_type": _TOPIC, "resource_name": name, "error_code": 0, "error_message": None}
     return {"name": name, "error_code": 0, "error_message": None}
 
@@ -193,11 +225,19 @@ def _managed(name: str, value: str | None, partitions: int) -> Wish | OutcomeRec
     return OutcomeRecord(Code.INVALID_PARTITIONS, problem) if problem else Manage(name, int(value))
 
 
-def _changed(name: str, config: Any, topics: ManagedTopics) -> Wish | OutcomeRecord:
+def _absent(name: str) -> OutcomeRecord:
+    return OutcomeRecord(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+
+
+def _changed(name: str, configs: list[Any], topics: ManagedTopics) -> Wish | OutcomeRecord:
     topic = topics.named(name)
-    if config.config_operation == _DELETE:
+    config = configs[-1]
+    if others := [each.name for each in configs if each.name != VIRTUAL_PARTITIONS]:
+        return OutcomeRecord(Code.INVALID_CONFIG, f"{', '.join(others)}: cannot be set; {VIRTUAL_PARTITIONS} can")
+    operation = config.get("config_operation", _SET)
+    if operation == _DELETE:
         return Unmanage(name)
-    if config.config_operation != _SET:
+    if operation != _SET:
         return OutcomeRecord(Code.INVALID_CONFIG, f"{VIRTUAL_PARTITIONS} is no list")
     if topic is not None and config.value == str(topic.layout.v_count):
         return OutcomeRecord(Code.NONE, "")

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from confluent_kafka import ElectionType, KafkaError, Producer, TopicPartition
 
 from kordon.codecs.messages import request, response
 from kordon.proxy import apis
@@ -15,6 +16,9 @@ from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.images import Written
 from kordon.proxy.ordering.layout import Layout
+from kordon.testing.cluster import Cluster
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed
+from kordon.testing.proxy_process import ProxyProcess
 
 UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST, ELECTION_NOT_NEEDED = 3, 42, 84
 FACE = "__kordon.orders"
@@ -147,3 +151,29 @@ def test_producers_are_told_by_the_ids_and_sequences_that_they_know() -> None:
     assert [(row.producer_id, row.last_sequence) for row in mine.active_producers] == [(77, 104), (78, 7)]
     assert (unknown.partition_index, unknown.error_code) == (9, UNKNOWN_TOPIC_OR_PARTITION)
     assert [row.producer_id for row in seen.topics[1].partitions[0].active_producers] == [row[0] for row in written]
+
+
+@pytest.mark.broker
+def test_real_admin_clients_see_no_trace_of_kordons_own_topics(open_cluster: Cluster) -> None:
+    """Kafka's tools show disk usage and producers; librdkafka has leaders elected."""
+    with ProxyProcess.start(open_cluster.bootstrap()) as proxy:
+        admin = create_managed(proxy.bootstrap, "lying")
+        producer = Producer({"bootstrap.servers": proxy.bootstrap, "enable.idempotence": True})
+        for v in range(VIRTUAL_PARTITIONS):
+            producer.produce("lying", b"value", partition=v)
+        assert producer.flush(30) == 0
+        server = ("--bootstrap-server", proxy.bootstrap)
+        log_dirs = open_cluster.tool("kafka-log-dirs", *server, "--describe").stdout
+        producers = open_cluster.tool(
+            "kafka-transactions", *server, "describe-producers", "--topic", "lying", "--partition", "11"
+        ).stdout
+        every = [TopicPartition("lying", v) for v in range(VIRTUAL_PARTITIONS)]
+        elected = admin.elect_leaders(ElectionType.PREFERRED, every).result(30)
+    assert "lying-0" in log_dirs
+    assert "__kordon" not in log_dirs
+    header, row = (line.split() for line in producers.splitlines())
+    told = dict(zip(header, row, strict=False))
+    assert (int(told["ProducerId"]) < 2**40, told["ProducerEpoch"], told["LastSequence"]) == (True, "0", "0")
+    assert {part.partition: error.code() for part, error in elected.items()} == dict.fromkeys(
+        range(VIRTUAL_PARTITIONS), KafkaError.ELECTION_NOT_NEEDED
+    )

@@ -1,0 +1,165 @@
+"""What of an admin request is Kordon's, what goes to the broker, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kordon.codecs.messages import request, response
+from kordon.proxy import apis
+from kordon.proxy.managed.admin_requests import AdminRequests
+from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.records import OutcomeRecord
+from kordon.proxy.ordering.wishes import Delete, Manage, Resize, Unmanage, Wish
+
+UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_CONFIG = 3, 17, 37, 40
+TOPIC, BROKER = 2, 4
+SET, DELETE = 0, 1
+FACE_ID = UUID(int=2)
+VERSIONS = [(key, version) for key in sorted(AdminRequests.KEYS) for version in apis.API_BY_KEY[key].versions]
+CHANGING = [each for each in VERSIONS if each[0] in {apis.ALTER_CONFIGS, apis.INCREMENTAL_ALTER}]
+
+
+class Asking:
+    """An admin client behind a proxy that manages `orders`, with 2 partitions and 8 virtual ones."""
+
+    def __init__(self, api_key: int, version: int) -> None:
+        self.api_key, self.version = api_key, version
+        self.wishes: list[Wish] = []
+        topics = ManagedTopics()
+        topics.add(ManagedTopic(Layout.created("orders", UUID(int=1), 2, 8), FACE_ID))
+        self._requests = AdminRequests(topics, self._fulfil)
+
+    async def _fulfil(self, wish: Wish) -> OutcomeRecord:
+        self.wishes.append(wish)
+        return OutcomeRecord(0, "")
+
+    def sends(self, **fields: Any) -> Any:
+        """Sends a request; returns what the broker is asked, None for nothing; `asked` is what Kordon takes."""
+        table = request(self.api_key)
+        value = table.parse(self.version, table.build(self.version, fields))
+        self.asked = self._requests.take(self.api_key, self.version, value)
+        if self.asked is None:
+            return value
+        return None if self.asked.rest is None else table.parse(self.version, self.asked.rest)
+
+    async def gets(self, part: dict[str, Any] | None = None) -> dict[str, int]:
+        """Returns the error codes of the answer by name; `part` is what the broker has answered."""
+        assert self.asked is not None
+        table = response(self.api_key)
+        broker = None if part is None else table.parse(self.version, table.build(self.version, part))
+        fields = await self._requests.answer(self.api_key, self.asked, broker)
+        answer = table.parse(self.version, table.build(self.version, fields))
+        rows = next(answer[name] for name in ("topics", "responses", "results") if name in answer)
+        return {row.name if "name" in row else row.resource_name: row.error_code for row in rows}
+
+
+def configs(version: int, name: str, told: dict[str, str | None], operation: int = SET) -> dict[str, Any]:
+    """Returns the row of a topic whose configs are to be changed."""
+    rows = [{"name": key, "value": value, "config_operation": operation} for key, value in told.items()]
+    return {"resource_type": TOPIC, "resource_name": name, "configs": rows}
+
+
+@pytest.mark.parametrize(("api_key", "version"), VERSIONS)
+async def test_kordons_own_topics_cannot_be_touched(api_key: int, version: int) -> None:
+    """Neither made, nor deleted, nor changed; whatever else is asked goes on."""
+    asking, own, code = Asking(api_key, version), "__kordon.layouts", UNKNOWN_TOPIC_OR_PARTITION
+    rows: dict[str, Any]
+    if api_key == apis.DELETE_TOPICS:
+        rows = {"topic_names": [own, "other"], "topics": [{"name": own}, {"name": "other"}]}
+    elif api_key in {apis.ALTER_CONFIGS, apis.INCREMENTAL_ALTER}:
+        rows = {"resources": [configs(version, name, {"retention.ms": "1"}) for name in (own, "other")]}
+    else:
+        code = INVALID_TOPIC if api_key == apis.CREATE_TOPICS else code
+        rows = {"topics": [{"name": name, "num_partitions": 3, "count": 3} for name in (own, "other")]}
+    sent = asking.sends(**rows)
+    assert own not in str(sent)
+    assert "other" in str(sent)
+    assert await asking.gets() == {own: code}
+    assert asking.wishes == []
+
+
+@pytest.mark.parametrize(("api_key", "version"), CHANGING)
+async def test_a_config_has_an_existing_topic_managed(api_key: int, version: int) -> None:
+    """The broker does not know it and does not get it; other configs of the same topic go on."""
+    asking = Asking(api_key, version)
+    row = configs(version, "other", {"kordon.virtual.partitions": "8", "retention.ms": "1"})
+    sent = asking.sends(resources=[row])
+    assert [each.name for each in sent.resources[0].configs] == ["retention.ms"]
+    assert await asking.gets({"responses": [{"resource_type": TOPIC, "resource_name": "other"}]}) == {"other": 0}
+    assert asking.wishes == [Manage("other", 8)]
+
+
+@pytest.mark.parametrize(("api_key", "version"), CHANGING)
+@pytest.mark.parametrize("told", [{"kordon.layout.epoch": "1"}, {"kordon.virtual.partitions": "16"}])
+async def test_what_cannot_be_set_keeps_the_rest_of_its_topic_from_being_changed(
+    api_key: int, version: int, told: dict[str, str]
+) -> None:
+    """A broker changes all configs of a topic or none."""
+    asking = Asking(api_key, version)
+    assert asking.sends(resources=[configs(version, "orders", {**told, "retention.ms": "1"})]) is None
+    assert await asking.gets() == {"orders": INVALID_CONFIG}
+    assert asking.wishes == []
+
+
+@pytest.mark.parametrize("version", apis.API_BY_KEY[apis.ALTER_CONFIGS].versions)
+async def test_configs_replaced_as_a_whole_leave_a_topic_managed(version: int) -> None:
+    """Tools that write back what they read change nothing; nor do those that leave it out."""
+    asking = Asking(apis.ALTER_CONFIGS, version)
+    sent = asking.sends(resources=[configs(version, "orders", {"kordon.virtual.partitions": "8"})])
+    assert [(row.resource_name, len(row.configs)) for row in sent.resources] == [("orders", 0)]
+    assert await asking.gets({"responses": [{"resource_type": TOPIC, "resource_name": "orders"}]}) == {"orders": 0}
+    assert asking.wishes == []
+    asking.sends(resources=[configs(version, "orders", {"retention.ms": "1"})])
+    assert asking.asked is None
+
+
+@pytest.mark.parametrize("version", apis.API_BY_KEY[apis.INCREMENTAL_ALTER].versions)
+@pytest.mark.parametrize("only_checked", [False, True])
+async def test_deleting_the_config_lets_a_topic_go(version: int, *, only_checked: bool) -> None:
+    """Unless it is only to be checked."""
+    asking = Asking(apis.INCREMENTAL_ALTER, version)
+    row = configs(version, "orders", {"kordon.virtual.partitions": None}, DELETE)
+    assert asking.sends(resources=[row], validate_only=only_checked) is None
+    assert await asking.gets() == {"orders": 0}
+    assert asking.wishes == ([] if only_checked else [Unmanage("orders")])
+
+
+@pytest.mark.parametrize("version", apis.API_BY_KEY[apis.CREATE_PARTITIONS].versions)
+async def test_a_count_of_partitions_is_a_wish(version: int) -> None:
+    """Up and down; what cannot be is refused, and other topics go on."""
+    asking = Asking(apis.CREATE_PARTITIONS, version)
+    sent = asking.sends(topics=[{"name": "orders", "count": 5}, {"name": "other", "count": 5}])
+    assert [row.name for row in sent.topics] == ["other"]
+    assert await asking.gets({"results": [{"name": "other"}]}) == {"orders": 0, "other": 0}
+    assert asking.wishes == [Resize("orders", 5)]
+    assert asking.sends(topics=[{"name": "orders", "count": 9}]) is None
+    assert await asking.gets() == {"orders": INVALID_PARTITIONS}
+
+
+@pytest.mark.parametrize("version", apis.API_BY_KEY[apis.DELETE_TOPICS].versions)
+async def test_a_managed_topic_is_deleted_with_what_belongs_to_it(version: int) -> None:
+    """By name, or by the id that clients know; the broker deletes the topic itself by its name."""
+    asking = Asking(apis.DELETE_TOPICS, version)
+    named = {"topic_names": ["orders"]} if version < 6 else {"topics": [{"name": None, "topic_id": FACE_ID}]}
+    sent = asking.sends(**named)
+    assert ([row.name for row in sent.topics] if version >= 6 else list(sent.topic_names)) == ["orders"]
+    assert await asking.gets({"responses": [{"name": "orders"}]}) == {"orders": 0}
+    assert asking.wishes == [Delete("orders")]
+
+
+@pytest.mark.parametrize("version", apis.API_BY_KEY[apis.CREATE_TOPICS].versions)
+async def test_a_topic_is_created_managed(version: int) -> None:
+    """The broker creates it without Kordon's config; impossible wishes create nothing."""
+    asking = Asking(apis.CREATE_TOPICS, version)
+    row = {"name": "new", "num_partitions": 3, "configs": [{"name": "kordon.virtual.partitions", "value": "12"}]}
+    sent = asking.sends(topics=[row])
+    assert [list(each.configs) for each in sent.topics] == [[]]
+    assert await asking.gets({"topics": [{"name": "new"}]}) == {"new": 0}
+    assert asking.wishes == [Manage("new", 12)]
+    row["configs"] = [{"name": "kordon.virtual.partitions", "value": "7"}]
+    assert asking.sends(topics=[row]) is None
+    assert await asking.gets() == {"new": INVALID_PARTITIONS}
