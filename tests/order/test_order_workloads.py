@@ -50,10 +50,10 @@ def test_kordon_keeps_every_key_in_order_while_a_topic_grows_and_shrinks(open_cl
     """The same work, through two proxies: 3 -> 6 -> 3 under a backlog, and nothing is out of order."""
     upstream = open_cluster.bootstrap()
     with ProxyProcess.start(upstream) as first, ProxyProcess.start(upstream) as second:
-        create_managed(first.bootstrap, "order-managed")
-        topic = TopicTool(second.bootstrap, "order-managed")
+        create_managed(first.bootstrap, "order-two-proxies")
+        topic = TopicTool(second.bootstrap, "order-two-proxies")
         bootstraps = [first.bootstrap, second.bootstrap]
-        plan = growth_under_backlog(bootstraps, "order-managed", resize_to=[6, 3], seconds=18)
+        plan = growth_under_backlog(bootstraps, "order-two-proxies", resize_to=[6, 3], seconds=18)
         outcome = Run(plan, topic.resize).run()
     assert outcome.problems == []
     assert outcome.verdict.findings.examples == {}
