@@ -41,6 +41,7 @@ log = structlog.get_logger(__name__)
 WISH_SECONDS: Final = 60.0
 """How long whoever wishes waits; the wish is fulfilled later all the same."""
 _RETRY_SECONDS: Final = 1.0
+_KNOW_RETRY_SECONDS: Final = 0.1
 _LEAD_AGAIN_SECONDS: Final = 0.5
 
 
@@ -122,6 +123,17 @@ class Keeper:
             raise
         finally:
             await self._tasks.stop()
+
+    async def know(self) -> None:
+        """Returns when the layouts have been read to their end, or when there are none; `run` has to be running."""
+        while True:
+            try:
+                if await self._layouts.exists():
+                    await self._layouts.read_to_end()
+            except UpstreamUnavailable:
+                await asyncio.sleep(_KNOW_RETRY_SECONDS)
+            else:
+                return
 
     async def leave(self) -> None:
         """Ends in order, so that nobody waits for this worker's lease."""

@@ -142,3 +142,16 @@ def test_kafkas_own_tools_manage_grow_and_shrink(proxy: ProxyProcess, open_clust
     shown = open_cluster.tool("kafka-topics", *to, "--describe", "--topic", "cli-tools").stdout
     assert "PartitionCount: 12" in shown
     assert "kordon.virtual.partitions=12" in shown
+
+
+def test_a_proxy_that_starts_never_shows_a_managed_topic_as_an_ordinary_one(
+    proxy: ProxyProcess, open_cluster: Cluster
+) -> None:
+    """Its first clients see V partitions, and nothing of Kordon's own: else they would write beside all fences."""
+    create(proxy.bootstrap, "cli-start")
+    done("manage", "cli-start", "--virtual", "12", "--yes", "--bootstrap", proxy.bootstrap)
+    for _ in range(3):
+        with ProxyProcess.start(open_cluster.bootstrap("PLAINTEXT"), wait_ready=False) as started:
+            topics = AdminClient({"bootstrap.servers": started.bootstrap}).list_topics(timeout=30).topics
+            assert len(topics["cli-start"].partitions) == 12
+            assert [name for name in topics if name.startswith("__kordon")] == []
