@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
-    AdminClient,
-    NewPartitions,
-    NewTopic,
-)
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 KEYS: Final = 50
 VIRTUAL_PARTITIONS: Final = 12
 _PATIENCE_SECONDS: Final = 90.0
 
 
-def create_managed(bootstrap: str, topic: str, partitions: int = 3, **settings: str) -> AdminClient:
-    """Creates a managed topic with 12 virtual partitions, as any admin client does; returns the client.
+def create_managed(bootstrap: str, topic: str, settings: Mapping[str, str] | None = None) -> AdminClient:
+    """Creates a managed topic with 3 partitions and 12 virtual ones, as any admin client does; returns the client.
 
     Args:
         bootstrap: Of a Kordon.
         topic: Its name.
-        partitions: To begin with.
         settings: Further ones of the client, such as `ssl.ca.location`.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap, **settings})
+    admin = AdminClient({"bootstrap.servers": bootstrap, **(settings or {})})
     config = {"kordon.virtual.partitions": str(VIRTUAL_PARTITIONS)}
-    admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(60)
+    admin.create_topics([NewTopic(topic, 3, 1, config=config)])[topic].result(60)
     return admin
 
 

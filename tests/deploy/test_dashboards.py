@@ -234,7 +234,7 @@ def test_every_panel_shows_data_of_a_kordon_with_traffic(open_cluster: Cluster, 
     ):
         client = {"bootstrap.servers": kordon.bootstrap, "security.protocol": "ssl", "ssl.ca.location": str(files.ca)}
         settings = {name: value for name, value in client.items() if name != "bootstrap.servers"}
-        create_managed(kordon.bootstrap, "dashboard-managed", **settings)
+        create_managed(kordon.bootstrap, "dashboard-managed", settings)
         waiting = queries()
         assert len(waiting) > 20
         deadline = time.monotonic() + 90
