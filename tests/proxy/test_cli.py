@@ -184,6 +184,16 @@ def test_documented_events_are_those_that_are_logged() -> None:
     assert documented == logged
 
 
+def test_documented_events_of_managed_topics_are_logged() -> None:
+    """What the operators' page tells to look for in the log can stand there, with that level."""
+    table = DOCS.with_name("managed-topics.md").read_text().split("| event | level | when |")[1].split("\n\n")[0]
+    rows = re.findall(r"^\| (`.+?`) \| (\w+) \|", table, re.MULTILINE)
+    documented = {(level, name) for names, level in rows for name in re.findall(r"`(\w+)`", names)}
+    source = "\n".join(path.read_text() for part in ("control", "managed") for path in (PROXY / part).glob("*.py"))
+    logged = set(re.findall(r"\blog\.(\w+)\(\s*\"(\w+)\"", source))
+    assert documented - logged == set()
+
+
 def test_documented_fields_of_status_are_those_of_a_proxy() -> None:
     """The manual's fields of /status are the keys in the code that makes it."""
     table = DOCS.read_text().split("| field of /status | meaning |")[1].split("\n\n")[0]
