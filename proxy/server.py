@@ -16,6 +16,7 @@ from kordon.proxy.causes import LIMIT_OF_CAUSE
 from kordon.proxy.config import WILDCARD_HOSTS, Config
 from kordon.proxy.config_options import differences
 from kordon.proxy.listeners import Listeners, remember_server_name
+from kordon.proxy.managed.pages import ManagedPages
 from kordon.proxy.managed.worker import ManagedWorker
 from kordon.proxy.metrics import Metrics
 from kordon.proxy.relays import Relays
@@ -61,6 +62,8 @@ class Proxy:
         self.managed = ManagedWorker(config, self._topology) if config.ordering.enabled else None
         if self.managed is not None:
             metrics.read_managed = self.managed.numbers
+        self.pages = ManagedPages(self.managed.topics, self.managed.keeper) if self.managed is not None else None
+        """What the admin pages show of managed topics; None: they are switched off."""
         service = self.managed.service if self.managed is not None else None
         self._relays = Relays(config, metrics.tally, self._topology, advertised(config), service)
         self._relays.advertised_by_connection = by_connection(config)
@@ -149,7 +152,8 @@ class Proxy:
             reasons.append(f"the proxy is {self.state.value}")
         if self._topology.error:
             reasons.append(f"upstream: {self._topology.error}")
-        return reasons + [each.error for each in self._listeners.by_role.values() if each.error]
+        reasons += [each.error for each in self._listeners.by_role.values() if each.error]
+        return reasons + (self.pages.unready() if self.pages is not None else [])
 
     def status(self) -> dict[str, Any]:
         """Returns what /status shows; JSON can take it."""

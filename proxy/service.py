@@ -31,7 +31,6 @@ from kordon.proxy.lifecycle import (
 )
 from kordon.proxy.logs import configure_logging
 from kordon.proxy.managed.explain import NOT_ENABLED
-from kordon.proxy.managed.pages import ManagedPages
 from kordon.proxy.metrics import Metrics
 from kordon.proxy.server import Proxy
 from kordon.proxy.tally import Tally
@@ -61,14 +60,12 @@ class Service:
         self._worker = worker
         self._metrics = Metrics(Tally())
         self._proxy = Proxy(config, self._metrics, worker or 0)
-        managed = self._proxy.managed
-        self._managed = ManagedPages(managed.topics, managed.keeper) if managed is not None else None
         self._admin = AdminServer(self)
         self._note_certificates()
 
     async def unready(self) -> list[str]:
         """Why clients cannot be served now; empty when they can."""
-        return self._proxy.unready() + (self._managed.unready() if self._managed is not None else [])
+        return self._proxy.unready()
 
     async def metrics(self) -> bytes:
         """Everything Prometheus gets."""
@@ -76,16 +73,17 @@ class Service:
 
     async def status(self) -> dict[str, Any]:
         """The object of /status."""
-        ordering = self._managed.sum() if self._managed is not None else {"enabled": False}
-        return {**self._proxy.status(), "ordering": ordering, "unready": await self.unready(), "pid": os.getpid()}
+        pages = self._proxy.pages
+        ordering = pages.sum() if pages is not None else {"enabled": False}
+        return {**self._proxy.status(), "ordering": ordering, "pid": os.getpid()}
 
     async def topics(self) -> dict[str, Any]:
         """The object of /topics."""
-        return self._managed.all() if self._managed is not None else NOT_ENABLED
+        return self._proxy.pages.all() if self._proxy.pages is not None else NOT_ENABLED
 
     async def topic(self, name: str) -> dict[str, Any] | None:
         """The object of /topics/NAME; None: no such topic is managed."""
-        return self._managed.topic(name) if self._managed is not None else None
+        return self._proxy.pages.topic(name) if self._proxy.pages is not None else None
 
     async def run(self, stop: Stop, admin_socket: Path | None = None) -> int:
         """Serves until asked to stop.
