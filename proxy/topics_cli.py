@@ -40,7 +40,7 @@ Managing {topic} with {virtual} virtual partitions means:
   - Flink and Spark keep offsets by partition in their checkpoints: begin with new ones, or with the discovery of new
     partitions switched on.
   - MirrorMaker copies {virtual} partitions, to a topic with as many; each of them keeps its order.
-  - Transactional producers, share groups and streams groups are refused; compaction is not looked after yet.
+  - Transactional producers, share groups and streams groups are refused.
 """
 UNMANAGING: Final = """\
 Letting {topic} go means:

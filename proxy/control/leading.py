@@ -12,7 +12,7 @@ import structlog
 
 from kordon.proxy.control.batches import Entry
 from kordon.proxy.control.codes import Code
-from kordon.proxy.control.ends import Snapshot
+from kordon.proxy.control.ends import LeaderAt, Snapshot
 from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
 from kordon.proxy.control.lease import clock
 from kordon.proxy.control.topics_admin import TopicsAdmin, TopicsRefused
@@ -210,10 +210,10 @@ class Leading:
                 "the cluster has an authorizer, and Kordon cannot hold clients to their rights on managed topics yet"
             )
             raise Refused(Code.INVALID_REQUEST, detail)
+        leaders = await self._leaders_of_new(topic)
         if "compact" in ((await self._admin.topic_configs(topic)).get("cleanup.policy") or ""):
             detail = f"{topic} is compacted: a key's old value could outlive the new one in a partition it has left"
             raise Refused(Code.INVALID_CONFIG, detail)
-        leaders = await self._admin.wait_for_leaders(topic, partitions=1)
         n = len(leaders)
         if problem := why_not(n, n, wish.virtual_partitions):
             raise Refused(Code.INVALID_PARTITIONS, problem)
@@ -230,6 +230,13 @@ class Leading:
         if self._controller is not None:
             self._controller.know(record, {})
         log.info("topic_managed", topic=topic, partitions=n, virtual_partitions=wish.virtual_partitions)
+
+    async def _leaders_of_new(self, topic: str) -> dict[int, LeaderAt]:
+        """Waits for the leaders of a topic that may have been created a moment ago; brokers hear of it one by one."""
+        try:
+            return await self._admin.wait_for_leaders(topic, partitions=1)
+        except UpstreamUnavailable as error:
+            raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, str(error)) from error
 
     async def _raise_floors(self, topic: str, floors: Mapping[int, int]) -> None:
         record = self._topics.get(topic)

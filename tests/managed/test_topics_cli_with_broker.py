@@ -43,6 +43,7 @@ def create(bootstrap: str, topic: str, partitions: int = 3) -> AdminClient:
     """Makes an ordinary topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+    wait_until("the broker knows the topic", lambda: topic in admin.list_topics(timeout=30).topics)
     return admin
 
 
