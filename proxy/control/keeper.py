@@ -323,6 +323,8 @@ class Keeper:
                 log.info("controller_fenced", error=str(error))
             except UpstreamUnavailable as error:
                 log.warning("controller_interrupted", error=str(error))
+            except Exception:  # the outermost edge of the role: whatever it is, somebody has to lead
+                log.exception("controller_failed")
             finally:
                 self.leading = None
             await asyncio.sleep(_LEAD_AGAIN_SECONDS)

@@ -170,6 +170,12 @@ class Leading:
         except UpstreamUnavailable as error:
             log.warning("wish_delayed", wish=wish_id, topic=wish.topic, error=str(error))
             del self._asked[wish.topic]  # begun again with the next tick
+        except Fenced:
+            raise
+        except Exception as error:
+            # The outermost edge of a wish: whoever asked is told, and the next one can come.
+            log.exception("wish_failed", wish=wish_id, topic=wish.topic)
+            await self._conclude(wish.topic, OutcomeRecord(Code.UNKNOWN_SERVER_ERROR, repr(error)))
 
     async def _begin(self, wish: Wish) -> bool:
         """Returns whether the wish has come true already."""

@@ -34,8 +34,8 @@ from kordon.proxy.managed.regexes import RegexSubscriptions, TopicNames
 from kordon.proxy.managed.service import ManagedService
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.metrics import ManagedNumbers
-from kordon.proxy.ordering.wishes import RaiseFloors
 from kordon.proxy.ordering.reading import Hidden
+from kordon.proxy.ordering.wishes import RaiseFloors
 from kordon.proxy.topology import Topology
 
 

@@ -24,6 +24,9 @@ FENCE_SECONDS: Final = 2.0
 """How long proxies hold writes before a fence is cancelled: below the patience of every client (facts §3)."""
 RETRY_SECONDS: Final = 1.0
 """Between a cancelled attempt and the next."""
+MISSED_RETRY_SECONDS: Final = 12.0
+"""The same where a member did not acknowledge and is still one: it may be dead, and every attempt holds writes for
+nothing until the group gives it up (session timeout, 10 s)."""
 
 
 class Stage(Enum):
@@ -52,6 +55,8 @@ class Change:
     """When the stage began."""
     fence: FenceRecord | None = None
     acknowledged: set[str] = field(default_factory=set)
+    missed: frozenset[str] = frozenset()
+    """Who did not acknowledge the last attempt."""
     attempts: int = 0
 
 
@@ -235,11 +240,14 @@ class Controller:
             waited = now - change.since
             if change.stage in (Stage.CONFIRMING, Stage.FENCING, Stage.CUTTING) and waited > FENCE_SECONDS:
                 commands += self._cancel(change, now)
-            elif change.stage is Stage.PAUSING and waited > RETRY_SECONDS:
+            elif change.stage is Stage.PAUSING and waited > self._pause_of(change):
                 commands += self._prepare(change, now)
             elif change.stage is Stage.WAITING and now >= self._alone_from:
                 commands += self._open(change, f"{new_id}-{change.topic}", now)
         return commands
+
+    def _pause_of(self, change: Change) -> float:
+        return MISSED_RETRY_SECONDS if change.missed & self._members else RETRY_SECONDS
 
     def _look(self, now: float) -> list[Command]:
         """Goes on where all that a stage waits for is there."""
@@ -270,6 +278,7 @@ class Controller:
         return [Commit(change.topic, ((f"fence/{change.topic}", change.fence),))]
 
     def _cancel(self, change: Change, now: float) -> list[Command]:
+        change.missed = self._members - change.acknowledged if change.stage is Stage.FENCING else frozenset()
         self._enter(change, Stage.CANCELLING, now)
         records: list[tuple[str, Value | None]] = [(f"fence/{change.topic}", None)]
         if change.fence is not None:

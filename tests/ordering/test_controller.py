@@ -1,0 +1,100 @@
+"""The controller's procedure, step by step."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from kordon.proxy.ordering.controller import (
+    FENCE_SECONDS,
+    MISSED_RETRY_SECONDS,
+    Commit,
+    ConfirmMembers,
+    Controller,
+    Finished,
+    Prepare,
+    Producers,
+    ReadCuts,
+)
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.records import FenceRecord, TopicRecord
+
+LEASE = 20.0
+LAYOUT = Layout.created("orders", UUID(int=1), 3, 12)
+
+
+def controller(*members: str, now: float = 0.0) -> Controller:
+    """Makes a controller for whom nobody has been missing for a lease's time."""
+    made = Controller(now - LEASE, LEASE, frozenset(members))
+    made.know(TopicRecord(LAYOUT, UUID(int=2)), {})
+    return made
+
+
+def open_fence(made: Controller, now: float) -> FenceRecord:
+    """Leads a growth to 4 partitions to its fence."""
+    assert made.resize("orders", 4, now) == [Prepare("orders", 4)]
+    assert made.on_prepared("orders", None, now) == []
+    (commit,) = made.on_tick(now, "id")
+    assert isinstance(commit, Commit)
+    ((key, fence),) = commit.records
+    assert key == "fence/orders"
+    assert isinstance(fence, FenceRecord)
+    assert made.on_committed("orders", now) == [ConfirmMembers("orders")]
+    return fence
+
+
+def test_a_growth_is_committed_when_all_have_acknowledged() -> None:
+    """Fence, acknowledgements, cuts, layout: each before the next, and the layout ends the fence it came from."""
+    made = controller("a", "b")
+    fence = open_fence(made, 1.0)
+    assert made.on_confirmed("orders", 1.0) == []
+    assert made.on_ack(fence.id, "a", 1.1) == []
+    assert made.on_ack(fence.id, "b", 1.2) == [ReadCuts("orders", fence.id, frozenset({0, 3}))]
+    (commit,) = made.on_cuts("orders", fence.id, {0: Producers(100, {}), 3: Producers(0, {})}, 1.3)
+    assert isinstance(commit, Commit)
+    assert [key for key, _ in commit.records] == [
+        "image/orders/2", "image/orders/3", "topic/orders", f"ack/{fence.id}/a", f"ack/{fence.id}/b", "fence/orders",
+    ]  # fmt: skip
+    assert made.on_committed("orders", 1.4) == [Finished("orders")]
+
+
+def test_nothing_is_held_while_somebody_missing_may_still_serve() -> None:
+    """Rule C4: a member that is gone is waited out before writes are held, not after."""
+    made = controller("a", "b")
+    made.on_members(frozenset({"a"}), 5.0)
+    made.resize("orders", 4, 6.0)
+    made.on_prepared("orders", None, 6.0)
+    assert made.on_tick(5.0 + LEASE - 0.1, "id") == []
+    assert len(made.on_tick(5.0 + LEASE, "id")) == 1
+
+
+def test_a_member_that_ended_in_order_is_not_waited_for() -> None:
+    """Whoever says that it has stopped serving holds no lease."""
+    made = controller("a", "b")
+    made.on_members(frozenset({"a"}), 5.0, gone=frozenset({"b"}))
+    made.resize("orders", 4, 6.0)
+    made.on_prepared("orders", None, 6.0)
+    assert len(made.on_tick(6.0, "id")) == 1
+
+
+def test_a_dead_member_is_not_asked_again_and_again() -> None:
+    """Each attempt holds writes; after one that it did not acknowledge, the group is given time to notice its death."""
+    made = controller("a", "b")
+    fence = open_fence(made, 0.0)
+    made.on_confirmed("orders", 0.0)
+    made.on_ack(fence.id, "a", 0.1)
+    (cancel,) = made.on_tick(FENCE_SECONDS + 0.1, "id")
+    assert isinstance(cancel, Commit)
+    assert cancel.records[0] == ("fence/orders", None)
+    made.on_committed("orders", 3.0)
+    assert made.on_tick(3.0 + MISSED_RETRY_SECONDS - 0.1, "id") == []
+    made.on_members(frozenset({"a"}), 11.0)
+    assert made.on_tick(12.0, "id") == [Prepare("orders", 4)]
+
+
+def test_a_fence_that_a_former_controller_left_is_cancelled() -> None:
+    """A later controller begins anew; it cannot know what the former one had read."""
+    made = controller("a")
+    fence = FenceRecord("old", "orders", LAYOUT.next_epoch(4), frozenset({0}))
+    assert made.found_fence(fence, 0.0) == [Commit("orders", (("fence/orders", None),))]
+    made.on_committed("orders", 0.1)
+    assert made.on_tick(2.0, "id") == [Prepare("orders", 4)]
