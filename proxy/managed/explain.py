@@ -172,10 +172,12 @@ def _sentence(change: Change, control: ControlState) -> str:
 
 
 def _procedure(change: Change, control: ControlState) -> Facts:
-    waits: list[str] = []
+    missing: Iterable[str] = ()
     if change.stage is Stage.FENCING:
         missing = control.members.keys() - change.acknowledged
-        waits = sorted(f"{control.members[each]} ({each[:8]})" for each in missing)
+    elif change.stage is Stage.PAUSING:
+        missing = change.missed
+    waits = sorted(f"{control.members.get(each, 'gone')} ({each[:8]})" for each in missing)
     return {
         "topic": change.topic,
         "undeleted_partition_count": change.target,

@@ -161,7 +161,7 @@ def fenced() -> tuple[ManagedTopic, ControlState]:
     following = topic.layout.next_epoch(7)
     fence = FenceRecord("f1", "orders", following, topic.layout.sealed_by(following))
     topic.raise_fence(Fence("f1", fence.sealed, {0: 310}))
-    change = Change("orders", 7, Stage.FENCING, 110.0, fence, {"aaaaaaaa-1"}, 2)
+    change = Change("orders", 7, Stage.FENCING, since=110.0, fence=fence, acknowledged={"aaaaaaaa-1"}, attempts=2)
     return topic, replace(CALM, fences={"orders": fence}, changes={"orders": change}, wishes={"w": Resize("orders", 7)})
 
 
@@ -241,6 +241,17 @@ def test_a_cluster_without_managed_topics_takes_two_lines() -> None:
         No topic is managed.
         serves none: no layouts have been read yet; there are none until a topic is managed
         """)
+
+
+def test_who_missed_an_attempt_is_named() -> None:
+    """Between two attempts operators see which proxy did not stop writing in time, also when it has gone since."""
+    missed = frozenset({"bbbbbbbb-2", "cccccccc-3"})
+    change = Change("orders", 7, Stage.PAUSING, since=110.0, missed=missed, attempts=1)
+    (why,) = (each["why"] for each in held(a_topic(), replace(CALM, changes={"orders": change})))
+    assert why == (
+        "the controller changes it to 7 partitions: waiting for another attempt for 1.3 s;"
+        " gone (cccccccc), two (bbbbbbbb) missing"
+    )
 
 
 def test_withheld_partitions_are_told() -> None:
