@@ -170,8 +170,8 @@ class Leading:
         except UpstreamUnavailable as error:
             log.warning("wish_delayed", wish=wish_id, topic=wish.topic, error=str(error))
             del self._asked[wish.topic]  # begun again with the next tick
-        except Fenced:
-            raise
+        except Fenced as error:
+            self._fail(error)
         except Exception as error:
             # The outermost edge of a wish: whoever asked is told, and the next one can come.
             log.exception("wish_failed", wish=wish_id, topic=wish.topic)
@@ -210,7 +210,9 @@ class Leading:
         """Makes an empty topic a managed one: its face, then its first layout."""
         topic = wish.topic
         if topic in self._topics:
-            raise Refused(Code.TOPIC_ALREADY_EXISTS, f"{topic} is managed already")
+            if self._topics[topic].layout.v_count == wish.virtual_partitions:
+                return  # this very wish had come true when its controller ended
+            raise Refused(Code.TOPIC_ALREADY_EXISTS, f"{topic} is managed already, with another number of them")
         if await self._admin.has_authorizer():
             detail = (
                 "the cluster has an authorizer, and Kordon cannot hold clients to their rights on managed topics yet"
@@ -281,8 +283,7 @@ class Leading:
         try:
             await self._try(command)
         except (Fenced, UpstreamUnavailable) as error:
-            if not self._failed.done():
-                self._failed.set_exception(error)
+            self._fail(error)
 
     async def _try(self, command: Command) -> None:
         controller = self._controller
@@ -318,7 +319,18 @@ class Leading:
 
     async def _write(self, records: tuple[tuple[str, Value | None], ...]) -> None:
         async with self._writing:
-            await self._writer.commit([Entry(key, None if value is None else dump(value)) for key, value in records])
+            try:
+                await self._writer.commit(
+                    [Entry(key, None if value is None else dump(value)) for key, value in records]
+                )
+            except (Fenced, UpstreamUnavailable) as error:
+                self._fail(error)  # the writer has to be opened again, and what was written to be read
+                raise
+
+    def _fail(self, error: Exception) -> None:
+        """Ends the role; whoever leads next, this proxy or another, begins from what the layouts say."""
+        if not self._failed.done():
+            self._failed.set_exception(error)
 
     async def _prepare(self, topic: str, partitions: int) -> str | None:
         try:
