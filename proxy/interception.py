@@ -60,6 +60,10 @@ class Interception(Protocol):
 class Service(Interception, Protocol):
     """Decides on requests, and answers those that it said it would."""
 
+    async def ready(self) -> None:
+        """Returns when it is known what is managed; before that no client's request may pass."""
+        ...
+
     async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Body:
         """Answers a request.
 
@@ -84,6 +88,9 @@ class NothingManaged:
     def decide(self, route: Route, body: memoryview) -> Decision:
         """Lets everything pass."""
         return None
+
+    async def ready(self) -> None:
+        """Knows at once."""
 
     async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Body:
         """Is never asked."""

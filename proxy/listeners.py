@@ -110,11 +110,6 @@ class Listeners:
         self._relays = relays
         self._topology = topology
         self._shared = shared
-        self._admitting = asyncio.Event()
-
-    def admit(self) -> None:
-        """Takes clients in from now on; those that came before have waited."""
-        self._admitting.set()
 
     def open_bootstrap(self) -> None:
         """Opens the bootstrap port.
@@ -126,7 +121,7 @@ class Listeners:
         self._bind(listener, self.config.address.port)
 
     def open_node(self, node_id: int) -> None:
-        """Opens a broker's port; a failure is logged and makes the proxy unready."""
+        """Opens a broker's port; a failure is logged and makes the proxy unready. Connections are taken from now on."""
         role = str(node_id)
         if self.config.sni is not None or role in self.by_role:
             return
@@ -183,7 +178,6 @@ class Listeners:
 
     async def _accept(self, listener: Listener, sock: socket.socket) -> None:
         """Takes clients in for ever; without file descriptors it waits for some."""
-        await self._admitting.wait()
         while True:
             try:
                 accepted, peer = await self._relays.loop.sock_accept(sock)

@@ -329,7 +329,7 @@ class Relay:
             return
         target = self.listener.target(self.downstream.transport)
         self.node_id = target.node_id
-        if not await self._dial(target.addresses, target.problem):
+        if not await self._dial(target.addresses, target.problem) or not await self._know_managed():
             return
         if context is None:
             await self.relays.loop.connect_accepted_socket(lambda: self.downstream, self._socket)
@@ -388,6 +388,16 @@ class Relay:
             return False
         self.close(cause, problem)
         return False
+
+    async def _know_managed(self) -> bool:
+        """Waits until it is known what is managed: a client that came before would take it for ordinary topics."""
+        try:
+            async with asyncio.timeout(self.relays.config.limits.handshake_ms / 1000):
+                await self.relays.service.ready()
+        except TimeoutError:
+            self.close(CloseCause.UPSTREAM_UNREACHABLE, "the layouts of managed topics could not be read in time")
+            return False
+        return self._closing_since is None
 
     def perform(self, commands: list[Command]) -> None:
         """Does what the core says."""

@@ -28,8 +28,6 @@ log = structlog.get_logger(__name__)
 
 _FIRST_REFRESH_SECONDS: Final = 2.0
 """How long a start waits for the cluster, so that brokers' ports are open before the bootstrap port is."""
-_FIRST_LAYOUTS_SECONDS: Final = 5.0
-"""How long it waits for the layouts of managed topics."""
 _UPKEEP_SECONDS: Final = 1.0
 
 
@@ -86,23 +84,14 @@ class Proxy:
         self._tasks.start(self._topology.follow(), name="follow the cluster")
         self._tasks.start(self._relays.sweep(), name="sweep connections")
         self._tasks.start(self._upkeep(), name="upkeep")
-        await self._start_managed()
-        self._listeners.admit()
+        if self.managed is not None:
+            self._tasks.start(self.managed.run(), name="keep managed topics")
         self.state = State.RUNNING
         log.info(
             "proxy_started",
             listen=str(config.listen.address),
             upstream=[str(a) for a in config.upstream.bootstrap],
         )
-
-    async def _start_managed(self) -> None:
-        """Reads what is managed before any client is let in, who would take a managed topic for an ordinary one."""
-        if self.managed is None:
-            return
-        self._tasks.start(self.managed.run(), name="keep managed topics")
-        if self._topology.error is None:  # else no client can be served either
-            known = self._tasks.start(self.managed.keeper.know(), name="first look at managed topics")
-            await asyncio.wait({known}, timeout=_FIRST_LAYOUTS_SECONDS)
 
     async def drain(self) -> None:
         """Closes the ports, lets accepted requests get their responses, ends connections step by step."""

@@ -310,9 +310,7 @@ class Keeper:
     async def _lead(self) -> None:
         while True:
             lease_seconds = self._generation.longest_lease_seconds if self._generation else LEASE_SECONDS
-            self.leading = Leading(
-                self._admin, self._make_writer(), self._membership.confirm, lease_seconds
-            )
+            self.leading = Leading(self._admin, self._make_writer(), self._membership.confirm, lease_seconds)
             try:
                 await self.leading.run(
                     self._members, self._layouts.read_to_end, self._known, lambda: (self.member.fences, self._wishes)

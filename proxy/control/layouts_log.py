@@ -84,7 +84,8 @@ class LayoutsLog:
         """
         (found,) = (await self.brokers.metadata([self._topic])).topics
         there = int(found.error_code) == Code.NONE
-        if not there and found.error_code != Code.UNKNOWN_TOPIC_OR_PARTITION:
+        # whoever may not see it has not been given the rights that managed topics need: none are managed through here
+        if not there and found.error_code not in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.TOPIC_AUTHORIZATION_FAILED):
             raise UpstreamUnavailable(f"{self._topic}: {name_of(found.error_code)}")
         topic_id = found.get("topic_id") or NO_TOPIC_ID
         if self._appeared.is_set() and (not there or topic_id != self._topic_id):

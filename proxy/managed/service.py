@@ -5,6 +5,7 @@ While nothing is managed no request is held, and this module costs a look at an 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -94,6 +95,15 @@ class ManagedService:
         self._translations = translations
         self._refusals = refusals
         self._keys = self._servers.keys() | translations.keys() | refusals.keys()
+        self._known = asyncio.Event()
+
+    def know(self) -> None:
+        """Takes note that `topics` says all there is."""
+        self._known.set()
+
+    async def ready(self) -> None:
+        """Returns when it is known what is managed."""
+        await self._known.wait()
 
     def wants(self, route: Route) -> bool:
         """Wants what may name a topic, where any is managed, and what may have one managed."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import kordon
 from kordon.proxy import apis
@@ -36,7 +37,10 @@ from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.metrics import ManagedNumbers
 from kordon.proxy.ordering.reading import Hidden
 from kordon.proxy.ordering.wishes import RaiseFloors
+from kordon.proxy.tasks import Tasks
 from kordon.proxy.topology import Topology
+
+_LOOK_SECONDS: Final = 0.2
 
 
 class ManagedWorker:
@@ -49,6 +53,8 @@ class ManagedWorker:
 
     def __init__(self, config: Config, topology: Topology) -> None:
         ordering = config.ordering
+        self._topology = topology
+        self._tasks = Tasks()
         self.topics = ManagedTopics()
         self.links = Links(topology)
         leaders = Leaders(self.links)
@@ -144,10 +150,26 @@ class ManagedWorker:
 
     async def run(self) -> None:
         """Keeps managed topics current for ever."""
-        await self.keeper.run()
+        learning = self._tasks.start(self._learn(), name="first look at managed topics")
+        try:
+            await self.keeper.run()
+        finally:
+            learning.cancel()
+
+    async def _learn(self) -> None:
+        """Lets requests pass as soon as the layouts are known, or where Kordon may know nothing of the cluster.
+
+        Where only clients may log in there are no managed topics: nobody could have kept their layouts.
+        """
+        known = self._tasks.start(self.keeper.know(), name="read what is managed")
+        while not (known.done() or self._topology.needs_log_in):
+            await asyncio.wait({known}, timeout=_LOOK_SECONDS)
+        known.cancel()
+        self.service.know()
 
     async def close(self) -> None:
         """Ends in order: no other proxy need wait for this one's lease."""
+        await self._tasks.stop()
         await self.keeper.leave()
         await self.lanes.close()
         await self._names.close()

@@ -369,9 +369,7 @@ class Proxy:
             queue.popleft()
             self._write(pending, stay.partition, stay.move, sequence, identity)
 
-    def _write(
-        self, pending: _Pending, q: int, move: int, sequence: int, identity: tuple[int, int, int, int]
-    ) -> None:
+    def _write(self, pending: _Pending, q: int, move: int, sequence: int, identity: tuple[int, int, int, int]) -> None:
         batch = pending.batch
         producer_id = tag(batch.v, move, batch.client_id)
         self._in_flight[q] += 1
