@@ -40,6 +40,8 @@ log = structlog.get_logger(__name__)
 
 WISH_SECONDS: Final = 60.0
 """How long whoever wishes waits; the wish is fulfilled later all the same."""
+FIRST_TOPIC_SECONDS: Final = 5.0
+"""How long the first topic of a cluster waits: by then all proxies have seen that there are layouts and have joined."""
 _RETRY_SECONDS: Final = 1.0
 _KNOW_RETRY_SECONDS: Final = 0.1
 _LEAD_AGAIN_SECONDS: Final = 0.5
@@ -149,7 +151,10 @@ class Keeper:
         Raises:
             UpstreamUnavailable: Nothing came of it in time, or the wish could not be written.
         """
-        await self._layouts.create()
+        if not await self._layouts.exists():
+            await self._layouts.create()
+            log.info("first_managed_topic", waits_seconds=FIRST_TOPIC_SECONDS)
+            await asyncio.sleep(FIRST_TOPIC_SECONDS)
         wish_id = uuid.uuid4().hex
         outcome: asyncio.Future[OutcomeRecord] = asyncio.get_running_loop().create_future()
         self._outcomes[wish_id] = outcome

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -42,6 +43,8 @@ TICK_SECONDS: Final = 0.1
 CUT_SECONDS: Final = 1.5
 """How long ends may take to stand still; below the time that a fence lasts."""
 _MEMBERS_RETRY_SECONDS: Final = 0.2
+ADOPTION_SECONDS: Final = 12.0
+"""How long a topic that is managed waits until all proxies know it; a dead one is out of their group by then."""
 
 
 class Refused(Exception):  # noqa: N818 - what is told to whoever asked
@@ -79,6 +82,9 @@ class Leading:
         self._wishes: dict[str, Wish] = {}
         self._asked: dict[str, str] = {}  # topic -> the wish that is being fulfilled
         self._topics: dict[str, TopicRecord] = {}
+        self._members: Callable[[], frozenset[str]] = frozenset
+        self._heard = asyncio.Event()  # of a member or an acknowledgement
+        self._adopters: dict[str, set[str]] = {}  # of topics that have just been managed, by fence
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
@@ -105,6 +111,7 @@ class Leading:
             Fenced: Another controller has taken over.
             UpstreamUnavailable: The cluster does not answer; lead again later, from the beginning.
         """
+        self._members = members
         try:
             await self._writer.open()
             await read_to_end()
@@ -137,11 +144,15 @@ class Leading:
 
     def on_members(self, members: frozenset[str], gone: frozenset[str]) -> None:
         """The group has another generation."""
+        self._heard.set()
         if self._controller is not None:
             self._do(self._controller.on_members(members, clock(), gone))
 
     def on_ack(self, fence: str, incarnation: str) -> None:
         """A proxy holds what a fence names."""
+        if fence in self._adopters:
+            self._adopters[fence].add(incarnation)
+            self._heard.set()
         if self._controller is not None:
             self._do(self._controller.on_ack(fence, incarnation, clock()))
 
@@ -237,7 +248,28 @@ class Leading:
         self._topics[topic] = record
         if self._controller is not None:
             self._controller.know(record, {})
+        await self._wait_until_adopted(record)
         log.info("topic_managed", topic=topic, partitions=n, virtual_partitions=wish.virtual_partitions)
+
+    async def _wait_until_adopted(self, record: TopicRecord) -> None:
+        """Returns when all proxies know a topic that has just been managed, so that none takes it for an ordinary one.
+
+        They acknowledge a fence that holds nothing and stands behind the layout. One that does not is either gone, or
+        may not serve without reading the layouts anew.
+        """
+        topic, layout = record.layout.topic, record.layout
+        fence = FenceRecord(uuid.uuid4().hex[:12], topic, layout.epochs[-1], frozenset())
+        adopters = self._adopters[fence.id] = set()
+        await self._write(((f"fence/{topic}", fence),))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ADOPTION_SECONDS):
+                while not self._members() <= adopters:
+                    self._heard.clear()
+                    await self._heard.wait()
+        if missing := self._members() - adopters:
+            log.warning("layout_unadopted", topic=topic, members=sorted(missing))
+        del self._adopters[fence.id]
+        await self._write(((f"fence/{topic}", None), *((f"ack/{fence.id}/{each}", None) for each in sorted(adopters))))
 
     async def _leaders_of_new(self, topic: str) -> dict[int, LeaderAt]:
         """Waits for the leaders of a topic that may have been created a moment ago; brokers hear of it one by one."""

@@ -77,3 +77,12 @@ def test_a_cluster_with_acls_is_not_managed(kordon: ProxyProcess) -> None:
     topic = NewTopic("with-acls", 3, 1, config={"kordon.virtual.partitions": "12"})
     error = admin.create_topics([topic])["with-acls"].exception(60)
     assert "authorizer" in str(error)
+
+
+def test_all_proxies_know_a_topic_when_its_creation_is_answered(proxies: list[ProxyProcess]) -> None:
+    """A client that goes to another proxy at once must not take the topic for an ordinary one, beside all fences."""
+    for number in range(3):
+        topic = f"known-{number}"
+        create_managed(proxies[0].bootstrap, topic)
+        seen = AdminClient({"bootstrap.servers": proxies[1].bootstrap}).list_topics(topic, timeout=30)
+        assert len(seen.topics[topic].partitions) == VIRTUAL_PARTITIONS
