@@ -8,12 +8,36 @@ import pytest
 
 from kordon.testing.simulation.cluster import run
 
-SEEDS = int(os.environ.get("KORDON_SEEDS", "24"))
-"""How many clusters live; `make deep` asks for 10,000."""
+QUICK_SEEDS = 24
+DEEP_SEEDS = int(os.environ.get("KORDON_SEEDS", "10000"))
+"""How many clusters live in `make deep`, at about half a second each."""
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+def promises_hold(seed: int) -> None:
+    """Lets a cluster live, and shows its last minutes if a promise was broken."""
+    cluster = run(seed)
+    assert not cluster.failures, "\n".join([f"seed {seed}", *cluster.story_end, *cluster.failures])
+
+
+@pytest.mark.parametrize("seed", range(QUICK_SEEDS))
 def test_promises_hold_through_trouble(seed: int) -> None:
     """Growths and shrinks come true; nothing acknowledged is lost, doubled or out of order; positions never fall."""
-    cluster = run(seed)
-    assert not cluster.failures, "\n".join([*cluster.story_end, *cluster.failures])
+    promises_hold(seed)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(0)
+def test_promises_hold_through_much_trouble() -> None:
+    """The same for thousands of clusters."""
+    for seed in range(DEEP_SEEDS):
+        promises_hold(seed)
+
+
+@pytest.mark.parametrize(
+    ("rule", "seed"),
+    [("C1", 42), ("C2", 0), ("I3", 0), ("I4", 0), ("fence", 0)],
+)
+def test_without_one_of_its_rules_a_cluster_breaks_a_promise(rule: str, seed: int) -> None:
+    """The simulation sees what rules are for: leases (C1), waiting for who is missing (C2), images (I3), openers (I4)."""
+    assert run(seed, without=rule).failures
+    assert not run(seed).failures
