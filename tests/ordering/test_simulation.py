@@ -38,6 +38,6 @@ def test_promises_hold_through_much_trouble() -> None:
     [("C1", 42), ("C2", 0), ("I3", 0), ("I4", 0), ("fence", 0)],
 )
 def test_without_one_of_its_rules_a_cluster_breaks_a_promise(rule: str, seed: int) -> None:
-    """The simulation sees what rules are for: leases (C1), waiting for who is missing (C2), images (I3), openers (I4)."""
+    """The simulation sees what rules are for: a lease, waiting for the missing, images, openers of a segment."""
     assert run(seed, without=rule).failures
     assert not run(seed).failures
