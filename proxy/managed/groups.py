@@ -149,4 +149,4 @@ TRANSLATIONS: Final[Mapping[int, Any]] = {
     apis.OFFSET_DELETE: TopicRows(_topics),
     apis.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribe(),
 }
-"""By api key; `ConsumerGroupHeartbeat` has to be made."""
+"""By api key; `ConsumerGroupHeartbeat` is made with what knows the cluster's names."""

@@ -149,15 +149,25 @@ class Librdkafka:
         self.step("remove ACLs", lambda: in_order(map(str, one(self.admin.delete_acls([pattern])))))
 
     def send(self, producer: Producer, topic: str, partition: int, count: int = 5) -> list[object]:
-        """Sends records and waits for what became of each."""
+        """Sends records in one batch and waits for what became of each.
+
+        One batch takes a producer that knows the topic before its first record, and that is not flushed: either has
+        librdkafka send what is queued at that moment.
+        """
         reports: list[object] = []
+        producer.list_topics(topic, 10)
 
         def report(error: KafkaError | None, message: Message) -> None:
             reports.append((message.partition(), message.offset(), error.name() if error else None))
 
         for key, value in records(topic, count):
             producer.produce(topic, value, key, partition, on_delivery=report, timestamp=TIMESTAMP_MS, headers=HEADERS)
-        producer.flush(20)
+
+        def all_reported() -> bool:
+            producer.poll(0.1)
+            return len(reports) == count
+
+        wait_until("the reports", all_reported)
         return reports
 
     def produce(self) -> None:
@@ -165,12 +175,12 @@ class Librdkafka:
         topic = self.create("codecs", 3 * len(CODECS))
         for number, codec in enumerate(CODECS):
             for place, acks in enumerate(("0", "1", "all")):
-                config = {"compression.type": codec, "acks": acks, "linger.ms": 1000}
+                config = {"compression.type": codec, "acks": acks, "linger.ms": 300}
                 producer = Producer(self.common | config)
                 self.step(f"produce {codec} acks={acks}", self.send, producer, topic, 3 * number + place)
                 # Closing a socket at once can take back what an acks=0 producer has just written.
                 self.wait_for_end(topic, 3 * number + place, 5)
-        idempotent = Producer({**self.common, "enable.idempotence": True, "linger.ms": 1000})
+        idempotent = Producer({**self.common, "enable.idempotence": True, "linger.ms": 300})
         once = self.create("once")
         self.step("produce idempotently", self.send, idempotent, once, 0, 20)
         self.step("read codecs", self.read, topic, 15 * 5)
@@ -209,7 +219,7 @@ class Librdkafka:
     def transactions(self) -> None:
         """Commits, aborts, commits offsets with records, and is fenced."""
         topic = self.create("tx")
-        config = {**self.common, "transactional.id": self.name("tx"), "linger.ms": 1000}
+        config = {**self.common, "transactional.id": self.name("tx"), "linger.ms": 300}
         producer = Producer(config)
 
         def transact(end: Callable[..., None]) -> object:
@@ -238,7 +248,7 @@ class Librdkafka:
     def groups(self) -> None:
         """Reads as a classic and as a KIP-848 group."""
         topic = self.create("grouped", 2)
-        producer = Producer({**self.common, "linger.ms": 1000})
+        producer = Producer({**self.common, "linger.ms": 300})
         for partition in range(2):
             self.send(producer, topic, partition)
         for protocol in ("classic", "consumer"):

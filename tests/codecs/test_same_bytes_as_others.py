@@ -23,7 +23,14 @@ from kordon.testing.values import Values
 
 MESSAGES = [*REQUESTS.values(), *RESPONSES.values()]
 SEEDS = range(6)
-UNKNOWN_TO_KAFKA_PYTHON = {"ConsumerGroupHeartbeat", "ConsumerGroupDescribe", "ShareFetch", "ShareAcknowledge"}
+UNKNOWN_TO_KAFKA_PYTHON = {
+    "ConsumerGroupHeartbeat",
+    "ConsumerGroupDescribe",
+    "ShareGroupHeartbeat",
+    "ShareFetch",
+    "ShareAcknowledge",
+    "StreamsGroupHeartbeat",
+}
 
 
 def kio_class(message: Message, version: int) -> Any:

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from kordon.codecs.consumer_protocol import ASSIGNMENT, SUBSCRIPTION, build_assignment, build_subscription
 from kordon.codecs.messages import request, response
 from kordon.proxy import apis
-from kordon.proxy.managed.groups import TRANSLATIONS
+from kordon.proxy.managed.groups import TRANSLATIONS, ConsumerGroupHeartbeat
 from kordon.proxy.managed.member_bytes import rename_assignment, rename_subscription
 from kordon.proxy.managed.names import to_face, to_topic
+from kordon.proxy.managed.regexes import RegexSubscriptions
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
 
@@ -23,6 +24,8 @@ REAL_ID, FACE_ID, NEW_REAL_ID, NEW_FACE_ID, OTHER_ID, OWN_ID = (UUID(int=number)
 FACE = "__kordon.orders"
 UNKNOWN_TOPIC_ID, UNSTABLE_OFFSET_COMMIT, REBALANCE_IN_PROGRESS = 100, 88, 27
 EMPTY = {"offset": -1}
+HEARTBEAT = ConsumerGroupHeartbeat(RegexSubscriptions(lambda: None))
+"""Of a worker that has not heard yet which topics there are: names are translated all the same."""
 
 
 def managed() -> ManagedTopics:
@@ -36,7 +39,8 @@ def managed() -> ManagedTopics:
 def to_broker(api_key: int, version: int, fields: Mapping[str, Any]) -> tuple[Any, bool]:
     """Returns the request as the broker reads it, and whether it was changed."""
     value = parsed_request(api_key, version, fields)
-    changed = TRANSLATIONS[api_key].request(version, value, managed())
+    translation = HEARTBEAT if api_key == apis.CONSUMER_GROUP_HEARTBEAT else TRANSLATIONS[api_key]
+    changed = translation.request(version, value, managed())
     return parsed_request(api_key, version, value), changed
 
 
