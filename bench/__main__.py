@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from rich.table import Table
 from kordon.bench.contenders import Peer, PeerError
 from kordon.bench.loads import ToolError
 from kordon.bench.picture import draw
-from kordon.bench.plan import PROFILES
+from kordon.bench.plan import PROFILES, Part
 from kordon.bench.report import report
-from kordon.bench.results import Results, verdicts
+from kordon.bench.results import Results
+from kordon.bench.verdicts import verdicts
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -28,9 +30,16 @@ from kordon.bench.results import Results, verdicts
     help="Measures another proxy too: its command, with {bootstrap} and {advertising} filled in, serves PORT.",
 )
 @click.option(
+    "--only",
+    "parts",
+    multiple=True,
+    type=click.Choice([part.value for part in Part]),
+    help="Measures this part alone; may be given more than once.",
+)
+@click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for BENCHMARKS.md and docs/; default: here, or bench-results/ with the smoke profile.",
+    help="Folder for BENCHMARKS.md and docs/; default: here, or bench-results/ with --only or the smoke profile.",
 )
 @click.option(
     "--from",
@@ -38,13 +47,15 @@ from kordon.bench.results import Results, verdicts
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Measures nothing: writes the page anew from the raw figures of an earlier run.",
 )
-def main(profile: str, peers: tuple[str, ...], output: Path | None, source: Path | None) -> None:
+def main(
+    profile: str, peers: tuple[str, ...], parts: tuple[str, ...], output: Path | None, source: Path | None
+) -> None:
     """Direct, a bare relay and Kordon in turn, with real clients on a real broker."""
     console = Console()
-    folder = output or Path("bench-results" if profile == "smoke" else ".")
+    folder = output or Path("bench-results" if profile == "smoke" or parts else ".")
     raw = folder / "docs" / "benchmarks.json"
     try:
-        figures = Results.load(source) if source else _measured(profile, peers, console, raw)
+        figures = Results.load(source) if source else _measured(profile, peers, parts, console, raw)
     except (PeerError, ToolError) as error:
         raise click.ClickException(str(error)) from None
     figures.save(raw)
@@ -56,10 +67,12 @@ def main(profile: str, peers: tuple[str, ...], output: Path | None, source: Path
     console.print(f"{page}, {picture}, {raw}")
 
 
-def _measured(profile: str, peers: tuple[str, ...], console: Console, raw: Path) -> Results:
+def _measured(profile: str, peers: tuple[str, ...], parts: tuple[str, ...], console: Console, raw: Path) -> Results:
     from kordon.bench.session import measure  # noqa: PLC0415 # drawing an old run anew needs no cluster
 
     plan = PROFILES[profile]
+    if parts:
+        plan = replace(plan, parts=frozenset(map(Part, parts)))
     told = [Peer.parse(peer) for peer in peers]
     minutes = plan.seconds(contenders=3 + len(told)) / 60
     console.print(f"profile {profile}: about {max(minutes, 1):.0f} minutes, from {datetime.now(UTC):%H:%M} UTC")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,8 @@ class Contender:
     bootstrap: str
     pid: int | None = None
     """Of the proxy; None where there is none."""
+    metrics: Callable[[], str] | None = None
+    """Reads its metrics; of who has managed topics."""
 
     def cpu_seconds(self) -> float:
         """Returns the processor time, user and kernel, that its processes have taken so far."""
@@ -44,6 +47,11 @@ class Contender:
     def rss_bytes(self) -> int:
         """Returns the memory that its processes hold now (resident set)."""
         return sum(process.memory_info().rss for process in self._processes())
+
+    def counted(self, family: str) -> float:
+        """Returns a counter's value, over all of its labels; 0 of who has no managed topics."""
+        lines = self.metrics().splitlines() if self.metrics is not None else []
+        return sum(float(line.rpartition(" ")[2]) for line in lines if re.match(rf"{family}[ {{]", line))
 
     def _processes(self) -> list[psutil.Process]:
         if self.pid is None:

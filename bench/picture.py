@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
 import matplotlib as mpl
 
 from kordon.bench import results
-from kordon.bench.results import DIRECT, FLOOR, KORDON, Results
+from kordon.bench.results import DIRECT, FLOOR, KORDON, MANAGED, Results
 
-_COLOURS: Final = {DIRECT: "#8a8f98", FLOOR: "#c2c7cf", KORDON: "#1f6feb"}
+_COLOURS: Final = {DIRECT: "#8a8f98", FLOOR: "#c2c7cf", KORDON: "#1f6feb", MANAGED: "#8250df"}
+_MANAGED: Final = (
+    ("produce, MB/s, V = 4U", results.PRODUCE_MB),
+    ("consume, MB/s, V = 4U", results.CONSUME_MB),
+    ("CPU s per GB produced, V = 4U", results.PRODUCE_CPU),
+    ("CPU s per GB consumed, V = 4U", results.CONSUME_CPU),
+)
+_COLUMNS: Final = 5
 _PEER_COLOUR: Final = "#d29922"
 
 
@@ -26,10 +34,16 @@ def draw(figures: Results, path: Path) -> None:
         ("CPU seconds per GB produced", figures.base, results.PRODUCE_CPU),
         ("CPU seconds per GB consumed", figures.base, results.CONSUME_CPU),
         (f"p99 ms, {figures.latency}", figures.latency, results.P99_MS),
+        *((title, case, figure) for case in figures.managed[:1] for title, figure in _MANAGED),
     )
-    picture, axes = plt.subplots(1, len(panels), figsize=(3.1 * len(panels), 1.2 + 0.4 * len(figures.contenders())))
-    for axis, (title, case, figure) in zip(axes, panels, strict=True):
-        _panel(axis, figures, title, case, figure)
+    rows = -(-len(panels) // _COLUMNS)
+    most = max(len(figures.contenders(case)) for _, case, _ in panels)
+    picture, axes = plt.subplots(rows, _COLUMNS, figsize=(3.1 * _COLUMNS, rows * (1.2 + 0.4 * most)))
+    for axis, panel in zip_longest(axes.flat, panels):
+        if panel is None:
+            axis.set_axis_off()
+        else:
+            _panel(axis, figures, *panel)
     picture.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     picture.savefig(path, format="svg", metadata={"Date": None})
@@ -37,7 +51,7 @@ def draw(figures: Results, path: Path) -> None:
 
 
 def _panel(axis: Any, figures: Results, title: str, case: str, figure: str) -> None:
-    spreads = {each: figures.spread(case, each, figure) for each in reversed(figures.contenders())}
+    spreads = {each: figures.spread(case, each, figure) for each in reversed(figures.contenders(case))}
     there = {name: spread for name, spread in spreads.items() if spread is not None}
     medians = [spread.median for spread in there.values()]
     reach = [

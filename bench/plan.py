@@ -26,11 +26,14 @@ class Throughput:
     record_bytes: int
     records: int
     """By all producers together."""
+    virtual_partitions: int = 0
+    """V, where managed topics are measured too: four to a partition, and as many real ones for all others."""
 
     @property
     def name(self) -> str:
         """What the results call it."""
-        return f"{self.client.value} {self.connections} x {self.record_bytes} B"
+        managed = f", V = {self.virtual_partitions}" if self.virtual_partitions else ""
+        return f"{self.client.value} {self.connections} x {self.record_bytes} B{managed}"
 
     @property
     def payload_bytes(self) -> int:
@@ -40,7 +43,7 @@ class Throughput:
     @property
     def partitions(self) -> int:
         """Of its topic: no consumer without one, and never fewer than six."""
-        return max(6, self.connections)
+        return self.virtual_partitions or max(6, self.connections)
 
     @property
     def seconds(self) -> float:
@@ -89,6 +92,42 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Resizes:
+    """A managed topic grows and shrinks while records are written to it steadily."""
+
+    proxies: int
+    """Live ones; records go through all of them."""
+    resizes: int
+    """Changes by one partition."""
+
+    @property
+    def name(self) -> str:
+        """What the results call it."""
+        return f"resizes with {self.proxies} {'proxy' if self.proxies == 1 else 'proxies'}"
+
+    @property
+    def seconds(self) -> float:
+        """About how long one run takes."""
+        return 5.0 + 5.0 * (self.proxies - 1) + 1.6 * self.resizes
+
+
+class Part(Enum):
+    """A part of a plan that can be measured alone."""
+
+    MEMORY = "memory"
+    BASE = "base"
+    LATENCY = "latency"
+    MANAGED = "managed"
+    RESIZES = "resizes"
+    MATRIX = "matrix"
+
+
+MANAGED_CONTENDERS: Final = 3
+"""Direct, Kordon untouched and Kordon managed."""
+_START_SECONDS: Final = 25.0
+
+
+@dataclass(frozen=True)
 class Plan:
     """All cases of a profile."""
 
@@ -99,15 +138,29 @@ class Plan:
     memory: Memory
     matrix: tuple[Throughput, ...]
     matrix_rounds: int
+    managed: tuple[Throughput, ...]
+    """With virtual partitions; the first one is what ratios are taken from."""
+    resizes: tuple[Resizes, ...]
     with_tls: bool = True
     """Whether idle connections are counted over TLS as well."""
+    parts: frozenset[Part] = frozenset(Part)
+    """What of it is measured."""
 
     def seconds(self, contenders: int) -> float:
         """Says about how long the whole of it takes with so many contenders."""
-        start_seconds = 25.0
-        once = self.base.seconds + self.latency.seconds
-        matrix = sum(case.seconds for case in self.matrix) * self.matrix_rounds
-        return start_seconds + self.base.seconds + contenders * (self.rounds * once + matrix + 2 * self.memory.seconds)
+        each = {
+            Part.BASE: self.base.seconds * self.rounds,
+            Part.LATENCY: self.latency.seconds * self.rounds,
+            Part.MEMORY: 2 * self.memory.seconds,
+            Part.MATRIX: sum(case.seconds for case in self.matrix) * self.matrix_rounds,
+        }
+        managed = {
+            Part.LATENCY: self.latency.seconds * self.rounds,
+            Part.MANAGED: sum(case.seconds for case in self.managed) * self.rounds * MANAGED_CONTENDERS,
+            Part.RESIZES: sum(case.seconds for case in self.resizes),
+        }
+        seconds = sum(contenders * each.get(part, 0.0) + managed.get(part, 0.0) for part in self.parts)
+        return _START_SECONDS + self.base.seconds + seconds
 
 
 _CONNECTIONS: Final = (1, 10, 100)
@@ -136,6 +189,11 @@ PROFILES: Final = {
         memory=Memory(1_000),
         matrix=_java_sizes(400_000_000, 1_000_000) + _matrix(400_000_000, 1_000_000),
         matrix_rounds=3,
+        managed=(
+            *(Throughput(Client.JAVA, 1, 500, 1_000_000, virtual) for virtual in (24, 96, 384)),
+            *(Throughput(Client.LIBRDKAFKA, consumers, 1_000, 200_000, 24) for consumers in (1, 4, 16)),
+        ),
+        resizes=(Resizes(1, 100), Resizes(3, 100)),
     ),
     "quick": Plan(
         rounds=3,
@@ -144,6 +202,8 @@ PROFILES: Final = {
         memory=Memory(1_000),
         matrix=_matrix(100_000_000, 200_000),
         matrix_rounds=3,
+        managed=(Throughput(Client.JAVA, 1, 500, 500_000, 24), Throughput(Client.LIBRDKAFKA, 16, 1_000, 100_000, 24)),
+        resizes=(Resizes(1, 20), Resizes(3, 20)),
     ),
     "smoke": Plan(
         rounds=1,
@@ -155,5 +215,7 @@ PROFILES: Final = {
             Throughput(Client.LIBRDKAFKA, 10, 100_000, 200),
         ),
         matrix_rounds=1,
+        managed=(Throughput(Client.JAVA, 1, 500, 50_000, 24),),
+        resizes=(Resizes(1, 2),),
     ),
 }

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from kordon.bench import results
-from kordon.bench.results import DIRECT, FLOOR, KORDON, Results, Spread, ratio, verdicts
+from kordon.bench.results import DIRECT, FLOOR, KORDON, MANAGED, Results, Spread, ratio
+from kordon.bench.verdicts import verdicts
 
 _FIGURES: Final = (
     (results.PRODUCE_MB, "produce MB/s", 0),
@@ -14,6 +15,14 @@ _FIGURES: Final = (
     (results.CONSUME_CPU, "CPU s/GB consumed", 2),
     (results.RSS_MB, "peak memory MB", 0),
 )
+
+_CPU: Final = (results.PRODUCE_CPU, results.CONSUME_CPU)
+_WHO_PAUSES: Final = (
+    (results.SEALED, "sealed partitions"),
+    (results.OTHERS, "connections that carry nothing sealed"),
+    (results.QUIET, "all, between two resizes"),
+)
+_PAUSES: Final = ["case", "whose writes", "p50 ms", "p99 ms", "most ms"]
 
 _HOW: Final = """\
 ## How it is measured
@@ -26,6 +35,14 @@ _HOW: Final = """\
   linger 5 ms, 6 partitions, one broker. A run in front of the first round warms the broker up and is not counted.
 - **Matrix**: librdkafka, as many producers and then as many consumers as the case says, in one process
   (`bench/rdkafka_load.py`). With 100 B records the Python around librdkafka, not the broker, is what limits.
+- **Managed topics**: V virtual partitions on V/4 partitions; *direct* and *kordon* have a topic with V partitions,
+  *managed* is Kordon with a managed one. What is read per byte given is what Kordon reads from the broker over what
+  it gives out to all consumers.
+- **Pauses**: idempotent librdkafka producers send a record to each virtual partition a hundred times a second through
+  every proxy, while the topic goes 6 → 7 → 8 → 7 → 6. A pause is, per resize and sealed partition, the longest time
+  from send to acknowledgement less the median of quiet times. Producers on connections of their own write to
+  partitions that are not sealed; between the resizes all are measured likewise, so that the machine's own pauses are
+  seen.
 - **CPU s/GB**: user and kernel time of the proxy's processes while a load runs, divided by the bytes of its values.
 - **Latency**: from send to acknowledgement as the producer sees it; the seconds in which its virtual machine warms up
   are left out. The tool counts whole milliseconds.
@@ -38,6 +55,7 @@ _HOW: Final = """\
 
     make bench                                      # the quick profile
     make bench BENCH_ARGS='--profile full'          # more rounds, more data
+    make bench BENCH_ARGS='--only managed --only resizes'   # these parts alone, into bench-results/
     make bench BENCH_ARGS="--peer 'NAME=PORT=COMMAND {bootstrap}'"
 
 A peer is started by its command in front of the same broker and measured in the same rounds. `{bootstrap}` stands for
@@ -62,7 +80,8 @@ def report(figures: Results, picture: str) -> str:
     ]
     lines += _bar(figures)
     lines += [f"![throughput, processor time and latency of each contender]({picture})", ""]
-    lines += _base(figures) + _latency(figures) + _memory(figures) + _matrix(figures)
+    lines += _base(figures) + _latency(figures) + _memory(figures)
+    lines += _managed(figures) + _resizes(figures) + _matrix(figures)
     lines += [*_machine(figures), _HOW]
     return "\n".join(lines)
 
@@ -77,23 +96,27 @@ def _bar(figures: Results) -> list[str]:
 
 
 def _base(figures: Results) -> list[str]:
+    if figures.base not in figures.cases():
+        return []
     lines = [f"## Base case: {figures.base}, {figures.rounds} rounds", ""]
     names = ["contender", *(title for _, title, _ in _FIGURES), "produce / consume of direct"]
     rows: list[list[str]] = []
-    for contender in figures.contenders():
+    for contender in figures.contenders(figures.base):
         cells = [shown(figures.spread(figures.base, contender, figure), digits) for figure, _, digits in _FIGURES]
         rows.append([contender, *cells, _of_direct(figures, figures.base, contender)])
     return lines + _table(names, rows)
 
 
 def _latency(figures: Results) -> list[str]:
+    if figures.latency not in figures.cases():
+        return []
     lines = [f"## {figures.latency.capitalize()}", ""]
     rows = [
         [
             contender,
             *(shown(figures.spread(figures.latency, contender, name), 0) for name in (results.P50_MS, results.P99_MS)),
         ]
-        for contender in figures.contenders()
+        for contender in figures.contenders(figures.latency)
     ]
     return lines + _table(["contender", "p50 ms", "p99 ms"], rows)
 
@@ -101,11 +124,44 @@ def _latency(figures: Results) -> list[str]:
 def _memory(figures: Results) -> list[str]:
     rows: list[list[str]] = []
     for case in (figures.memory, figures.memory_tls):
-        for contender in figures.contenders():
+        for contender in figures.contenders(case):
             start, idle = (figures.spread(case, contender, name) for name in (results.START_MB, results.IDLE_MB))
             if idle is not None:
                 rows.append([contender, case, shown(start, 0), shown(idle, 0)])
+    if not rows:
+        return []
     return ["## Memory", "", *_table(["contender", "with", "before, MB", "then, MB"], rows)]
+
+
+def _managed(figures: Results) -> list[str]:
+    rows: list[list[str]] = []
+    for case in figures.managed:
+        for contender in figures.contenders(case):
+            cells = [shown(figures.spread(case, contender, figure), digits) for figure, _, digits in _FIGURES[:4]]
+            cpu = (ratio(figures, case, contender, figure, KORDON) for figure in _CPU)
+            relative = " / ".join(_number(value) for value in cpu) if contender == MANAGED else "-"
+            read = _middle(figures.spread(case, contender, results.AMPLIFICATION), 2)
+            rows.append([case, contender, *cells, _of_direct(figures, case, contender), relative, read])
+    if not rows:
+        return []
+    names = ["case", "contender", *(title for _, title, _ in _FIGURES[:4]), "produce / consume of direct"]
+    return [
+        "## Managed topics",
+        "",
+        *_table([*names, "CPU of the untouched path's", "bytes read per byte given"], rows),
+    ]
+
+
+def _resizes(figures: Results) -> list[str]:
+    rows: list[list[str]] = []
+    for case in figures.resizes:
+        for who, title in _WHO_PAUSES:
+            spreads = [figures.spread(case, MANAGED, f"{who}_{figure}_ms") for figure in ("p50", "p99", "max")]
+            if all(spreads):
+                rows.append([case, title, *(_middle(spread, 0) for spread in spreads)])
+    if not rows:
+        return []
+    return ["## Pauses of writes while a managed topic grows and shrinks", "", *_table(_PAUSES, rows)]
 
 
 def _matrix(figures: Results) -> list[str]:
@@ -114,7 +170,7 @@ def _matrix(figures: Results) -> list[str]:
         return []
     lines = ["## Connections and sizes of records", ""]
     lines += ["Throughput as a share of direct, and processor time as a multiple of the floor's.", ""]
-    others = [contender for contender in figures.contenders() if contender != DIRECT]
+    others = [contender for contender in figures.contenders(cases[0]) if contender != DIRECT]
     names = ["case", "direct MB/s, produce / consume", *(f"{each}, of direct" for each in others)]
     names.append("Kordon's CPU, of the floor's")
     rows: list[list[str]] = []
@@ -129,7 +185,7 @@ def _matrix(figures: Results) -> list[str]:
 
 
 def _is_matrix(figures: Results, case: str) -> bool:
-    special = {figures.base, figures.latency, figures.memory, figures.memory_tls}
+    special = {figures.base, figures.latency, figures.memory, figures.memory_tls, *figures.managed, *figures.resizes}
     return case not in special
 
 

@@ -16,6 +16,8 @@ import psutil
 DIRECT: Final = "direct"
 FLOOR: Final = "floor"
 KORDON: Final = "kordon"
+MANAGED: Final = "managed"
+"""Kordon, with topics that are managed."""
 
 PRODUCE_MB: Final = "produce_mb_per_s"
 CONSUME_MB: Final = "consume_mb_per_s"
@@ -26,11 +28,16 @@ P50_MS: Final = "p50_ms"
 P99_MS: Final = "p99_ms"
 IDLE_MB: Final = "idle_rss_mb"
 START_MB: Final = "start_rss_mb"
-
-MIN_PRODUCE: Final = 0.95
-MIN_CONSUME: Final = 0.90
-MAX_CPU: Final = 1.35
-MAX_IDLE_MB: Final = 100.0
+SEALED: Final = "sealed"
+"""Who waits: writes of partitions that a resize seals …"""
+OTHERS: Final = "others"
+"""… and those on connections that carry nothing of them …"""
+QUIET: Final = "quiet"
+"""… and all, between two resizes."""
+RESIZE_MS: Final = "resize_ms"
+PROXIES: Final = "proxies"
+AMPLIFICATION: Final = "read_amplification"
+"""Bytes read from brokers over bytes given to clients."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +79,16 @@ class Results:
     memory: str
     memory_tls: str
     machine: dict[str, str]
+    managed: tuple[str, ...] = ()
+    """Cases of managed topics; the ratios are taken from the first."""
+    resizes: tuple[str, ...] = ()
     measurements: list[Measurement] = field(default_factory=list)
     took_seconds: float = 0.0
 
-    def contenders(self) -> list[str]:
-        """Names: direct, the floor and Kordon as far as they are there, then the others as they were measured."""
-        found = dict.fromkeys(each.contender for each in self.measurements)
-        ours = [name for name in (DIRECT, FLOOR, KORDON) if name in found]
+    def contenders(self, case: str) -> list[str]:
+        """Who was measured in a case: direct, the floor, Kordon as far as they were, then the others in their order."""
+        found = dict.fromkeys(each.contender for each in self.measurements if each.case == case)
+        ours = [name for name in (DIRECT, FLOOR, KORDON, MANAGED) if name in found]
         return ours + [name for name in found if name not in ours]
 
     def cases(self) -> list[str]:
@@ -109,30 +119,8 @@ class Results:
         """
         told: dict[str, Any] = json.loads(path.read_text())
         measurements = [Measurement(**each) for each in told.pop("measurements")]
-        return cls(**told, measurements=measurements)
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """One line of the bar."""
-
-    what: str
-    wanted: str
-    got: str
-    reached: bool
-
-
-def verdicts(results: Results, contender: str = KORDON) -> list[Verdict]:
-    """Compares a contender with the bar; what was not measured is left out."""
-    found = [
-        _throughput(results, contender, PRODUCE_MB, "produced", MIN_PRODUCE),
-        _throughput(results, contender, CONSUME_MB, "consumed", MIN_CONSUME),
-        _processor(results, contender, PRODUCE_CPU, "produced"),
-        _processor(results, contender, CONSUME_CPU, "consumed"),
-        _latency(results, contender),
-        _idle(results, contender),
-    ]
-    return [each for each in found if each is not None]
+        managed, resizes = tuple(told.pop("managed", ())), tuple(told.pop("resizes", ()))
+        return cls(**told, managed=managed, resizes=resizes, measurements=measurements)
 
 
 def ratio(results: Results, case: str, contender: str, figure: str, reference: str = DIRECT) -> float | None:
@@ -141,41 +129,6 @@ def ratio(results: Results, case: str, contender: str, figure: str, reference: s
     if own is None or other is None or not other.median:
         return None
     return own.median / other.median
-
-
-def _throughput(results: Results, contender: str, figure: str, done: str, least: float) -> Verdict | None:
-    value = ratio(results, results.base, contender, figure)
-    if value is None:
-        return None
-    return Verdict(f"throughput {done}, of direct", f">= {least:.2f}", f"{value:.2f}", value >= least)
-
-
-def _processor(results: Results, contender: str, figure: str, done: str) -> Verdict | None:
-    value = ratio(results, results.base, contender, figure, FLOOR)
-    if value is None:
-        return None
-    return Verdict(f"processor time per GB {done}, of the floor's", f"<= {MAX_CPU}", f"{value:.2f}", value <= MAX_CPU)
-
-
-def _latency(results: Results, contender: str) -> Verdict | None:
-    """Within the noise is: no more above direct's median than direct's own rounds lie apart (1 ms, the tool's step)."""
-    own = results.spread(results.latency, contender, P99_MS)
-    direct = results.spread(results.latency, DIRECT, P99_MS)
-    if own is None or direct is None:
-        return None
-    noise = max(direct.most - direct.least, 1.0)
-    added = own.median - direct.median
-    wanted = f"<= {noise:.0f} ms, the spread of direct"
-    return Verdict(f"p99 added, {results.latency}", wanted, f"{added:+.0f} ms", added <= noise)
-
-
-def _idle(results: Results, contender: str) -> Verdict | None:
-    idle = results.spread(results.memory, contender, IDLE_MB)
-    if idle is None:
-        return None
-    return Verdict(
-        f"memory at {results.memory}", f"< {MAX_IDLE_MB:.0f} MB", f"{idle.median:.0f} MB", idle.median < MAX_IDLE_MB
-    )
 
 
 def machine_facts(kafka: str, java: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -21,7 +22,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from kordon.bench import results
 from kordon.bench.contenders import Contender, Peer, start_floor, stop_process
 from kordon.bench.loads import TOOL_SECONDS, Tool, ToolError
-from kordon.bench.plan import Memory, Plan
+from kordon.bench.plan import Memory, Part, Plan
 from kordon.bench.results import Measurement, Results
 from kordon.bench.runner import Runner, Topics, idle_figures
 from kordon.testing.cluster import Cluster
@@ -88,7 +89,9 @@ def measure(plan: Plan, profile: str, peers: Sequence[Peer], console: Console, s
         logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kordon-bench-")))
         floor_port = free_ports(1)
         extra = {_FLOOR_LISTENER: floor_port, **{peer.listener: peer.port for peer in peers}}
-        cluster = stack.enter_context(Cluster.start(brokers=1, extra_listeners=extra))
+        # nobody is held to ACLs, or else topics cannot be managed
+        nobody = {"authorizer.class.name": ""}
+        cluster = stack.enter_context(Cluster.start(brokers=1, config=nobody, extra_listeners=extra))
         figures = _empty(plan, profile, cluster)
 
         def keep(measurement: Measurement) -> None:
@@ -96,12 +99,17 @@ def measure(plan: Plan, profile: str, peers: Sequence[Peer], console: Console, s
             figures.took_seconds = time.monotonic() - began
             figures.save(save_to)
 
-        with _contenders(cluster, floor_port, peers, logs) as contenders:
-            topics = Topics(
-                AdminClient({"bootstrap.servers": cluster.bootstrap("PLAINTEXT"), "log_level": 2}), NewTopic
+        with _contenders(cluster, floor_port, peers, logs) as (contenders, managed):
+            topics = {
+                results.DIRECT: Topics(_admin(cluster.bootstrap("PLAINTEXT")), NewTopic),
+                managed.name: Topics(_admin(managed.bootstrap), NewTopic, managed=True),
+            }
+            proxies = partial(_proxies, cluster.bootstrap("PLAINTEXT"))
+            runner = Runner(
+                contenders, managed, tool=_tool(cluster), topics=topics, progress=shown, keep=keep, proxies=proxies
             )
-            Runner(contenders, _tool(cluster), topics, shown, keep).run(plan)
-        if plan.with_tls:
+            runner.run(plan)
+        if plan.with_tls and Part.MEMORY in plan.parts:
             shown(figures.memory_tls, results.KORDON, 1, plan.memory.seconds)
             keep(_idle_tls(plan.memory, figures.memory_tls, cluster.bootstrap("PLAINTEXT"), logs))
         return figures
@@ -110,8 +118,11 @@ def measure(plan: Plan, profile: str, peers: Sequence[Peer], console: Console, s
 @contextmanager
 def _contenders(
     cluster: Cluster, floor_port: int, peers: Sequence[Peer], logs: Path
-) -> Generator[list[Contender], None, None]:
-    """Starts all of them; they stay, for an idle proxy takes nothing from the one that is measured."""
+) -> Generator[tuple[list[Contender], Contender], None, None]:
+    """Starts all of them, and says which one is Kordon with managed topics.
+
+    They stay, for an idle proxy takes nothing from the one that is measured.
+    """
     bootstrap = cluster.bootstrap("PLAINTEXT")
     with ExitStack() as stack:
         floor = start_floor(floor_port, cluster.bootstrap(_FLOOR_LISTENER), logs / "floor")
@@ -126,7 +137,18 @@ def _contenders(
             process = peer.start(bootstrap, cluster.bootstrap(peer.listener), logs / peer.listener)
             stack.callback(stop_process, process)
             contenders.append(Contender(peer.name, f"127.0.0.1:{peer.port}", process.pid))
-        yield contenders
+        yield contenders, Contender(results.MANAGED, kordon.bootstrap, kordon.pid, kordon.metrics)
+
+
+@contextmanager
+def _proxies(bootstrap: str, count: int) -> Generator[list[str], None, None]:
+    """Runs more Kordons."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(ProxyProcess.start(bootstrap=bootstrap)).bootstrap for _ in range(count)]
+
+
+def _admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
 
 
 def _tool(cluster: Cluster) -> Tool:
@@ -166,5 +188,7 @@ def _empty(plan: Plan, profile: str, cluster: Any) -> Results:
         latency=plan.latency.name,
         memory=plan.memory.name,
         memory_tls=f"{plan.memory.name} over TLS",
+        managed=tuple(case.name for case in plan.managed),
+        resizes=tuple(case.name for case in plan.resizes),
         machine=results.machine_facts(cluster.version, java.splitlines()[0] if java else "unknown"),
     )

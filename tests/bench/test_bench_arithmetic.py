@@ -12,7 +12,9 @@ from kordon.bench.loads import ToolError, read_consumed, read_produced
 from kordon.bench.picture import draw
 from kordon.bench.plan import PROFILES
 from kordon.bench.report import report
-from kordon.bench.results import DIRECT, FLOOR, KORDON, Measurement, Results, Verdict, verdicts
+from kordon.bench.resizes import Sample, Stream, Window, living_on, pauses, sealed_by, summary
+from kordon.bench.results import DIRECT, FLOOR, KORDON, MANAGED, Measurement, Results
+from kordon.bench.verdicts import Verdict, verdicts
 
 PRODUCED = """\
 100000 records sent, 19996.0 records/sec (9.53 MB/sec), 3.1 ms avg latency, 301.00 ms max latency, \
@@ -105,6 +107,52 @@ def test_idle_memory_has_a_ceiling() -> None:
     assert not outcome(run_of({KORDON: [{results.IDLE_MB: 100.0}]}), "memory").reached
 
 
+def test_managed_topics_are_compared_with_direct_and_untouched_ones() -> None:
+    """0.8 and 0.6 of direct throughput, twice the processor time of what passes untouched."""
+    made = run_of({})
+    made.managed = ("V = 24",)
+    for contender, figures in (
+        (DIRECT, throughput(100, 400)),
+        (KORDON, throughput(100, 400, cpu=0.8)),
+        (MANAGED, throughput(80, 239, cpu=1.6)),
+    ):
+        made.measurements.append(Measurement("V = 24", contender, 1, figures))
+    assert outcome(made, "produced to managed topics, of direct").reached
+    assert not outcome(made, "consumed from managed topics, of direct").reached
+    assert outcome(made, "GB produced to managed topics, of the untouched path's").reached
+    assert "| V = 24 | managed | 80 (80-80) |" in report(made, "picture.svg")
+
+
+@pytest.mark.parametrize(("proxies", "most"), [(1, 30.0), (3, 100.0)])
+def test_pauses_have_a_bound_and_bystanders_none(proxies: int, most: float) -> None:
+    """30 ms with one proxy, 100 with three; others wait no longer than when nothing is resized."""
+    figures = {results.PROXIES: float(proxies)} | summary(results.QUIET, [0.004])
+    for sealed, others, reached in ((most, 9.0, True), (most + 0.1, 9.1, False)):
+        made = run_of({})
+        made.resizes = ("resizes",)
+        here = figures | summary(results.SEALED, [sealed / 1000]) | summary(results.OTHERS, [others / 1000])
+        made.measurements.append(Measurement("resizes", MANAGED, 1, here))
+        assert outcome(made, "sealed partitions").reached is reached
+        assert outcome(made, "nothing sealed").reached is reached
+
+
+def test_a_pause_is_the_longest_wait_of_a_sealed_partition_beyond_the_usual() -> None:
+    """A growth from 6 to 7 seals partition 0; what waits on partition 1 then is none of it."""
+    stream = Stream("127.0.0.1:1", "topic", living_on({0, 1}))
+    quiet, change = Window(0, 1, 6, frozenset()), Window(1, 2, 6, sealed_by(6, 7))
+    mine, other = living_on({0})[0], living_on({1})[0]
+    stream.samples = [
+        *(Sample(v, 0.5, 0.003) for v in (mine, other)),
+        *(Sample(mine, 1.1, seconds) for seconds in (0.004, 0.033, 0.002)),
+        Sample(other, 1.1, 0.5),
+    ]
+    assert pauses(stream, [change], [quiet]) == [pytest.approx(0.030)]
+    bystander = Stream("127.0.0.1:1", "topic", living_on({2, 3}))
+    bystander.samples = [Sample(v, sent, 0.003) for v in bystander.partitions for sent in (0.5, 1.5)]
+    assert pauses(bystander, [change], [quiet]) == [0.0]
+    assert sealed_by(7, 6) == {0, 6}
+
+
 def test_what_was_not_measured_is_not_judged() -> None:
     """No verdict without figures on both sides."""
     assert verdicts(run_of({KORDON: [throughput(1, 1)]})) == []
@@ -116,7 +164,7 @@ def test_results_survive_their_file_and_make_a_page(tmp_path: Path) -> None:
     made.save(tmp_path / "run.json")
     loaded = Results.load(tmp_path / "run.json")
     assert loaded == made
-    assert loaded.contenders() == [DIRECT, KORDON, "other proxy"]
+    assert loaded.contenders(loaded.base) == [DIRECT, KORDON, "other proxy"]
     page = report(loaded, "docs/picture.svg")
     assert "| other proxy | 50 (50-50) | 100 (100-100) |" in page
     assert "| throughput produced, of direct | >= 0.95 | 0.96 | reached |" in page
