@@ -346,6 +346,11 @@ def _fetch_topic(admin: str, topic: str) -> dict[str, Any]:
     if page is None:
         raise Failed(f"the Kordon at {admin} is of a version without managed topics")
     known = ", ".join(row["topic"] for row in page["topics"]) or "none"
+    found = [each for each in page.get("findings", ()) if each["topic"] == topic]
+    if found:
+        from kordon.proxy.topics_tables import draw_finding  # noqa: PLC0415
+
+        raise Failed(f"{topic} is not managed any more: {draw_finding(found[0])}")
     raise Failed(f"no managed topic {topic} is known at {admin}; managed: {known}")
 
 

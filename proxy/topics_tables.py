@@ -23,8 +23,9 @@ def draw_all(page: Facts) -> RenderableType:
         return Text("Managed topics are switched off here (ordering.enabled).", "yellow")
     if page["control"] is None:
         return Text("No worker is running.", "red")
+    findings = [Text(f"  - {draw_finding(each)}", "red") for each in page.get("findings", ())]
     if not page["topics"]:
-        return Group(Text("No topic is managed.", "bold"), *draw_control(page["control"]))
+        return Group(Text("No topic is managed.", "bold"), *findings, *draw_control(page["control"]))
     table = _table("Managed topics", "topic", ">N", ">U", ">V", ">layout epoch", "held")
     for row in page["topics"]:
         table.add_row(
@@ -35,7 +36,12 @@ def draw_all(page: Facts) -> RenderableType:
             str(row["layout_epoch"]),
             Text("\n".join(held["why"] for held in row["held"]), "yellow"),
         )
-    return Group(table, Text(), *draw_control(page["control"]))
+    return Group(table, Text(), *findings, *draw_control(page["control"]))
+
+
+def draw_finding(finding: Facts) -> str:
+    """Writes a finding down."""
+    return f"{finding['found']} {finding['kind']}: {finding['text']}"
 
 
 def draw_topic(facts: Facts) -> RenderableType:
@@ -95,7 +101,8 @@ def _summary(facts: Facts) -> list[RenderableType]:
         f" {facts['virtual_partitions']} virtual (V), layout epoch {facts['layout_epoch']}",
     )
     ids = Text(f"topic id {facts['topic_id']}, to clients {facts['face_id']} ({facts['face']})", "dim")
-    return [line, ids, *(Text(f"  - {_held(each)}", "yellow") for each in facts["held"]), Text()]
+    found = [Text(f"  - {draw_finding(facts['finding'])}", "red")] if facts.get("finding") else []
+    return [line, ids, *found, *(Text(f"  - {_held(each)}", "yellow") for each in facts["held"]), Text()]
 
 
 def _held(held: Facts) -> str:

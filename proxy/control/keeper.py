@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
@@ -26,6 +27,7 @@ from kordon.proxy.ordering.member import Acknowledge, Adopt, Command, Forget, Ho
 from kordon.proxy.ordering.records import (
     AckRecord,
     FenceRecord,
+    FindingRecord,
     GoneRecord,
     OutcomeRecord,
     TopicRecord,
@@ -98,6 +100,10 @@ class Keeper:
         self.member = Member(membership.incarnation)
         self.leading: Leading | None = None
         """The controller's role, while it is this worker's."""
+        self.findings: dict[str, FindingRecord] = {}
+        """What was found last of a topic, by its name."""
+        self.found: Counter[str] = Counter()
+        """Findings by kind, since this worker's start and while it led."""
         self._topics = topics
         self._layouts = layouts
         self._membership = membership
@@ -229,16 +235,23 @@ class Keeper:
             case "wish", None:
                 self._wishes.pop(rest, None)
             case "outcome", OutcomeRecord():
-                if rest in self._outcomes and not self._outcomes[rest].done():
-                    self._outcomes[rest].set_result(value)
+                self._settle(rest, value)
             case "ack", AckRecord(fence, incarnation):
                 if self.leading is not None:
                     self.leading.on_ack(fence, incarnation)
             case "gone", GoneRecord(incarnation):
                 self._gone.add(incarnation)
+            case "finding", FindingRecord():
+                self.findings[rest] = value
+                self.found[value.kind] += self.leading is not None
             case _:
                 for command in self.member.on_record(record.key, value):
                     self._perform(command)
+
+    def _settle(self, wish_id: str, outcome: OutcomeRecord) -> None:
+        waiting = self._outcomes.get(wish_id)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(outcome)
 
     def _perform(self, command: Command) -> None:
         match command:

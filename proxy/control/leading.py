@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
+from uuid import UUID
 
 import structlog
 
 from kordon.proxy.control.batches import Entry
+from kordon.proxy.control.bindings import Bindings
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.ends import LeaderAt, Snapshot
 from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
@@ -28,13 +31,15 @@ from kordon.proxy.ordering.controller import (
     Prepare,
     Producers,
     ReadCuts,
+    Stage,
 )
+from kordon.proxy.ordering.findings import topic_gone
 from kordon.proxy.ordering.floors import with_floors
 from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.images import Image
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.records import FenceRecord, OutcomeRecord, TopicRecord, Value, dump
-from kordon.proxy.ordering.wishes import Delete, Manage, RaiseFloors, Resize, Unmanage, Wish
+from kordon.proxy.ordering.records import FenceRecord, FindingRecord, OutcomeRecord, TopicRecord, Value, dump
+from kordon.proxy.ordering.wishes import Delete, LookAgain, Manage, RaiseFloors, Resize, Unmanage, Wish
 from kordon.proxy.tasks import Tasks
 
 log = structlog.get_logger(__name__)
@@ -85,6 +90,7 @@ class Leading:
         self._members: Callable[[], frozenset[str]] = frozenset
         self._heard = asyncio.Event()  # of a member or an acknowledgement
         self._adopters: dict[str, set[str]] = {}  # of topics that have just been managed, by fence
+        self._bindings = Bindings(admin, lambda: {t: r.layout.topic_id for t, r in self._topics.items()}, self._on_gone)
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
@@ -129,6 +135,7 @@ class Leading:
                 self._do(controller.found_fence(fence, now))
             for wish_id, wish in wishes.items():
                 self.on_wish(wish_id, wish)
+            self._tasks.start(self._bindings.run(), name="hold layouts to their topics")
             await self._tick(controller)
         finally:
             self._controller = None
@@ -199,8 +206,14 @@ class Leading:
             case RaiseFloors(topic, floors):
                 await self._raise_floors(topic, floors)
                 return True
-            case Delete(topic) | Unmanage(topic):
-                await self._forget(topic, unmanage=isinstance(wish, Unmanage))
+            case Delete(topic):
+                await self._let_go(topic)
+                return True
+            case Unmanage(topic):
+                await self._unmanage(topic)
+                return True
+            case LookAgain(topic):
+                await self._bindings.look_at(topic)
                 return True
             case _:
                 raise Refused(Code.INVALID_CONFIG, f"{wish.name} cannot be set")
@@ -220,6 +233,8 @@ class Leading:
     async def _manage(self, wish: Manage) -> None:
         """Makes an empty topic a managed one: its face, then its first layout."""
         topic = wish.topic
+        if topic in self._topics:
+            await self._bindings.look_at(topic)
         if topic in self._topics:
             if self._topics[topic].layout.v_count == wish.virtual_partitions:
                 return  # this very wish had come true when its controller ended
@@ -288,18 +303,49 @@ class Leading:
         if self._controller is not None:
             self._controller.know_floors(raised)
 
-    async def _forget(self, topic: str, *, unmanage: bool) -> None:
+    async def _unmanage(self, topic: str) -> None:
         record = self._topics.get(topic)
         if record is None:
             raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} is not managed by Kordon")
-        if unmanage and (record.layout.u != record.layout.v_count or record.layout.epoch):
+        if record.layout.u != record.layout.v_count or record.layout.epoch:
             detail = "a topic can be let go only while each virtual partition has had one partition of its own"
             raise Refused(Code.INVALID_REQUEST, detail)
+        await self._let_go(topic)
+
+    async def _let_go(self, topic: str, finding: FindingRecord | None = None) -> None:
+        """Ends a topic's layout, and its face with the commits that groups have there."""
+        record = self._topics.get(topic)
+        if record is None or self._controller is None:
+            return  # done before
+        self._controller.forget(topic)
+        await self._admin.delete_topic(face_of(topic))  # first: a layout whose face has gone is found again, not this
         records: list[tuple[str, Value | None]] = [(f"topic/{topic}", None)]
         records += [(f"image/{topic}/{v}", None) for v in range(record.layout.v_count)]
+        if finding is not None:
+            records.append((f"finding/{topic}", finding))
         await self._write(tuple(records))
-        del self._topics[topic]
-        await self._admin.delete_topic(face_of(topic))
+        self._topics.pop(topic, None)
+
+    async def _on_gone(self, topic: str, successor: UUID | None) -> None:
+        """Lets a topic go that somebody has deleted who went round Kordon (rule C9)."""
+        controller, record = self._controller, self._topics.get(topic)
+        if controller is None or record is None:
+            return
+        change = controller.changes.get(topic)
+        if change is not None and change.stage is not Stage.PAUSING:
+            return  # it fails, as there is no such topic, and is found again
+        is_announced = any(isinstance(wish, Delete) and wish.topic == topic for wish in self._wishes.values())
+        finding = None if is_announced else topic_gone(record.layout, successor, round(time.time() * 1000))
+        try:
+            await self._let_go(topic, finding)
+            if finding is not None:
+                log.error("finding", kind=finding.kind, topic=topic, detail=finding.text)
+            if change is not None and topic in self._asked:
+                await self._conclude(topic, OutcomeRecord(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} was deleted"))
+        except TopicsRefused as refusal:
+            log.warning("face_not_deleted", topic=topic, error=str(refusal))
+        except (Fenced, UpstreamUnavailable) as error:
+            self._fail(error)
 
     async def _conclude(self, topic: str, outcome: OutcomeRecord) -> None:
         wish_id = self._asked[topic]
@@ -366,12 +412,18 @@ class Leading:
 
     async def _prepare(self, topic: str, partitions: int) -> str | None:
         try:
+            await self._refuse_another(topic)
             await self._admin.create_partitions(topic, partitions)
             await self._admin.wait_for_leaders(topic, partitions=partitions)
         except UpstreamUnavailable as error:
             log.warning("partitions_unready", topic=topic, error=str(error))
             return str(error)
         return None
+
+    async def _refuse_another(self, topic: str) -> None:
+        record = self._topics.get(topic)
+        if record is not None and await self._admin.topic_id(topic) != record.layout.topic_id:
+            raise UpstreamUnavailable(f"{topic} was deleted and made again")
 
     async def _cuts(self, topic: str, partitions: frozenset[int]) -> dict[int, Producers] | None:
         """Reads ends and producers until they stand still (rule C6); None if they do not in time."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kordon.proxy.control.lease import clock
 from kordon.proxy.control.membership import Generation
 from kordon.proxy.ordering.controller import Change
-from kordon.proxy.ordering.records import FenceRecord
+from kordon.proxy.ordering.records import FenceRecord, FindingRecord
 from kordon.proxy.ordering.wishes import Wish
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class ControlState:
         wishes: What is wished and has not come to an end, by the wish's id.
         changes: The controller's procedures by topic; None where this worker is not the controller.
         now: Seconds on the clock of leases, by which `changes` count.
+        findings: What was found wrong last, by topic.
     """
 
     incarnation: str
@@ -41,6 +42,7 @@ class ControlState:
     wishes: Mapping[str, Wish]
     changes: Mapping[str, Change] | None
     now: float
+    findings: Mapping[str, FindingRecord] = field(default_factory=dict[str, FindingRecord])
 
     @property
     def leads(self) -> bool:
@@ -67,4 +69,5 @@ def state_of(keeper: Keeper) -> ControlState:
         wishes=dict(keeper.wishes),
         changes=dict(controller.changes) if controller is not None else None,
         now=now,
+        findings=dict(keeper.findings),
     )

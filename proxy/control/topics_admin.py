@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -13,6 +13,7 @@ from kordon.proxy.errors import UpstreamUnavailable
 
 __all__ = ["TopicsAdmin", "TopicsRefused"]
 
+METADATA: Final = 3
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
 DESCRIBE_CONFIGS: Final = 32
@@ -161,6 +162,36 @@ class TopicsAdmin(PartitionEnds):
         if not found.get("topic_id"):
             raise UpstreamUnavailable(f"{topic} has no topic id: its brokers are older than Kafka 2.8")
         return UUID(int=found.topic_id.int)
+
+    async def gone(self, expected: Mapping[str, UUID]) -> dict[str, UUID | None]:
+        """Tells which topics were deleted: no broker that lives knows one of this name and id any more.
+
+        Args:
+            expected: By name, the id that the topic had.
+
+        Returns:
+            Of those that were deleted, by name, the id of the topic that has the name now; None: there is none.
+
+        Raises:
+            TopicsRefused: Kordon may not see a topic.
+            UpstreamUnavailable: Not all brokers answer; one of them may know better than the others.
+        """
+        if not expected:
+            return {}
+        nodes = [each.node_id for each in (await self._brokers.metadata([])).brokers]
+        known = await asyncio.gather(*(self._ids_at(node, expected) for node in nodes))
+        found: dict[str, set[UUID]] = {name: {ids[name] for ids in known if name in ids} for name in expected}
+        return {name: min(ids, default=None) for name, ids in found.items() if expected[name] not in ids}
+
+    async def _ids_at(self, node_id: int, names: Iterable[str]) -> dict[str, UUID]:
+        client = await self._brokers.to(node_id)
+        fields = {"topics": [{"name": name} for name in sorted(names)], "allow_auto_topic_creation": False}
+        answer = await client.ask(METADATA, client.version(METADATA, range(10, 13)), fields)
+        for row in answer.topics:
+            if row.error_code not in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.LEADER_NOT_AVAILABLE):
+                refuse(f"id of {row.name}", row)
+        present = (row for row in answer.topics if row.error_code != Code.UNKNOWN_TOPIC_OR_PARTITION)
+        return {row.name: UUID(int=row.topic_id.int) for row in present}
 
     async def _ask_controller(self, api_key: int, wanted: range, fields: Mapping[str, Any]) -> Any:
         """Asks the controller itself: with ZooKeeper no other broker takes it, with KRaft any does and is named."""

@@ -18,7 +18,7 @@ from kordon.proxy.managed.metadata import is_own
 from kordon.proxy.managed.topics import OWN_PREFIX, ManagedTopics
 from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.records import OutcomeRecord
-from kordon.proxy.ordering.wishes import Delete, Manage, Resize, Unmanage, Wish
+from kordon.proxy.ordering.wishes import Delete, LookAgain, Manage, Resize, Unmanage, Wish
 
 VIRTUAL_PARTITIONS: Final = "kordon.virtual.partitions"
 """Topic config: managed, with so many virtual partitions."""
@@ -122,6 +122,8 @@ def _take_creations(value: Any, topics: ManagedTopics) -> Taken:
             topic.update({"configs": [each for each in topic.configs if each.name != VIRTUAL_PARTITIONS]})
             if isinstance(wish, OutcomeRecord):
                 continue
+        elif topics.named(topic.name) is not None:
+            wishes[topic.name] = LookAgain(topic.name)  # if brokers create it, that one was deleted (rule C9)
         left.append(topic)
     value.update({"topics": left})
     return (wishes, bool(left)) if wishes else None

@@ -6,6 +6,7 @@ Pure functions of a topic and of the control state to objects that JSON can take
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from kordon.proxy.control.state import ControlState
@@ -13,18 +14,24 @@ from kordon.proxy.managed.topics import ManagedTopic, face_of
 from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.controller import Change, Stage
 from kordon.proxy.ordering.layout import Layout, Segment, SegmentId
+from kordon.proxy.ordering.records import FindingRecord
 from kordon.proxy.ordering.wishes import Resize, Wish
 
 Facts = dict[str, Any]
 
-NOT_ENABLED: Final[Facts] = {"enabled": False, "control": None, "topics": []}
+NOT_ENABLED: Final[Facts] = {"enabled": False, "control": None, "topics": [], "findings": []}
 """The page of a Kordon that is told not to serve managed topics."""
 
 
 def explain_all(topics: Iterable[ManagedTopic], control: ControlState) -> Facts:
     """Tells what is managed, in short, and how control is: the object of /topics."""
     rows = [_brief(topic, control) for topic in sorted(topics, key=lambda topic: topic.name)]
-    return {"enabled": True, "control": explain_control(control), "topics": rows}
+    return {
+        "enabled": True,
+        "control": explain_control(control),
+        "topics": rows,
+        "findings": [_finding(each) for _, each in sorted(control.findings.items())],
+    }
 
 
 def explain_topic(topic: ManagedTopic, control: ControlState) -> Facts:
@@ -43,6 +50,7 @@ def explain_topic(topic: ManagedTopic, control: ControlState) -> Facts:
         "chains": _chains(layout),
         "floors": {str(v): floor for v, floor in sorted((layout.floors or {}).items()) if floor},
         "producers_carried": {str(v): len(image) for v, image in sorted(topic.images.items()) if image},
+        "finding": _finding(control.findings[topic.name]) if topic.name in control.findings else None,
         "control": explain_control(control),
     }
 
@@ -111,6 +119,16 @@ def sum_up(topics: Iterable[ManagedTopic], control: ControlState) -> Facts:
         "layouts_position": control.position,
         "fences": len(control.fences),
         "procedures": len(changes),
+    }
+
+
+def _finding(finding: FindingRecord) -> Facts:
+    found = datetime.fromtimestamp(finding.found_ms / 1000, UTC)
+    return {
+        "topic": finding.topic,
+        "kind": finding.kind,
+        "text": finding.text,
+        "found": found.isoformat(timespec="milliseconds"),
     }
 
 

@@ -35,6 +35,7 @@ from kordon.proxy.managed.regexes import RegexSubscriptions, TopicNames
 from kordon.proxy.managed.service import ManagedService
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.metrics import ManagedNumbers
+from kordon.proxy.ordering.findings import KINDS
 from kordon.proxy.ordering.reading import Hidden
 from kordon.proxy.ordering.wishes import RaiseFloors
 from kordon.proxy.tasks import Tasks
@@ -146,6 +147,7 @@ class ManagedWorker:
             cache_misses=read.misses,
             cached_bytes=read.cached_bytes,
             hidden={kind.value: read.hidden[kind.value] for kind in Hidden},
+            findings={kind: self.keeper.found[kind] for kind in KINDS},
         )
 
     async def run(self) -> None:

@@ -151,6 +151,12 @@ class Controller:
         """Takes in a layout that differs in its floors only, while no change of the topic is under way."""
         self._topics[topic.layout.topic] = topic
 
+    def forget(self, topic: str) -> None:
+        """A topic is let go; a change of it that is between two attempts is given up."""
+        self._changes.pop(topic, None)
+        self._topics.pop(topic, None)
+        self._images.pop(topic, None)
+
     def found_fence(self, fence: FenceRecord, now: float) -> list[Command]:
         """Takes over what a former controller left under way: cancels it, and begins anew (design §5)."""
         change = Change(fence.topic, fence.following.u, Stage.CANCELLING, now, fence)

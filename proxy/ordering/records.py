@@ -7,6 +7,7 @@
     gone/<incarnation>          a proxy has stopped serving, and will not begin again          that proxy
     wish/<id>                   somebody wants a topic managed, resized, …                     any proxy
     outcome/<id>                what came of it                                                controller
+    finding/<name>              what was found wrong with a topic last                         controller
 
 The controller writes in transactions, so that a layout, its images and the end of its fence are one.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 from uuid import UUID
 
 from pydantic import TypeAdapter
@@ -83,7 +84,21 @@ class WishRecord:
     wish: Wish
 
 
-Value = TopicRecord | ImageRecord | FenceRecord | AckRecord | GoneRecord | WishRecord | OutcomeRecord
+FindingKind = Literal["topic_deleted", "topic_replaced"]
+
+
+@dataclass(frozen=True)
+class FindingRecord:
+    """Something that went wrong with a topic, and that its people have to know of."""
+
+    kind: FindingKind
+    topic: str
+    text: str
+    found_ms: int
+    """When, in milliseconds since 1970."""
+
+
+Value = TopicRecord | ImageRecord | FenceRecord | AckRecord | GoneRecord | WishRecord | OutcomeRecord | FindingRecord
 
 _KINDS: Final[Mapping[str, TypeAdapter[Any]]] = {
     "topic": TypeAdapter(TopicRecord),
@@ -93,6 +108,7 @@ _KINDS: Final[Mapping[str, TypeAdapter[Any]]] = {
     "gone": TypeAdapter(GoneRecord),
     "wish": TypeAdapter(WishRecord),
     "outcome": TypeAdapter(OutcomeRecord),
+    "finding": TypeAdapter(FindingRecord),
 }
 
 

@@ -66,6 +66,14 @@ class Delete:
     kind: Literal["delete"] = "delete"
 
 
-Wish = Manage | Resize | Unmanage | SetConfig | RaiseFloors | Delete
+@dataclass(frozen=True, slots=True)
+class LookAgain:
+    """A topic may have been deleted by somebody who went round Kordon: let its layout go if that is so (rule C9)."""
+
+    topic: str
+    kind: Literal["look again"] = "look again"
+
+
+Wish = Manage | Resize | Unmanage | SetConfig | RaiseFloors | Delete | LookAgain
 WISH_JSON: Final[TypeAdapter[Wish]] = TypeAdapter(Wish)
 """How a wish is written into the layouts topic."""

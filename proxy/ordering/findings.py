@@ -1,0 +1,27 @@
+"""What went wrong with a topic, in words for the people who have to know."""
+
+from __future__ import annotations
+
+from typing import Final, get_args
+from uuid import UUID
+
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.records import FindingKind, FindingRecord
+
+KINDS: Final[tuple[FindingKind, ...]] = get_args(FindingKind)
+
+
+def topic_gone(layout: Layout, successor: UUID | None, now_ms: int) -> FindingRecord:
+    """Says that a topic was deleted without Kordon (rule C9).
+
+    Args:
+        layout: The last one.
+        successor: The id of the topic that has its name now; None: there is none.
+        now_ms: Milliseconds since 1970.
+    """
+    former = f"{layout.topic} ({layout.topic_id}, {layout.v_count} virtual partitions, layout epoch {layout.epoch})"
+    ended = "its layout, its face and the commits of groups have gone with it"
+    if successor is None:
+        return FindingRecord("topic_deleted", layout.topic, f"{former} was deleted at the brokers: {ended}", now_ms)
+    again = f"{former} was deleted at the brokers and made again ({successor}): {ended}; it is not managed any more"
+    return FindingRecord("topic_replaced", layout.topic, again, now_ms)

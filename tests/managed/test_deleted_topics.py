@@ -1,0 +1,164 @@
+"""Managed topics that are deleted, with Kordon's help or without: layouts are bound to the topic's id (rule C9)."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
+
+from kordon.testing.cluster import Cluster
+from kordon.testing.managed_clients import (
+    VIRTUAL_PARTITIONS,
+    Sender,
+    assert_all_once_and_in_order,
+    create_managed,
+    read_all,
+    resize,
+)
+from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.steps import wait_until
+
+pytestmark = pytest.mark.broker
+PARTITIONS = 3
+
+
+@pytest.fixture(scope="module")
+def proxies(open_cluster: Cluster) -> Generator[list[ProxyProcess], None, None]:
+    """Two proxies in front of one broker without ACLs."""
+    bootstrap = open_cluster.bootstrap("PLAINTEXT")
+    with ProxyProcess.start(bootstrap) as first, ProxyProcess.start(bootstrap) as second:
+        yield [first, second]
+
+
+@pytest.fixture
+def direct(open_cluster: Cluster) -> AdminClient:
+    """An admin client that goes round Kordon."""
+    return AdminClient({"bootstrap.servers": open_cluster.bootstrap("PLAINTEXT")})
+
+
+def a_used_topic(proxies: list[ProxyProcess], topic: str) -> AdminClient:
+    """A managed topic that has grown, with records, and with commits of a group."""
+    admin = create_managed(proxies[0].bootstrap, topic)
+    sender = Sender(proxies[1].bootstrap, topic)
+    sender.send_for(0.3)
+    resize(admin, topic, 4).result(60)
+    sender.finish()
+    commit = ConsumerGroupTopicPartitions(f"readers-of-{topic}", [TopicPartition(topic, 5, 1)])
+    admin.alter_consumer_group_offsets([commit])[commit.group_id].result(60)
+    return admin
+
+
+def partitions(admin: AdminClient, topic: str) -> int:
+    """How many partitions a client sees; 0: there is no such topic."""
+    return len(admin.list_topics(topic, timeout=30).topics[topic].partitions)
+
+
+def names(admin: AdminClient) -> set[str]:
+    """Returns the names of all topics."""
+    return set(admin.list_topics(timeout=30).topics)
+
+
+def findings(proxy: ProxyProcess) -> dict[str, Any]:
+    """What a proxy shows of topics that something went wrong with, by name."""
+    with urllib.request.urlopen(f"http://{proxy.admin}/topics", timeout=10) as answer:
+        return {each["topic"]: each for each in json.load(answer)["findings"]}
+
+
+def counted(proxies: list[ProxyProcess], kind: str) -> float:
+    """How many findings of a kind the proxies count together."""
+    wanted = f'kordon_managed_findings_total{{kind="{kind}"}} '
+    lines = [line for proxy in proxies for line in proxy.metrics().splitlines() if line.startswith(wanted)]
+    return sum(float(line.removeprefix(wanted)) for line in lines)
+
+
+def test_a_topic_deleted_through_kordon_goes_with_its_face_and_can_be_made_again(
+    proxies: list[ProxyProcess], direct: AdminClient
+) -> None:
+    """Nothing of it is left, nothing is found wrong, and a managed topic of the same name begins from nothing."""
+    admin = a_used_topic(proxies, "thrown-away")
+    admin.delete_topics(["thrown-away"])["thrown-away"].result(60)
+
+    assert not {"thrown-away", "__kordon.thrown-away"} & names(direct)
+    create_managed(proxies[1].bootstrap, "thrown-away")
+    sender = Sender(proxies[0].bootstrap, "thrown-away")
+    sender.send_for(0.3)
+    sender.finish()
+    assert_all_once_and_in_order(sender, read_all(proxies[1].bootstrap, "thrown-away", sender.sent))
+    assert "thrown-away" not in findings(proxies[0])
+
+
+def test_a_topic_deleted_at_the_brokers_is_let_go_and_the_loss_is_told(
+    proxies: list[ProxyProcess], direct: AdminClient
+) -> None:
+    """Its face and the commits go; log, metric and /topics say what has happened, at every proxy."""
+    admin = a_used_topic(proxies, "deleted")
+    before = counted(proxies, "topic_deleted")
+    direct.delete_topics(["deleted"])["deleted"].result(60)
+
+    wait_until("a finding", lambda: all("deleted" in findings(proxy) for proxy in proxies))
+    assert findings(proxies[0])["deleted"]["kind"] == "topic_deleted"
+    assert counted(proxies, "topic_deleted") == before + 1
+    assert sum('"event": "finding"' in line and '"deleted"' in line for p in proxies for line in p.log().splitlines())
+    assert "__kordon.deleted" not in names(direct)
+    assert "deleted" not in names(admin)
+    group = "readers-of-deleted"
+    assert (
+        not admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(60).topic_partitions
+    )
+
+
+def test_a_topic_made_again_at_the_brokers_is_an_ordinary_one(proxies: list[ProxyProcess], direct: AdminClient) -> None:
+    """Within seconds all clients see its own partitions; nothing of the former one is shown, nor taken for it."""
+    a_used_topic(proxies, "replaced")
+    direct.delete_topics(["replaced"])["replaced"].result(60)
+    direct.create_topics([NewTopic("replaced", PARTITIONS, 1)])["replaced"].result(60)
+
+    admins = [AdminClient({"bootstrap.servers": proxy.bootstrap}) for proxy in proxies]
+    wait_until("3 partitions", lambda: [partitions(each, "replaced") for each in admins] == [PARTITIONS, PARTITIONS])
+    sender = Sender(proxies[0].bootstrap, "replaced")
+    sender.send_for(0.3)
+    sender.finish()
+    for bootstrap in (proxies[1].bootstrap, proxies[0].bootstrap):
+        assert_all_once_and_in_order(sender, read_all(bootstrap, "replaced", sender.sent))
+    assert findings(proxies[1])["replaced"]["kind"] == "topic_replaced"
+    assert counted(proxies, "topic_replaced") == 1
+
+
+@pytest.mark.parametrize("config", [{}, {"kordon.virtual.partitions": str(VIRTUAL_PARTITIONS)}])
+def test_a_topic_made_again_through_kordon_can_be_used_when_its_creation_is_answered(
+    proxies: list[ProxyProcess], direct: AdminClient, config: dict[str, str]
+) -> None:
+    """As an ordinary one, or as a managed one if that is asked for, though the former was deleted at the brokers."""
+    topic = f"again-{len(config)}"
+    admin = a_used_topic(proxies, topic)
+    direct.delete_topics([topic])[topic].result(60)
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=config)])[topic].result(60)
+
+    assert partitions(admin, topic) == (VIRTUAL_PARTITIONS if config else PARTITIONS)
+    sender = Sender(proxies[0].bootstrap, topic)
+    sender.send_for(0.2)
+    sender.finish()
+    assert_all_once_and_in_order(sender, read_all(proxies[0].bootstrap, topic, sender.sent))
+
+
+def test_creating_a_topic_that_is_there_lets_nothing_go(proxies: list[ProxyProcess]) -> None:
+    """It is refused as brokers refuse it, and stays managed."""
+    admin = create_managed(proxies[0].bootstrap, "there")
+    with pytest.raises(KafkaException, match="TOPIC_ALREADY_EXISTS"):
+        admin.create_topics([NewTopic("there", PARTITIONS, 1)])["there"].result(60)
+    assert partitions(admin, "there") == VIRTUAL_PARTITIONS
+
+
+def test_a_change_of_a_topic_that_was_deleted_ends_with_an_error(
+    proxies: list[ProxyProcess], direct: AdminClient
+) -> None:
+    """Whoever asks is told so within seconds, and does not wait for a topic that will not come back."""
+    admin = a_used_topic(proxies, "grown-too-late")
+    direct.delete_topics(["grown-too-late"])["grown-too-late"].result(60)
+    error = resize(admin, "grown-too-late", 6).exception(20)
+    assert "UNKNOWN_TOPIC_OR_PART" in str(error)
