@@ -29,6 +29,9 @@ SMALLEST_REQUEST: Final = REQUEST_LOOK_BYTES - SIZE_BYTES
 SMALLEST_RESPONSE: Final = RESPONSE_LOOK_BYTES - SIZE_BYTES
 _PRODUCE_FLEXIBLE: Final = 9
 _PRODUCE_TRANSACTIONAL_ID: Final = 3
+_FETCH_SESSIONS: Final = 7
+_FETCH_WITHOUT_REPLICA_ID: Final = 15
+_INT32: Final = Struct(">i")
 
 
 class RequestLook(NamedTuple):
@@ -61,6 +64,27 @@ def look_size(buffer: Buffer, at: int) -> int:
     """Reads the size that opens a frame at `at`."""
     size: int = int.from_bytes(buffer[at : at + SIZE_BYTES], "big", signed=True)
     return size
+
+
+def begins_session(frame: Buffer, body_at: int, api_version: int) -> bool:
+    """Whether a whole Fetch request names all its partitions, so that no session of before goes on (KIP-227).
+
+    Args:
+        frame: The request.
+        body_at: Where its body begins.
+        api_version: 0 to 18.
+
+    Raises:
+        WireError: It is too short.
+    """
+    if api_version < _FETCH_SESSIONS:
+        return True
+    # replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch
+    epoch_at = body_at + (17 if api_version >= _FETCH_WITHOUT_REPLICA_ID else 21)
+    if epoch_at + _INT32.size > len(frame):
+        raise WireError("a Fetch request ends before its session")
+    epoch: int = _INT32.unpack_from(frame, epoch_at)[0]
+    return epoch <= 0
 
 
 def look_acks(buffer: Buffer, at: int, end: int, api_version: int) -> int | None:

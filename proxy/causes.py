@@ -27,6 +27,7 @@ class CloseCause(Enum):
     MEMORY_LIMIT = "memory_limit"
     BROKER_REMOVED = "broker_removed"
     DRAINED = "drained"
+    TAKEN_OVER = "taken_over"
     NETWORK_ERROR = "network_error"
     INTERNAL_ERROR = "internal_error"
 
@@ -37,6 +38,7 @@ ORDINARY = frozenset(
         CloseCause.BROKER_CLOSED,
         CloseCause.IDLE,
         CloseCause.DRAINED,
+        CloseCause.TAKEN_OVER,
         CloseCause.NETWORK_ERROR,
     }
 )

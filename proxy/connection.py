@@ -96,6 +96,16 @@ class Connection:
         """Requests whose response has not begun."""
         return len(self._waiting)
 
+    def unanswered(self, api_keys: frozenset[int]) -> set[Waiting]:
+        """Returns the requests of these apis that the broker has got, wholly or in part, and has not answered yet."""
+        found = {each for each in self._waiting if each.asks and each.route.api.key in api_keys}
+        under_way = self._requests.passing
+        return found if under_way is None or under_way.route.api.key not in api_keys else found | {under_way}
+
+    def end_sessions(self) -> None:
+        """Has the client begin its Fetch session anew: what that holds is no longer what it was."""
+        self._requests.end_sessions()
+
     @property
     def held_bytes(self) -> int:
         """Bytes kept here between events."""

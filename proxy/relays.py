@@ -7,12 +7,13 @@ import contextlib
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from time import monotonic
 from typing import Final
 
 import structlog
 
+from kordon.proxy import apis
 from kordon.proxy.addresses import Advertised
 from kordon.proxy.causes import LIMIT_OF_CAUSE, ORDINARY, CloseCause
 from kordon.proxy.config import Config, HostPort
@@ -21,11 +22,16 @@ from kordon.proxy.relay import ReadBuffer, Relay
 from kordon.proxy.tally import Tally
 from kordon.proxy.tasks import Tasks
 from kordon.proxy.topology import Topology
+from kordon.proxy.waiting import Waiting
 
 log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS: Final = 1.0
 """How often timeouts and memory are looked at."""
+_SETTLED: Final = frozenset({apis.PRODUCE, apis.FETCH})
+_SETTLE_SECONDS: Final = 0.01
+_LONGEST_POLL_SECONDS: Final = 0.7
+"""Longer than clients let brokers wait for records by default (500 ms), and well below what a fence may take."""
 _LINES_PER_SWEEP: Final = 5
 """Warnings about one cause between two sweeps; what is more is counted and said in one line."""
 
@@ -172,6 +178,24 @@ class Relays:
         for relay in [relay for relay in self._live if relay.node_id == node_id]:
             relay.close(CloseCause.BROKER_REMOVED, f"broker {node_id} is no longer part of the cluster")
 
+    async def settle(self) -> None:
+        """Returns when what clients have written or asked to read before is answered; no Fetch session goes on.
+
+        Writes are waited for as long as it takes. Who waits for records to come for longer than a moment is cut, and
+        asks again: its broker would give it records that are another virtual partition's by then (rule A2).
+        """
+        waits = {relay: relay.core.unanswered(_SETTLED) for relay in self._live}
+        for relay in waits:
+            relay.core.end_sessions()
+        until = monotonic() + _LONGEST_POLL_SECONDS
+        while waits := _still(waits, self._live):
+            for relay, left in waits.items() if monotonic() > until else ():
+                if all(each.route.api.key == apis.FETCH for each in left):
+                    relay.close(
+                        CloseCause.TAKEN_OVER, "a topic is taken over, and its Fetch waits for records of before"
+                    )
+            await asyncio.sleep(_SETTLE_SECONDS)
+
     async def drain(self, timeout_seconds: float, spread_seconds: float) -> int:
         """Ends all connections step by step, each after its last response.
 
@@ -200,3 +224,9 @@ class Relays:
             relay.abort()
         await self.tasks.stop()
         return len(cut)
+
+
+def _still(waits: Mapping[Relay, set[Waiting]], live: Collection[Relay]) -> dict[Relay, set[Waiting]]:
+    """Returns what of these is unanswered still, by connections that live."""
+    left = {relay: asked & relay.core.unanswered(_SETTLED) for relay, asked in waits.items() if relay in live}
+    return {relay: asked for relay, asked in left.items() if asked}

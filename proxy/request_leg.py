@@ -18,12 +18,13 @@ from kordon.codecs.look import (
     SMALLEST_REQUEST,
     Buffer,
     RequestLook,
+    begins_session,
     look_acks,
     look_request,
     look_size,
 )
 from kordon.proxy import apis
-from kordon.proxy.answers import unsupported_api_versions
+from kordon.proxy.answers import session_not_found, unsupported_api_versions
 from kordon.proxy.apis import Route, api_name
 from kordon.proxy.causes import CloseCause
 from kordon.proxy.errors import ClientProtocolError
@@ -82,6 +83,7 @@ class RequestLeg:
         self._dropping = False
         self._held: bytearray | None = None  # the frame under way, where it is not sent before it is whole
         self._interception = interception
+        self._has_session = False
         self._current: Waiting | None = None
         self.completed: list[Waiting] = []
         self.served: list[tuple[Waiting, Any]] = []
@@ -147,6 +149,15 @@ class RequestLeg:
         """Whether an accepted frame is not complete yet."""
         return self._remaining > 0
 
+    @property
+    def passing(self) -> Waiting | None:
+        """The request of which a part has gone to the broker, and a part has not come yet."""
+        return self._current if self._remaining and self._held is None and not self._dropping else None
+
+    def end_sessions(self) -> None:
+        """Has those who go on with a Fetch session begin another one."""
+        self._has_session = False
+
     def restart_clock(self, now: float) -> None:
         """Forgives the time that a frame under way has taken so far."""
         if self.frame_started is not None:
@@ -209,13 +220,24 @@ class RequestLeg:
         self._dropping = False
         self.frame_started = None
 
+    def _ends_session(self, waiting: Waiting, frame: bytearray, body_at: int) -> bool:
+        """Has a client name all its partitions whose session may hold what has come to be managed since (rule A2)."""
+        if self._has_session or begins_session(frame, body_at, waiting.route.version):
+            self._has_session = True
+            return False
+        waiting.answer, waiting.asks = [session_not_found(waiting.route, waiting.correlation_id)], False
+        self._waiting.append(waiting)
+        return True
+
     def _decide(self, waiting: Waiting, frame: bytearray, pieces: list[Buffer]) -> None:
         """Lets a request pass, or changes it, or has it answered here, as the interception says."""
         try:
-            _, header_bytes = parse_request_header(memoryview(frame)[SIZE_BYTES:])
+            header, header_bytes = parse_request_header(memoryview(frame)[SIZE_BYTES:])
             body_at = SIZE_BYTES + header_bytes
             route = waiting.route
             silent = route.api.key == apis.PRODUCE and not look_acks(frame, 0, len(frame), route.version)
+            if route.api.key == apis.FETCH and self._ends_session(waiting, frame, body_at):
+                return
             decision = self._interception.decide(route, memoryview(frame)[body_at:])
         except WireError as error:
             raise ClientProtocolError(CloseCause.MALFORMED_REQUEST, str(error)) from None

@@ -64,6 +64,8 @@ class Proxy:
         """What the admin pages show of managed topics; None: they are switched off."""
         service = self.managed.service if self.managed is not None else None
         self._relays = Relays(config, metrics.tally, self._topology, advertised(config), service)
+        if self.managed is not None:
+            self.managed.keeper.passed = self._relays
         self._relays.advertised_by_connection = by_connection(config)
         self._listeners = Listeners(config.listen, self._relays, self._topology, shared=config.workers > 1)
 

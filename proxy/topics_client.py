@@ -6,6 +6,7 @@ The requests go through Kordon's Kafka port with the log-in of whoever asks, so 
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +25,9 @@ WAIT_SECONDS: Final = 90.0
 _TOPIC: Final = 2
 _SET, _DELETE = 0, 1
 _VIRTUAL_PARTITIONS: Final = "kordon.virtual.partitions"
+_TAKEOVER: Final = "kordon.takeover"
+_TRANSITION_MS: Final = "kordon.takeover.transition.ms"
+_LEFT_OUT: Final = "kordon.takeover.left.out"
 _PARTITIONS: Final = "kordon.undeleted.partition.count"
 
 
@@ -91,14 +95,36 @@ class TopicsClient:
             return None
         return Counts(virtual=int(found[keys[0]]), physical=int(found[keys[1]]))
 
-    async def manage(self, topic: str, virtual_partitions: int) -> None:
+    async def manage(
+        self, topic: str, virtual_partitions: int, *, quiesced: bool = False, transition_ms: int | None = None
+    ) -> None:
         """Lets a topic be managed; returns when it is.
+
+        Args:
+            topic: Its name.
+            virtual_partitions: V.
+            quiesced: Nobody writes to it; that is checked.
+            transition_ms: If it has data: how long its clients may take to see V partitions; None: Kordon's default.
 
         Raises:
             RequestRefused: It cannot be.
             UpstreamUnavailable: No answer.
         """
-        await self._set_virtual_partitions(topic, _SET, str(virtual_partitions))
+        configs = {_VIRTUAL_PARTITIONS: str(virtual_partitions)}
+        if quiesced:
+            configs[_TAKEOVER] = "quiesced"
+        if transition_ms is not None:
+            configs[_TRANSITION_MS] = str(transition_ms)
+        await self._alter(topic, _SET, configs)
+
+    async def leave_out(self, topic: str, groups: Iterable[str]) -> None:
+        """Has the takeover of a topic not wait for these groups.
+
+        Raises:
+            RequestRefused: It is not being taken over.
+            UpstreamUnavailable: No answer.
+        """
+        await self._alter(topic, _SET, {_LEFT_OUT: ",".join(groups)})
 
     async def unmanage(self, topic: str) -> None:
         """Lets a managed topic be an ordinary one.
@@ -107,7 +133,7 @@ class TopicsClient:
             RequestRefused: It cannot be.
             UpstreamUnavailable: No answer.
         """
-        await self._set_virtual_partitions(topic, _DELETE, None)
+        await self._alter(topic, _DELETE, {_VIRTUAL_PARTITIONS: None})
 
     async def resize(self, topic: str, partitions: int) -> None:
         """Changes how many partitions a managed topic has at the brokers; returns when all is done.
@@ -120,9 +146,9 @@ class TopicsClient:
         fields = {"topics": [row], "timeout_ms": round(WAIT_SECONDS * 1000), "validate_only": False}
         _refuse((await self._ask(CREATE_PARTITIONS, range(4), fields)).results[0])
 
-    async def _set_virtual_partitions(self, topic: str, operation: int, value: str | None) -> None:
-        config = {"name": _VIRTUAL_PARTITIONS, "config_operation": operation, "value": value}
-        resource = {"resource_type": _TOPIC, "resource_name": topic, "configs": [config]}
+    async def _alter(self, topic: str, operation: int, values: Mapping[str, str | None]) -> None:
+        configs = [{"name": name, "config_operation": operation, "value": value} for name, value in values.items()]
+        resource = {"resource_type": _TOPIC, "resource_name": topic, "configs": configs}
         fields = {"resources": [resource], "validate_only": False}
         _refuse((await self._ask(INCREMENTAL_ALTER_CONFIGS, range(2), fields)).responses[0])
 

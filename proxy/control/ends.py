@@ -16,6 +16,7 @@ from kordon.proxy.upstream import UpstreamClient
 LIST_OFFSETS: Final = 2
 DESCRIBE_PRODUCERS: Final = 61
 _LATEST: Final = -1
+_EARLIEST: Final = -2
 _CONSUMER: Final = -1
 _DEBUGGING_CONSUMER: Final = -2
 """The replica id by which ListOffsets tells the log end, not the high watermark (ListOffsetsRequest.java)."""
@@ -62,6 +63,10 @@ class ProducerState(NamedTuple):
     producer_epoch: int
     last_sequence: int
     """-1 where it is not known."""
+    in_transaction: bool = False
+    """Whether it has a transaction open there."""
+    is_transactional: bool = False
+    """Whether it has had one there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +142,16 @@ class PartitionEnds:
         found = await self._ask_leaders(topic, partitions, _send_log_ends, _send_high_watermarks)
         return {partition: Ends(end.offset, mark.offset, end.leader_epoch) for partition, (end, mark) in found.items()}
 
+    async def log_starts(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        """Asks leaders where their logs begin.
+
+        Raises:
+            TopicsRefused: A broker does not lead one of them any more, or Kordon may not know.
+            UpstreamUnavailable: One has no leader, or a leader does not answer.
+        """
+        found = await self._ask_leaders(topic, partitions, _send_log_starts)
+        return {partition: start.offset for partition, (start,) in found.items()}
+
     async def snapshot(self, topic: str, partition: int) -> Snapshot:
         """Asks a partition's leader for its log end, its producers and both ends, in this order and one round trip.
 
@@ -204,10 +219,10 @@ _Question: TypeAlias = Callable[[UpstreamClient, str, Mapping[int, int]], asynci
 
 
 def _send_offsets(
-    client: UpstreamClient, topic: str, epochs: Mapping[int, int], replica_id: int
+    client: UpstreamClient, topic: str, epochs: Mapping[int, int], replica_id: int, timestamp: int = _LATEST
 ) -> asyncio.Future[Any]:
     parts = [
-        {"partition_index": partition, "current_leader_epoch": epoch, "timestamp": _LATEST}
+        {"partition_index": partition, "current_leader_epoch": epoch, "timestamp": timestamp}
         for partition, epoch in epochs.items()
     ]
     fields = {"replica_id": replica_id, "isolation_level": 0, "topics": [{"name": topic, "partitions": parts}]}
@@ -216,6 +231,7 @@ def _send_offsets(
 
 _send_log_ends: Final = partial(_send_offsets, replica_id=_DEBUGGING_CONSUMER)
 _send_high_watermarks: Final = partial(_send_offsets, replica_id=_CONSUMER)
+_send_log_starts: Final = partial(_send_offsets, replica_id=_CONSUMER, timestamp=_EARLIEST)
 
 
 def _send_producers(client: UpstreamClient, topic: str, epochs: Mapping[int, int]) -> asyncio.Future[Any]:
@@ -224,7 +240,15 @@ def _send_producers(client: UpstreamClient, topic: str, epochs: Mapping[int, int
 
 
 def _states(found: Any) -> dict[int, ProducerState]:
-    return {each.producer_id: ProducerState(each.producer_epoch, each.last_sequence) for each in found.active_producers}
+    return {
+        each.producer_id: ProducerState(
+            each.producer_epoch,
+            each.last_sequence,
+            in_transaction=each.current_txn_start_offset >= 0,
+            is_transactional=each.coordinator_epoch >= 0,
+        )
+        for each in found.active_producers
+    }
 
 
 def refuse(what: str, result: Any) -> None:

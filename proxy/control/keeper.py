@@ -73,6 +73,21 @@ class Readers(Protocol):
         ...
 
 
+class Passed(Protocol):
+    """What passes clients' requests to brokers."""
+
+    async def settle(self) -> None:
+        """Returns when what clients have written or asked to read before is answered; no session goes on (rule A2)."""
+        ...
+
+
+class NothingPassed:
+    """Where no client is."""
+
+    async def settle(self) -> None:
+        """Returns at once."""
+
+
 class Keeper:
     """Keeps a worker's managed topics current.
 
@@ -100,6 +115,8 @@ class Keeper:
         self.member = Member(membership.incarnation)
         self.leading: Leading | None = None
         """The controller's role, while it is this worker's."""
+        self.passed: Passed = NothingPassed()
+        """The clients' connections."""
         self.findings: dict[str, FindingRecord] = {}
         """What was found last of a topic, by its name."""
         self.found: Counter[str] = Counter()
@@ -261,28 +278,43 @@ class Keeper:
                 self._topics.remove(topic)
                 self._readers.invalidate(topic)
             case Hold(fence):
-                managed = self._topics.named(fence.topic)
+                managed = self._topics.named(fence.topic) or self._coming(fence)
                 if managed is not None:  # at once: a layout that stands right behind the fence ends it again
                     managed.raise_fence(Fence(fence.id, fence.sealed))
                 self._tasks.start(self._hold(fence, managed), name=f"hold {fence.topic}")
             case Release(topic):
-                if (managed := self._topics.named(topic)) is not None:
+                if (managed := self._topics.served(topic)) is not None:
                     managed.cancel_fence()
+                    if not managed.layout.is_managed:
+                        self._topics.remove(topic)
+                        self._readers.invalidate(topic)
             case Acknowledge(ack):
                 self._tasks.start(self._append(f"ack/{ack.fence}/{ack.incarnation}", dump(ack)), name="acknowledge")
 
     def _adopt(self, record: TopicRecord, images: Mapping[int, Image]) -> None:
         layout = record.layout
-        topic = self._topics.named(layout.topic)
+        topic = self._topics.served(layout.topic)
         if topic is None or topic.face_id != record.face_id:
-            self._topics.add(ManagedTopic(layout, record.face_id, images))
+            topic = ManagedTopic(layout, record.face_id, images)
         else:
             topic.adopt(layout, images)
+        topic.takeover = record.takeover
+        self._topics.add(topic)
         self._readers.invalidate(layout.topic)
         log.info("layout_adopted", topic=layout.topic, epoch=layout.epoch, partitions=layout.u)
 
+    def _coming(self, fence: FenceRecord) -> ManagedTopic | None:
+        """Takes in a topic with data that is about to be managed: from now on its writes are held here (rule A2)."""
+        if fence.taking_over is None:
+            return None
+        topic = ManagedTopic(fence.taking_over.layout, fence.taking_over.face_id)
+        self._topics.begin(topic)
+        return topic
+
     async def _hold(self, fence: FenceRecord, topic: ManagedTopic | None) -> None:
         """Says that nothing is written or read on at a fence's partitions, once nothing is under way any more."""
+        if fence.taking_over is not None:
+            await self.passed.settle()
         if topic is not None:
             await self._writers.drain(fence.topic, fence.sealed)
             marks = await self._readers.freeze(fence.topic, fence.sealed)

@@ -23,6 +23,7 @@ from kordon.proxy.control.topics_admin import TopicsAdmin, TopicsRefused
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.topics import face_of
 from kordon.proxy.ordering.controller import (
+    Abandoned,
     Command,
     Commit,
     ConfirmMembers,
@@ -37,9 +38,10 @@ from kordon.proxy.ordering.findings import topic_gone
 from kordon.proxy.ordering.floors import with_floors
 from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.images import Image
-from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.records import FenceRecord, FindingRecord, OutcomeRecord, TopicRecord, Value, dump
-from kordon.proxy.ordering.wishes import Delete, LookAgain, Manage, RaiseFloors, Resize, Unmanage, Wish
+from kordon.proxy.ordering.takeover import Step, Takeover, first_placement, has_passed, looked_at, next_step
+from kordon.proxy.ordering.wishes import Delete, LeaveOut, LookAgain, Manage, RaiseFloors, Resize, Unmanage, Wish
 from kordon.proxy.tasks import Tasks
 
 log = structlog.get_logger(__name__)
@@ -47,6 +49,10 @@ log = structlog.get_logger(__name__)
 TICK_SECONDS: Final = 0.1
 CUT_SECONDS: Final = 1.5
 """How long ends may take to stand still; below the time that a fence lasts."""
+PROOF_SECONDS: Final = 10.0
+"""How long the ends of a topic must have stood still that is said to be quiesced."""
+GROUPS_SECONDS: Final = 3.0
+"""Between two looks at the groups that a takeover waits for."""
 _MEMBERS_RETRY_SECONDS: Final = 0.2
 ADOPTION_SECONDS: Final = 12.0
 """How long a topic that is managed waits until all proxies know it; a dead one is out of their group by then."""
@@ -90,6 +96,7 @@ class Leading:
         self._members: Callable[[], frozenset[str]] = frozenset
         self._heard = asyncio.Event()  # of a member or an acknowledgement
         self._adopters: dict[str, set[str]] = {}  # of topics that have just been managed, by fence
+        self._looks: dict[str, float] = {}  # when the groups that a takeover waits for are looked at next, by topic
         self._bindings = Bindings(admin, lambda: {t: r.layout.topic_id for t, r in self._topics.items()}, self._on_gone)
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -147,6 +154,7 @@ class Leading:
             await asyncio.wait({self._failed}, timeout=TICK_SECONDS)
             self._do(controller.on_tick(clock(), uuid.uuid4().hex[:12]))
             self._begin_next()
+            self._carry_takeovers_on(controller)
         self._failed.result()
 
     def on_members(self, members: frozenset[str], gone: frozenset[str]) -> None:
@@ -199,7 +207,9 @@ class Leading:
         """Returns whether the wish has come true already."""
         match wish:
             case Manage():
-                await self._manage(wish)
+                return await self._manage(wish)
+            case LeaveOut(topic, groups):
+                await self._leave_out(topic, groups)
                 return True
             case Resize(topic, partitions):
                 return self._resize(topic, partitions)
@@ -225,19 +235,22 @@ class Leading:
         layout = record.layout
         if problem := why_not(layout.n, partitions, layout.v_count):
             raise Refused(Code.INVALID_PARTITIONS, problem)
+        if record.takeover is not None:
+            detail = f"{topic} is still being taken over; see kordon topics describe {topic}"
+            raise Refused(Code.REASSIGNMENT_IN_PROGRESS, detail)
         if partitions == layout.u:
             return True
         self._do(self._controller.resize(topic, partitions, clock()))
         return False
 
-    async def _manage(self, wish: Manage) -> None:
-        """Makes an empty topic a managed one: its face, then its first layout."""
+    async def _manage(self, wish: Manage) -> bool:
+        """Makes a topic a managed one: its face, then its first layout; False: that goes on, because it has data."""
         topic = wish.topic
         if topic in self._topics:
             await self._bindings.look_at(topic)
         if topic in self._topics:
             if self._topics[topic].layout.v_count == wish.virtual_partitions:
-                return  # this very wish had come true when its controller ended
+                return True  # this very wish had come true when its controller ended
             raise Refused(Code.TOPIC_ALREADY_EXISTS, f"{topic} is managed already, with another number of them")
         if await self._admin.has_authorizer():
             detail = (
@@ -251,20 +264,111 @@ class Leading:
         n = len(leaders)
         if problem := why_not(n, n, wish.virtual_partitions):
             raise Refused(Code.INVALID_PARTITIONS, problem)
-        for q, ends in (await self._admin.ends_of(topic, leaders)).items():
-            if ends.log_end_offset:
-                detail = f"{topic}-{q} has had {ends.log_end_offset} records; so far only empty topics are taken over"
-                raise Refused(Code.INVALID_REQUEST, detail)
-        await self._admin.create_topic(face_of(topic), partitions=wish.virtual_partitions, replicas=-1, configs={})
-        await self._admin.wait_for_leaders(face_of(topic), partitions=wish.virtual_partitions)
+        ends = {q: each.log_end_offset for q, each in (await self._admin.ends_of(topic, leaders)).items()}
+        if any(ends.values()):
+            await self._take_over(wish, ends)
+            return False
         layout = Layout.created(topic, await self._admin.topic_id(topic), n, wish.virtual_partitions)
-        record = TopicRecord(layout, await self._admin.topic_id(face_of(topic)))
+        record = TopicRecord(layout, await self._make_face(layout))
         await self._write(((f"topic/{topic}", record),))
         self._topics[topic] = record
         if self._controller is not None:
             self._controller.know(record, {})
         await self._wait_until_adopted(record)
         log.info("topic_managed", topic=topic, partitions=n, virtual_partitions=wish.virtual_partitions)
+        return True
+
+    async def _make_face(self, layout: Layout) -> UUID:
+        face = face_of(layout.topic)
+        await self._admin.create_topic(face, partitions=layout.v_count, replicas=-1, configs={})
+        await self._admin.wait_for_leaders(face, partitions=layout.v_count)
+        return await self._admin.topic_id(face)
+
+    async def _take_over(self, wish: Manage, ends: Mapping[int, int]) -> None:
+        """Begins to manage a topic that has data: a change like others, from the layout that it has had all along."""
+        topic = wish.topic
+        await self._refuse_transactions(topic, frozenset(ends))
+        if wish.quiesced:
+            await asyncio.sleep(PROOF_SECONDS)
+            after = await self._admin.ends_of(topic, ends)
+            if busy := [q for q, end in ends.items() if after[q].log_end_offset != end]:
+                detail = f"somebody writes to {topic}: partitions {busy} have got records within {PROOF_SECONDS:g} s"
+                raise Refused(Code.INVALID_REQUEST, f"{detail}; stop its producers, or leave --quiesced out")
+        layout = Layout.unmanaged(topic, await self._admin.topic_id(topic), len(ends), wish.virtual_partitions)
+        has_more = layout.v_count > layout.n
+        takeover = Takeover(round(time.time() * 1000) + wish.transition_ms) if has_more else None
+        record = TopicRecord(layout, await self._make_face(layout), takeover)
+        placement = first_placement(layout, quiesced=wish.quiesced)
+        if self._controller is not None:
+            expected = ends if wish.quiesced else None
+            self._do(self._controller.take_over(record, placement, clock(), expected=expected))
+
+    async def _refuse_transactions(self, topic: str, partitions: frozenset[int]) -> None:
+        for q, snapshot in (await self._admin.snapshots(topic, partitions)).items():
+            if any(each.is_transactional for each in snapshot.producers.values()):
+                detail = f"{topic}-{q} has records of transactions, which cannot be told from aborted ones yet"
+                raise Refused(Code.INVALID_TXN_STATE, detail)
+
+    def _carry_takeovers_on(self, controller: Controller) -> None:
+        for topic, record in self._topics.items():
+            takeover, is_busy = record.takeover, topic in controller.changes or topic in self._asked
+            if takeover is None or is_busy or self._looks.get(topic, 0.0) > clock():
+                continue
+            match next_step(record.layout, takeover, round(time.time() * 1000)):
+                case Step.CUT:
+                    self._do(controller.resize(topic, record.layout.n, clock()))
+                case Step.LOOK:
+                    self._looks[topic] = clock() + GROUPS_SECONDS
+                    self._tasks.start(self._look_at_groups(topic), name=f"groups of {topic}")
+                case Step.WAIT:
+                    pass
+
+    async def _look_at_groups(self, topic: str) -> None:
+        """Delivers all virtual partitions of a topic once every group has passed the cuts (rule A2)."""
+        try:
+            behind = await self._groups_behind(topic)
+        except UpstreamUnavailable as error:
+            log.warning("groups_unknown", topic=topic, error=str(error))
+            return
+        record = self._topics.get(topic)
+        if record is None or record.takeover is None or self._controller is None or topic in self._controller.changes:
+            return
+        takeover = looked_at(record.takeover, behind)
+        if takeover == record.takeover:
+            return
+        layout = record.layout if takeover is not None else replace(record.layout, withheld=False)
+        try:
+            await self._renew(replace(record, layout=layout, takeover=takeover))
+        except (Fenced, UpstreamUnavailable):
+            return  # the role ends by that
+        if takeover is None:
+            log.info("topic_taken_over", topic=topic)
+        else:
+            log.info("takeover_waits", topic=topic, groups=takeover.waits_for)
+
+    async def _groups_behind(self, topic: str) -> list[str]:
+        record = self._topics[topic]
+        assert record.takeover is not None, "it is being taken over"
+        partitions = range(record.layout.n)
+        starts = await self._admin.log_starts(topic, partitions)
+        commits = await self._admin.groups.committed((face_of(topic), topic), partitions)
+        return [group for group, offsets in commits.items() if not has_passed(record.takeover, offsets, starts)]
+
+    async def _leave_out(self, topic: str, groups: tuple[str, ...]) -> None:
+        record = self._topics.get(topic)
+        if record is None or record.takeover is None:
+            raise Refused(Code.INVALID_REQUEST, f"{topic} is not being taken over: no group is waited for")
+        left_out = tuple(sorted({*record.takeover.left_out, *groups}))
+        await self._renew(replace(record, takeover=replace(record.takeover, left_out=left_out)))
+        self._looks.pop(topic, None)
+
+    async def _renew(self, record: TopicRecord) -> None:
+        """Writes down a record in which no epoch is new."""
+        topic = record.layout.topic
+        await self._write(((f"topic/{topic}", record),))
+        self._topics[topic] = record
+        if self._controller is not None:
+            self._controller.know_again(record)
 
     async def _wait_until_adopted(self, record: TopicRecord) -> None:
         """Returns when all proxies know a topic that has just been managed, so that none takes it for an ordinary one.
@@ -297,11 +401,7 @@ class Leading:
         record = self._topics.get(topic)
         if record is None:
             raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} is not managed by Kordon")
-        raised = replace(record, layout=with_floors(record.layout, floors))
-        await self._write(((f"topic/{topic}", raised),))
-        self._topics[topic] = raised
-        if self._controller is not None:
-            self._controller.know_floors(raised)
+        await self._renew(replace(record, layout=with_floors(record.layout, floors)))
 
     async def _unmanage(self, topic: str) -> None:
         record = self._topics.get(topic)
@@ -381,12 +481,23 @@ class Leading:
                 self._do(controller.on_cuts(topic, fence, await self._cuts(topic, partitions), clock()))
             case Finished(topic):
                 await self._finish(topic)
+            case Abandoned(topic, problem):
+                await self._abandon(topic, problem)
 
     async def _finish(self, topic: str) -> None:
         layout = self._topics[topic].layout
         log.info("layout_changed", topic=topic, epoch=layout.epoch, partitions=layout.u)
+        if layout.epoch == 1 and layout.epochs[0].placement is Placement.UNMANAGED:
+            log.info("topic_managed", topic=topic, partitions=layout.n, virtual_partitions=layout.v_count)
         if topic in self._asked:
             await self._conclude(topic, OutcomeRecord(0, ""))
+
+    async def _abandon(self, topic: str, problem: str) -> None:
+        """Gives up a takeover that has changed nothing yet, and tells whoever wished it."""
+        log.warning("takeover_abandoned", topic=topic, problem=problem)
+        if topic in self._asked:
+            await self._admin.delete_topic(face_of(topic))
+            await self._conclude(topic, OutcomeRecord(Code.INVALID_REQUEST, problem))
 
     async def _confirm_members(self) -> None:
         """Returns when the generation that is known is proven to be the present one."""
@@ -442,4 +553,5 @@ class Leading:
 
 def _producers(snapshot: Snapshot) -> Producers:
     written = {each: (state.producer_epoch, state.last_sequence) for each, state in snapshot.producers.items()}
-    return Producers(snapshot.ends.log_end_offset, written)
+    in_transaction = any(state.in_transaction for state in snapshot.producers.values())
+    return Producers(snapshot.ends.log_end_offset, written, in_transaction)

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
+from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.ends import LeaderAt, PartitionEnds, TopicsRefused, refuse
+from kordon.proxy.control.group_offsets import GroupOffsets
 from kordon.proxy.errors import UpstreamUnavailable
 
 __all__ = ["TopicsAdmin", "TopicsRefused"]
@@ -31,6 +33,10 @@ class TopicsAdmin(PartitionEnds):
     Args:
         brokers: Where they are found.
     """
+
+    def __init__(self, brokers: Brokers) -> None:
+        super().__init__(brokers)
+        self.groups = GroupOffsets(brokers)
 
     async def create_topic(self, name: str, *, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
         """Creates a topic.
@@ -95,10 +101,10 @@ class TopicsAdmin(PartitionEnds):
         return True
 
     async def has_authorizer(self) -> bool:
-        """Whether the cluster holds clients to ACLs, as far as Kordon may know: a broker that does not say so may.
+        """Whether a broker holds clients to ACLs; one that does not tell Kordon does.
 
         Raises:
-            UpstreamUnavailable: The cluster does not answer.
+            UpstreamUnavailable: A broker does not answer.
         """
         controller_id = (await self._brokers.metadata([])).controller_id
         configs = await self._configs(_BROKER_RESOURCE, str(controller_id))

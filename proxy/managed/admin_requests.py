@@ -6,7 +6,7 @@ Whoever asks is answered when the wish has come true, or with the reason why it 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
 
@@ -18,10 +18,17 @@ from kordon.proxy.managed.metadata import is_own
 from kordon.proxy.managed.topics import OWN_PREFIX, ManagedTopics
 from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.records import OutcomeRecord
-from kordon.proxy.ordering.wishes import Delete, LookAgain, Manage, Resize, Unmanage, Wish
+from kordon.proxy.ordering.wishes import Delete, LeaveOut, LookAgain, Manage, Resize, Unmanage, Wish
 
 VIRTUAL_PARTITIONS: Final = "kordon.virtual.partitions"
 """Topic config: managed, with so many virtual partitions."""
+TAKEOVER: Final = "kordon.takeover"
+"""Given with `VIRTUAL_PARTITIONS` for a topic with data: online (as where it is not given) or quiesced (rule A2)."""
+TRANSITION_MS: Final = "kordon.takeover.transition.ms"
+"""Given with them: how long clients may have the old view."""
+LEFT_OUT: Final = "kordon.takeover.left.out"
+"""Groups, with commas, that a takeover does not wait for."""
+_ONLINE, _QUIESCED = "online", "quiesced"
 _OWN_CONFIGS: Final = "kordon."
 _NO_ID: Final = UUID(int=0)
 _TOPIC: Final = 2
@@ -233,9 +240,14 @@ def _absent(name: str) -> OutcomeRecord:
 
 def _changed(name: str, configs: list[Any], topics: ManagedTopics) -> Wish | OutcomeRecord:
     topic = topics.named(name)
-    config = configs[-1]
-    if others := [each.name for each in configs if each.name != VIRTUAL_PARTITIONS]:
-        return OutcomeRecord(Code.INVALID_CONFIG, f"{', '.join(others)}: cannot be set; {VIRTUAL_PARTITIONS} can")
+    by_name = {each.name: each for each in configs}
+    if list(by_name) == [LEFT_OUT] and (groups := (by_name[LEFT_OUT].value or "").split(",")):
+        return LeaveOut(name, tuple(group.strip() for group in groups if group.strip()))
+    config = by_name.pop(VIRTUAL_PARTITIONS, None)
+    told = {each.name: each.value for each in by_name.values()}
+    if config is None or told.keys() - {TAKEOVER, TRANSITION_MS}:
+        others = ", ".join(sorted(told))
+        return OutcomeRecord(Code.INVALID_CONFIG, f"{others}: cannot be set; {VIRTUAL_PARTITIONS} can")
     operation = config.get("config_operation", _SET)
     if operation == _DELETE:
         return Unmanage(name)
@@ -246,4 +258,16 @@ def _changed(name: str, configs: list[Any], topics: ManagedTopics) -> Wish | Out
     if topic is not None:
         detail = f"{name} has {topic.layout.v_count} virtual partitions for good; grow or shrink it within them"
         return OutcomeRecord(Code.INVALID_CONFIG, detail)
-    return _managed(name, config.value, -1)
+    wish = _managed(name, config.value, -1)
+    return _with_takeover(wish, told) if isinstance(wish, Manage) else wish
+
+
+def _with_takeover(wish: Manage, told: Mapping[str, str | None]) -> Wish | OutcomeRecord:
+    """Says how a topic with data is taken over."""
+    how, transition_ms = told.get(TAKEOVER) or _ONLINE, told.get(TRANSITION_MS)
+    if how not in (_ONLINE, _QUIESCED):
+        return OutcomeRecord(Code.INVALID_CONFIG, f"{TAKEOVER} is {_ONLINE} or {_QUIESCED}, not {how!r}")
+    if transition_ms is not None and not transition_ms.isdigit():
+        return OutcomeRecord(Code.INVALID_CONFIG, f"{TRANSITION_MS} is a number of milliseconds, not {transition_ms!r}")
+    wish = replace(wish, quiesced=how == _QUIESCED)
+    return wish if transition_ms is None else replace(wish, transition_ms=int(transition_ms))

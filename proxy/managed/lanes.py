@@ -181,7 +181,7 @@ class Lanes:
         return course
 
     def _forget_unmanaged(self) -> None:
-        for topic in [topic for topic in self._courses if self._topics.named(topic.name) is not topic]:
+        for topic in [topic for topic in self._courses if self._topics.served(topic.name) is not topic]:
             if self._active.isdisjoint(self._courses[topic].values()):
                 self._watches.pop(topic).cancel()
                 del self._courses[topic]
@@ -308,8 +308,9 @@ class Lanes:
             held = course.held_since is not None and now - course.held_since > HOLD_SECONDS
             if held or now - oldest > WAIT_SECONDS:
                 self._give_up(course)
-            elif self._topics.named(course.topic.name) is not course.topic:
-                self._give_up(course, Code.UNKNOWN_TOPIC_OR_PARTITION)
+            elif self._topics.served(course.topic.name) is not course.topic:
+                is_ordinary = not course.topic.layout.is_managed  # its takeover was cancelled: brokers take its writes
+                self._give_up(course, Code.NOT_LEADER_OR_FOLLOWER if is_ordinary else Code.UNKNOWN_TOPIC_OR_PARTITION)
         while self._kept and now - self._kept[0][2] > WAIT_SECONDS:
             sent, _, _ = self._kept.pop(0)
             self._on_answer(sent, None)

@@ -85,12 +85,12 @@ def continues_session(api_key: int, value: Any) -> bool:
 
 
 def is_managed(row: Any, name_field: str, topics: ManagedTopics) -> bool:
-    """Whether a topic's row names a managed topic, by name or by the id that clients know."""
+    """Whether a topic's row names a managed topic, by name or by an id that clients know."""
     name = row.get(name_field)
     if name:
-        return topics.named(name) is not None
+        return topics.served(name) is not None
     topic_id = row.get("topic_id")
-    return topic_id is not None and topics.with_face_id(topic_id) is not None
+    return topic_id is not None and topics.served_by_id(topic_id) is not None
 
 
 def merge(api_key: int, served: Mapping[str, Any], part: Any) -> dict[str, Any]:

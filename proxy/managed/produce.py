@@ -120,8 +120,8 @@ class ProduceService:
 
     def _find(self, version: int, row: TopicData) -> ManagedTopic | None:
         if version < _WITH_TOPIC_IDS:
-            return self._topics.named(row.name)
-        return self._topics.with_face_id(row.topic_id) if row.topic_id is not None else None
+            return self._topics.served(row.name)
+        return self._topics.served_by_id(row.topic_id) if row.topic_id is not None else None
 
 
 class _Intake:

@@ -113,7 +113,7 @@ class Readers:
             The high watermarks: not below what any reader has been shown. One that cannot be had now is missing, and
             nothing of that partition is shown.
         """
-        managed = self._topics.named(topic)
+        managed = self._topics.served(topic)
         if managed is None or managed.fence is None:
             return {}
         marks = {q: mark for q in partitions if (mark := self.log_of(managed, q).shown) is not None}
@@ -198,7 +198,7 @@ class Readers:
 
     def _find(self, row: Any) -> ManagedTopic | None:
         name = row.get("topic")
-        return self._topics.named(name) if name else self._topics.with_face_id(row["topic_id"])
+        return self._topics.served(name) if name else self._topics.served_by_id(row["topic_id"])
 
     def _carry_on(self, portions: Sequence[Portion], wish: Request) -> set[asyncio.Future[Any]] | None:
         """Carries all portions on; returns what is to be waited for, or None if the answer can go."""

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from kordon.proxy.ordering.images import Image
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.takeover import Takeover
 
 OWN_PREFIX = "__kordon."
 """Faces and Kordon's own topics begin with it; clients do not see them."""
@@ -48,6 +49,8 @@ class ManagedTopic:
         self.face_id = face_id
         self.images: Mapping[int, Image] = images or {}
         self.fence: Fence | None = None
+        self.takeover: Takeover | None = None
+        """What is left to do of its takeover, if it had data (rule A2)."""
         self._changed = asyncio.Event()
 
     @property
@@ -86,14 +89,19 @@ class ManagedTopic:
 
 
 class ManagedTopics:
-    """All managed topics of a cluster, by name and by the id that clients know."""
+    """All managed topics of a cluster, by name and by the id that clients know.
+
+    A topic with data that is just being taken over is *coming*: its writes and reads are held here already, while to
+    everything else it is the ordinary topic that it is still (rule A2).
+    """
 
     def __init__(self) -> None:
         self._by_name: dict[str, ManagedTopic] = {}
-        self._by_face_id: dict[UUID, ManagedTopic] = {}
+        self._by_id: dict[UUID, ManagedTopic] = {}
+        self._coming: dict[str, ManagedTopic] = {}
 
     def __len__(self) -> int:
-        return len(self._by_name)
+        return len(self._by_name) + len(self._coming)
 
     def __iter__(self) -> Iterator[ManagedTopic]:
         return iter(self._by_name.values())
@@ -104,15 +112,34 @@ class ManagedTopics:
 
     def with_face_id(self, topic_id: UUID) -> ManagedTopic | None:
         """Finds a topic by the topic id that clients know."""
-        return self._by_face_id.get(topic_id)
+        topic = self._by_id.get(topic_id)
+        return topic if topic is not None and topic.face_id == topic_id and topic.name not in self._coming else None
+
+    def served(self, name: str) -> ManagedTopic | None:
+        """Finds a topic that is written and read here, by its name."""
+        return self._by_name.get(name) or self._coming.get(name)
+
+    def served_by_id(self, topic_id: UUID) -> ManagedTopic | None:
+        """Finds a topic that is written and read here, also by the id that it had before it was managed."""
+        return self._by_id.get(topic_id)
 
     def add(self, topic: ManagedTopic) -> None:
         """Takes a topic in."""
+        self.remove(topic.name)
         self._by_name[topic.name] = topic
-        self._by_face_id[topic.face_id] = topic
+        self._know_ids(topic)
+
+    def begin(self, topic: ManagedTopic) -> None:
+        """Takes in a topic that is coming."""
+        self._coming[topic.name] = topic
+        self._know_ids(topic)
 
     def remove(self, name: str) -> None:
-        """Lets a topic go."""
-        topic = self._by_name.pop(name, None)
+        """Lets a topic go, or one that was coming."""
+        topic = self._by_name.pop(name, None) or self._coming.pop(name, None)
         if topic is not None:
-            self._by_face_id.pop(topic.face_id, None)
+            self._by_id.pop(topic.face_id, None)
+            self._by_id.pop(topic.layout.topic_id, None)
+
+    def _know_ids(self, topic: ManagedTopic) -> None:
+        self._by_id[topic.face_id] = self._by_id[topic.layout.topic_id] = topic

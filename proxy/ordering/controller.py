@@ -11,13 +11,13 @@ later controller begins from the same log: a fence that it finds there is cancel
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
 from kordon.proxy.ordering.identity import MOVES, untag
 from kordon.proxy.ordering.images import Image, Written, carried
-from kordon.proxy.ordering.layout import Epoch, Layout
+from kordon.proxy.ordering.layout import Epoch, Layout, Placement
 from kordon.proxy.ordering.records import FenceRecord, ImageRecord, TopicRecord, Value
 
 FENCE_SECONDS: Final = 2.0
@@ -58,6 +58,11 @@ class Change:
     missed: frozenset[str] = frozenset()
     """Who did not acknowledge the last attempt."""
     attempts: int = 0
+    placement: Placement = Placement.LINEAR
+    expected: Mapping[int, int] | None = None
+    """Where partitions must end, because somebody said that nobody writes to them; None: anywhere (rule A2)."""
+    problem: str = ""
+    """Why it is given up."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,8 @@ class Producers:
 
     end: int
     written: Mapping[int, tuple[int, int]]
+    in_transaction: bool = False
+    """Whether a producer has a transaction open."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +123,15 @@ class Finished:
     topic: str
 
 
-Command = Prepare | ConfirmMembers | ReadCuts | Commit | Finished
+@dataclass(frozen=True)
+class Abandoned:
+    """A wish cannot come true."""
+
+    topic: str
+    problem: str
+
+
+Command = Prepare | ConfirmMembers | ReadCuts | Commit | Finished | Abandoned
 
 
 class Controller:
@@ -147,8 +162,8 @@ class Controller:
         self._topics[topic.layout.topic] = topic
         self._images[topic.layout.topic] = dict(images)
 
-    def know_floors(self, topic: TopicRecord) -> None:
-        """Takes in a layout that differs in its floors only, while no change of the topic is under way."""
+    def know_again(self, topic: TopicRecord) -> None:
+        """Takes in a layout that differs in no epoch, while no change of the topic is under way."""
         self._topics[topic.layout.topic] = topic
 
     def forget(self, topic: str) -> None:
@@ -158,14 +173,34 @@ class Controller:
         self._images.pop(topic, None)
 
     def found_fence(self, fence: FenceRecord, now: float) -> list[Command]:
-        """Takes over what a former controller left under way: cancels it, and begins anew (design §5)."""
-        change = Change(fence.topic, fence.following.u, Stage.CANCELLING, now, fence)
+        """Takes over what a former controller left under way: cancels it, and begins anew (design §5).
+
+        A topic that was not managed yet is begun anew by the wish of which it was a part.
+        """
+        problem = "another controller has begun" if fence.taking_over is not None else ""
+        change = Change(fence.topic, fence.following.u, Stage.CANCELLING, now, fence, problem=problem)
         self._changes[fence.topic] = change
         return [Commit(fence.topic, ((f"fence/{fence.topic}", None),))]
 
     def resize(self, topic: str, target: int, now: float) -> list[Command]:
         """Begins a change; the caller has checked the count, and that no other change of the topic is under way."""
         change = self._changes[topic] = Change(topic, target)
+        return self._prepare(change, now)
+
+    def take_over(
+        self, record: TopicRecord, placement: Placement, now: float, *, expected: Mapping[int, int] | None = None
+    ) -> list[Command]:
+        """Begins to manage a topic that has data; the caller has seen to its face.
+
+        Args:
+            record: By `Layout.unmanaged`.
+            placement: By `first_placement`.
+            now: Seconds on the clock of leases.
+            expected: By partition, where its log must end because nobody writes; None: it may end anywhere.
+        """
+        layout = record.layout
+        self.know(record, {})
+        change = self._changes[layout.topic] = Change(layout.topic, layout.n, placement=placement, expected=expected)
         return self._prepare(change, now)
 
     def on_members(self, members: frozenset[str], now: float, gone: frozenset[str] = frozenset()) -> list[Command]:
@@ -204,6 +239,9 @@ class Controller:
             case Stage.COMMITTING:
                 del self._changes[topic]
                 return [Finished(topic)]
+            case Stage.CANCELLING if change.problem:
+                del self._changes[topic]
+                return [Abandoned(topic, change.problem)]
             case Stage.CANCELLING:
                 change.fence = None
                 return self._enter(change, Stage.PAUSING, now)
@@ -226,9 +264,11 @@ class Controller:
         if cuts is None:
             return self._cancel(change, now)
         before = self._topics[topic]
-        layout = before.layout.changed(change.fence.following, {q: read.end for q, read in cuts.items()})
+        change.problem = _why_not_cut(change, before, cuts)
+        if change.problem:
+            return self._cancel(change, now)
         images = _images_after(before.layout, change.fence.following, cuts, self._images[topic])
-        self._topics[topic] = TopicRecord(layout, before.face_id)
+        self._topics[topic] = _record_after(before, change.fence.following, {q: cut.end for q, cut in cuts.items()})
         self._images[topic].update(images)
         self._enter(change, Stage.COMMITTING, now)
         # images first: whoever reads the layout has read what goes with it
@@ -265,8 +305,7 @@ class Controller:
                 commands += self._cancel(change, now)  # somebody is missing, and may serve for a lease's time
             elif self._members <= change.acknowledged:
                 self._enter(change, Stage.CUTTING, now)
-                layout, following = self._topics[change.topic].layout, change.fence.following
-                partitions = layout.sealed_by(following) | layout.opened_by(following)
+                partitions = change.fence.sealed | self._topics[change.topic].layout.opened_by(change.fence.following)
                 commands.append(ReadCuts(change.topic, change.fence.id, partitions))
         return commands
 
@@ -275,9 +314,11 @@ class Controller:
         return [Prepare(change.topic, max(change.target, self._topics[change.topic].layout.n))]
 
     def _open(self, change: Change, fence_id: str, now: float) -> list[Command]:
-        layout = self._topics[change.topic].layout
-        following = layout.next_epoch(change.target)
-        change.fence = FenceRecord(fence_id, change.topic, following, layout.sealed_by(following))
+        record = self._topics[change.topic]
+        layout = record.layout
+        following = layout.next_epoch(change.target, change.placement)
+        sealed = layout.sealed_by(following) | (frozenset(range(layout.n)) if record.takeover else frozenset())
+        change.fence = FenceRecord(fence_id, change.topic, following, sealed, None if layout.is_managed else record)
         change.acknowledged = set()
         change.attempts += 1
         self._enter(change, Stage.OPENING, now)
@@ -294,6 +335,27 @@ class Controller:
     def _enter(self, change: Change, stage: Stage, now: float) -> list[Command]:
         change.stage, change.since = stage, now
         return []
+
+
+def _why_not_cut(change: Change, before: TopicRecord, cuts: Mapping[int, Producers]) -> str:
+    """Says why a topic cannot be taken over as it was found; empty if it can, or is managed already."""
+    if before.layout.is_managed:
+        return ""
+    busy = sorted(q for q, cut in cuts.items() if change.expected is not None and cut.end != change.expected[q])
+    if busy:
+        return f"somebody writes to {change.topic}: partitions {busy} have got records meanwhile"
+    if open_ones := sorted(q for q, cut in cuts.items() if cut.in_transaction):
+        return f"transactions are open on {change.topic}, partitions {open_ones}; end them before"
+    return ""
+
+
+def _record_after(before: TopicRecord, following: Epoch, ends: Mapping[int, int]) -> TopicRecord:
+    """Returns what is written down when `following` begins; a takeover gets the offsets that groups must pass."""
+    takeover = before.takeover
+    layout = before.layout.changed(following, ends, withheld=takeover is not None)
+    if takeover is not None and following.placement is Placement.LINEAR:
+        takeover = replace(takeover, cuts={p: ends[p] for p in range(layout.n)})
+    return replace(before, layout=layout, takeover=takeover)
 
 
 def _images_after(

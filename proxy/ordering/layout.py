@@ -115,6 +115,11 @@ class Layout:
         return self.epochs[-1].number
 
     @property
+    def is_managed(self) -> bool:
+        """False before a topic with data is taken over: then this is what it was all along."""
+        return self.epochs[-1].placement is not Placement.UNMANAGED
+
+    @property
     def u(self) -> int:
         """undeleted_partition_count: partitions that are written to."""
         return self.epochs[-1].u
@@ -156,7 +161,7 @@ class Layout:
 
     def sealed_by(self, following: Epoch) -> frozenset[int]:
         """Returns the physical partitions whose segment ends when `following` begins: their residents change."""
-        if self.epochs[-1].placement is Placement.UNMANAGED:
+        if not self.is_managed:
             return frozenset(range(self.n))  # what was there before Kordon ends everywhere
         changes = zip(self.homes, self._homes(following), strict=True)
         touched = frozenset(q for change in changes if change[0] != change[1] for q in change if q is not None)
@@ -173,7 +178,7 @@ class Layout:
 
         Their home changes, or what they are was not written down before.
         """
-        if self.epochs[-1].placement is Placement.UNMANAGED:
+        if not self.is_managed:
             return tuple(range(self.n))
         changes = enumerate(zip(self.homes, self._homes(following), strict=True))
         return tuple(v for v, (before, after) in changes if before is not None and before != after)

@@ -23,6 +23,7 @@ from pydantic import TypeAdapter
 
 from kordon.proxy.ordering.images import Written
 from kordon.proxy.ordering.layout import Epoch, Layout
+from kordon.proxy.ordering.takeover import Takeover
 from kordon.proxy.ordering.wishes import Wish
 
 
@@ -32,6 +33,8 @@ class TopicRecord:
 
     layout: Layout
     face_id: UUID
+    takeover: Takeover | None = None
+    """While a topic with data is being taken over: what is left to do (rule A2)."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class FenceRecord:
     following: Epoch
     """What the layout is to become."""
     sealed: frozenset[int]
+    taking_over: TopicRecord | None = None
+    """Of a topic that is not managed yet: as it has been all along (rule A1)."""
 
 
 @dataclass(frozen=True)

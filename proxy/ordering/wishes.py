@@ -8,6 +8,8 @@ from typing import Final, Literal
 
 from pydantic import TypeAdapter
 
+from kordon.proxy.ordering.takeover import TRANSITION_MS
+
 
 @dataclass(frozen=True, slots=True)
 class Manage:
@@ -17,6 +19,8 @@ class Manage:
     virtual_partitions: int
     quiesced: bool = False
     """Whoever asks says that nobody writes to it now; that is checked (rule A2)."""
+    transition_ms: int = TRANSITION_MS
+    """How long clients may have the old view of a topic with data; not waited for if it is quiesced."""
     kind: Literal["manage"] = "manage"
 
 
@@ -49,6 +53,15 @@ class SetConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaveOut:
+    """Do not wait for these groups while a topic is taken over (rule A2)."""
+
+    topic: str
+    groups: tuple[str, ...]
+    kind: Literal["leave groups out"] = "leave groups out"
+
+
+@dataclass(frozen=True, slots=True)
 class RaiseFloors:
     """Let readers find nothing more below these offsets (DeleteRecords, rule F9)."""
 
@@ -74,6 +87,6 @@ class LookAgain:
     kind: Literal["look again"] = "look again"
 
 
-Wish = Manage | Resize | Unmanage | SetConfig | RaiseFloors | Delete | LookAgain
+Wish = Manage | Resize | Unmanage | SetConfig | LeaveOut | RaiseFloors | Delete | LookAgain
 WISH_JSON: Final[TypeAdapter[Wish]] = TypeAdapter(Wish)
 """How a wish is written into the layouts topic."""

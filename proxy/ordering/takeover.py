@@ -1,0 +1,93 @@
+"""How a topic with data comes under management while its clients go on (rule A2).
+
+    epoch            what is so                                                     ends when
+    0  unmanaged     v < N is partition v; nobody else is there                     all proxies hold its writes
+    1  own           v < N still on partition v; v >= N is written, not delivered   no client has the old view any more
+    2  linear        each on its own home; v >= N is still not delivered            every group has passed the cuts
+                     all are delivered
+
+A key that was hashed to partition p before comes in a v with v mod N = p from now on, if its producer takes the hash
+modulo the number of partitions, whatever the hash. So v must not be read by whoever has not read partition p up to
+where the last producer with the old view has written: the cut. A quiesced topic leaves the second line out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final
+
+from kordon.proxy.ordering.layout import Layout, Placement
+
+TRANSITION_MS: Final = 420_000
+"""metadata.max.age.ms (5 min) and delivery.timeout.ms (2 min) as clients have them by default."""
+
+
+@dataclass(frozen=True)
+class Takeover:
+    """What is left to do of a takeover; a topic that has none is delivered entirely.
+
+    Attributes:
+        until_ms: Wall clock, from when on no client has the old view any more.
+        cuts: By partition p < N, the offset that a group must have passed; empty before the last cut.
+        left_out: Groups that are not waited for.
+        waits_for: Groups that had not passed the cuts when they were looked at last.
+    """
+
+    until_ms: int
+    cuts: Mapping[int, int] = field(default_factory=dict[int, int])
+    left_out: tuple[str, ...] = ()
+    waits_for: tuple[str, ...] = ()
+
+
+class Step(Enum):
+    """What is next in a takeover."""
+
+    WAIT = "wait until no client has the old view"
+    CUT = "move all to their homes"
+    LOOK = "see which groups have passed the cuts"
+
+
+def next_step(layout: Layout, takeover: Takeover, now_ms: int) -> Step:
+    """Returns what is next.
+
+    Args:
+        layout: In force.
+        takeover: Of its topic.
+        now_ms: Wall clock.
+    """
+    if layout.epochs[-1].placement is Placement.LINEAR:
+        return Step.LOOK
+    return Step.CUT if now_ms >= takeover.until_ms else Step.WAIT
+
+
+def first_placement(layout: Layout, *, quiesced: bool) -> Placement:
+    """Returns how virtual partitions lie when a topic has just been taken over."""
+    skips = quiesced or layout.v_count == layout.n  # nobody sees more partitions than before: there is but one view
+    return Placement.LINEAR if skips else Placement.OWN
+
+
+def has_passed(takeover: Takeover, committed: Mapping[int, int], log_starts: Mapping[int, int]) -> bool:
+    """Whether a group has read what was written before the cuts, as far as it is still there.
+
+    Args:
+        takeover: With its cuts.
+        committed: By v < N, the offset that the group has committed last. Where it has committed none it is taken to
+            be at the beginning; a group that has none at all does not read the topic.
+        log_starts: By partition p < N, where its log begins.
+    """
+    if not committed:
+        return True
+    return all(max(committed.get(p, 0), log_starts.get(p, 0)) >= cut for p, cut in takeover.cuts.items())
+
+
+def looked_at(takeover: Takeover, behind: Iterable[str]) -> Takeover | None:
+    """Returns what is left to do after a look at the groups; None: nothing.
+
+    Args:
+        takeover: With its cuts.
+        behind: The groups that have not passed them.
+    """
+    waits_for = tuple(sorted(set(behind) - set(takeover.left_out)))
+    return replace(takeover, waits_for=waits_for) if waits_for else None

@@ -1,0 +1,308 @@
+"""A topic with data comes under management while producers write and groups read (rules A1 to A3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kordon.proxy.ordering import takeover as rules
+from kordon.proxy.ordering.controller import Abandoned, Commit, Controller, Prepare, Producers, ReadCuts
+from kordon.proxy.ordering.identity import tag
+from kordon.proxy.ordering.images import Written
+from kordon.proxy.ordering.layout import Layout, Placement
+from kordon.proxy.ordering.reading import Resident, reading_place, tenancies
+from kordon.proxy.ordering.records import FenceRecord, ImageRecord, TopicRecord, Value, dump, load
+from kordon.proxy.ordering.takeover import Step, Takeover, first_placement, looked_at, next_step
+
+UNTAGGED = 7
+"""A producer id as clients know it."""
+UNTIL = 1000
+LATER = UNTIL + 1
+
+
+@dataclass
+class Producer:
+    """Numbers the records of each of its keys, and places a key by any hash of its own."""
+
+    hashes: tuple[int, ...]
+    sees: int
+    """Partitions, as of its metadata."""
+    sent: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sent = [0] * len(self.hashes)
+
+
+@dataclass
+class Topic:
+    """Logs of brokers, a topic that is taken over, one group that reads it."""
+
+    layout: Layout
+    takeover: Takeover | None = None
+    logs: dict[int, list[tuple[int, tuple[int, int, int]]]] = field(default_factory=dict)
+    positions: dict[int, int] = field(default_factory=dict)
+    read: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def write(self, v: int, record: tuple[int, int, int]) -> None:
+        """Appends a batch to the home of a virtual partition, as lanes do, or as clients do before."""
+        home = self.layout.chains[v].home
+        assert home is not None, "a client writes only to what it sees"
+        producer_id = tag(v, home.move, UNTAGGED) if home.tagged else UNTAGGED
+        self.logs.setdefault(home.partition, []).append((producer_id, record))
+
+    def begin(self, placement: Placement) -> None:
+        """Another layout begins, at the ends of now."""
+        cuts = {q: len(self.logs.get(q, ())) for q in range(self.layout.n)}
+        has_more = self.layout.v_count > self.layout.n
+        self.layout = self.layout.changed(self.layout.next_epoch(self.layout.n, placement), cuts, withheld=has_more)
+        self.takeover = Takeover(UNTIL, cuts if placement is Placement.LINEAR else {}) if has_more else None
+
+    def look(self) -> None:
+        """The controller looks at the group."""
+        assert self.takeover is not None
+        committed = {v: offset for v, offset in self.positions.items() if v < self.layout.n}
+        behind = [] if rules.has_passed(self.takeover, committed, {}) else ["group"]
+        self.takeover = looked_at(self.takeover, behind)
+        if self.takeover is None:
+            self.layout = replace(self.layout, withheld=False)
+
+    def poll(self, v: int) -> bool:
+        """The group reads, and commits, up to the next record of a virtual partition; False: there is none."""
+        chain = self.layout.chains[v]
+        if not chain.stays or (self.layout.withheld and v >= self.layout.n):
+            return False
+        offset = self.positions.get(v, 0)
+        while True:
+            place = reading_place(chain, offset, 0)
+            assert place is not None
+            log = self.logs.get(place.stay.partition, [])
+            if place.position >= len(log):
+                self.positions[v] = offset
+                return False
+            producer_id, record = log[place.position]
+            owner = tenancies(self.layout)[place.stay.partition].owner(producer_id, place.position, is_control=False)
+            offset += 1
+            if isinstance(owner, Resident) and owner.v == v:
+                self.positions[v] = offset
+                self.read.append(record)
+                return True
+
+
+def check(topic: Topic, producers: list[Producer]) -> None:
+    """All that was written was read, once, each key in its order."""
+    expected = {
+        (i, k, s) for i, each in enumerate(producers) for k, count in enumerate(each.sent) for s in range(count)
+    }
+    assert len(topic.read) == len(set(topic.read)), "doubled"
+    assert set(topic.read) == expected, "lost"
+    for key in {record[:2] for record in topic.read}:
+        numbers = [record[2] for record in topic.read if record[:2] == key]
+        assert numbers == sorted(numbers), f"key {key} is out of order"
+
+
+@dataclass
+class Play:
+    """Clients that do what they like when they like, while a topic is taken over."""
+
+    data: st.DataObject
+    topic: Topic
+    producers: list[Producer]
+
+    def write(self) -> None:
+        """Somebody writes a record."""
+        number = self.data.draw(st.integers(0, len(self.producers) - 1))
+        producer = self.producers[number]
+        key = self.data.draw(st.integers(0, len(producer.hashes) - 1))
+        self.topic.write(producer.hashes[key] % producer.sees, (number, key, producer.sent[key]))
+        producer.sent[key] += 1
+
+    def poll(self) -> None:
+        """The group reads a record of one partition."""
+        self.topic.poll(self.data.draw(st.integers(0, self.topic.layout.v_count - 1)))
+
+    def see(self) -> None:
+        """A producer refreshes its metadata."""
+        self.data.draw(st.sampled_from(self.producers)).sees = self.topic.layout.v_count
+
+    def some(self, *acts: Callable[[], None]) -> None:
+        """Does some of these."""
+        for act in self.data.draw(st.lists(st.sampled_from(acts), max_size=25)):
+            act()
+
+    def end(self) -> None:
+        """The group reads all, while the controller looks at it."""
+        topic = self.topic
+        for _ in range(3):
+            while any(topic.poll(v) for v in range(topic.layout.v_count)):
+                pass
+            if topic.takeover is not None:
+                topic.look()
+        assert topic.takeover is None, "a group that has read all is not waited for"
+        check(topic, self.producers)
+
+
+@given(st.data())
+def test_no_record_is_lost_doubled_or_reordered(data: st.DataObject) -> None:
+    """Whatever the hash of its producers, whatever a group has read when, online or quiesced."""
+    n, k = data.draw(st.integers(1, 3)), data.draw(st.integers(0, 2))
+    hashes = st.lists(st.integers(0, 1000), min_size=1, max_size=4)
+    producers = [Producer(tuple(data.draw(hashes)), n) for _ in range(data.draw(st.integers(1, 2)))]
+    topic = Topic(Layout.unmanaged("orders", UUID(int=1), n, n << k))
+    play = Play(data, topic, producers)
+
+    play.some(play.write, play.poll)
+    topic.begin(first_placement(topic.layout, quiesced=data.draw(st.booleans())))
+    if topic.layout.epochs[-1].placement is Placement.OWN:
+        play.some(play.write, play.poll, play.see)
+    for producer in producers:
+        producer.sees = topic.layout.v_count
+    if topic.takeover is not None and next_step(topic.layout, topic.takeover, LATER) is Step.CUT:
+        play.some(play.write, play.poll)
+        topic.begin(Placement.LINEAR)
+    for _ in range(4):
+        play.some(play.write, play.poll)
+        if topic.takeover is not None:
+            topic.look()
+    play.end()
+
+
+def nobody_is_behind(*_: object) -> bool:
+    """In place of a look at what a group has read."""
+    return True
+
+
+def _behind(monkeypatch: pytest.MonkeyPatch, *, waits: bool) -> list[tuple[int, int, int]]:
+    """A key's old records are unread when its new virtual partition gets others; what a group reads, v >= N first."""
+    if not waits:
+        monkeypatch.setattr(rules, "has_passed", nobody_is_behind)
+    topic = Topic(Layout.unmanaged("orders", UUID(int=1), 1, 2))
+    producer = Producer((1,), 1)
+    topic.write(0, (0, 0, 0))
+    topic.positions[0] = 0
+    topic.begin(Placement.LINEAR)
+    topic.write(1, (0, 0, 1))
+    producer.sent[0] = 2
+    topic.look()
+    for v in (1, 0):
+        topic.poll(v)
+    if topic.takeover is not None:
+        topic.look()
+        topic.poll(1)
+    return topic.read
+
+
+def test_a_key_is_not_read_at_its_new_place_before_its_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What v >= N holds is read once its keys are read in the partition where they were; without that, disorder."""
+    assert _behind(monkeypatch, waits=True) == [(0, 0, 0), (0, 0, 1)]
+    assert _behind(monkeypatch, waits=False) == [(0, 0, 1), (0, 0, 0)]
+
+
+TOPIC = Layout.unmanaged("orders", UUID(int=1), 2, 4)
+FACE = UUID(int=2)
+
+
+def cuts(**ends: int) -> dict[int, Producers]:
+    """Partitions p0 and p1 with a producer that has written 5 records to each."""
+    return {int(name[1:]): Producers(end, {UNTAGGED: (0, 4)}) for name, end in ends.items()}
+
+
+def committed(commands: Sequence[object]) -> dict[str, Value | None]:
+    """What is to be written."""
+    (commit,) = commands
+    assert isinstance(commit, Commit)
+    return dict(commit.records)
+
+
+def test_the_controller_takes_over_in_two_changes() -> None:
+    """First v < N stay where they are, with images of producers that know nothing; then all go to their homes."""
+    made = Controller(-100.0, 20.0, frozenset({"a"}))
+    record = TopicRecord(TOPIC, FACE, Takeover(UNTIL))
+    assert made.take_over(record, Placement.OWN, 0.0) == [Prepare("orders", 2)]
+    made.on_prepared("orders", None, 0.0)
+    fence = committed(made.on_tick(0.1, "f1"))["fence/orders"]
+    assert isinstance(fence, FenceRecord)
+    assert fence.taking_over == record, "members that do not know the topic hold it by this"
+    assert load("fence/orders", dump(fence)) == fence
+    made.on_committed("orders", 0.1)
+    made.on_confirmed("orders", 0.1)
+    assert made.on_ack(fence.id, "a", 0.2) == [ReadCuts("orders", fence.id, frozenset({0, 1}))]
+    written = committed(made.on_cuts("orders", fence.id, cuts(p0=5, p1=9), 0.3))
+    assert written["image/orders/1"] == ImageRecord({UNTAGGED: Written(0, 4)})
+    taken = written["topic/orders"]
+    assert isinstance(taken, TopicRecord)
+    assert (taken.layout.homes[:2], taken.layout.withheld, taken.takeover) == ((0, 1), True, Takeover(UNTIL))
+    made.on_committed("orders", 0.4)
+
+    made.resize("orders", 2, 1.0)
+    made.on_prepared("orders", None, 1.0)
+    fence = committed(made.on_tick(1.1, "f2"))["fence/orders"]
+    assert isinstance(fence, FenceRecord)
+    assert (fence.taking_over, fence.sealed) == (None, frozenset({0, 1}))
+    made.on_committed("orders", 1.1)
+    made.on_confirmed("orders", 1.1)
+    made.on_ack(fence.id, "a", 1.2)
+    taken = committed(made.on_cuts("orders", fence.id, cuts(p0=15, p1=19), 1.3))["topic/orders"]
+    assert isinstance(taken, TopicRecord)
+    assert taken.layout.homes == (0, 0, 1, 1)
+    assert taken.takeover == Takeover(UNTIL, {0: 15, 1: 19})
+    assert taken.layout.withheld
+
+
+@pytest.mark.parametrize(
+    ("read", "says"),
+    [
+        (cuts(p0=5, p1=10), "somebody writes to orders: partitions [1]"),
+        (cuts(p0=5) | {1: Producers(9, {}, in_transaction=True)}, "transactions are open on orders, partitions [1]"),
+    ],
+)
+def test_what_is_not_quiesced_is_given_up_before_anything_has_changed(read: dict[int, Producers], says: str) -> None:
+    """A record behind the proven end, or an open transaction: the fence goes, the layout never was."""
+    made = Controller(-100.0, 20.0, frozenset({"a"}))
+    made.take_over(TopicRecord(TOPIC, FACE, Takeover(UNTIL)), Placement.LINEAR, 0.0, expected={0: 5, 1: 9})
+    made.on_prepared("orders", None, 0.0)
+    fence = committed(made.on_tick(0.1, "f1"))["fence/orders"]
+    assert isinstance(fence, FenceRecord)
+    made.on_committed("orders", 0.1)
+    made.on_confirmed("orders", 0.1)
+    made.on_ack(fence.id, "a", 0.2)
+    assert committed(made.on_cuts("orders", fence.id, read, 0.3)) == {
+        "fence/orders": None,
+        f"ack/{fence.id}/a": None,
+    }
+    (given_up,) = made.on_committed("orders", 0.4)
+    assert isinstance(given_up, Abandoned)
+    assert says in given_up.problem
+    assert made.changes == {}
+
+
+def test_a_group_is_waited_for_until_it_has_read_what_was_there() -> None:
+    """By its commits; records that retention has taken are nobody's to read; who has no commit reads something else."""
+    takeover = Takeover(UNTIL, {0: 10, 1: 20})
+    assert not rules.has_passed(takeover, {0: 10, 1: 19}, {})
+    assert not rules.has_passed(takeover, {0: 10}, {}), "it has all of partition 1 to read yet"
+    assert rules.has_passed(takeover, {0: 10, 1: 20}, {})
+    assert rules.has_passed(takeover, {0: 3, 1: 30}, {0: 10})
+    assert rules.has_passed(takeover, {}, {})
+
+
+def test_a_group_that_is_left_out_is_not_waited_for() -> None:
+    """The operator says that nobody reads by it any more."""
+    takeover = Takeover(UNTIL, {0: 10}, left_out=("dead",))
+    assert looked_at(takeover, ["dead", "slow"]) == replace(takeover, waits_for=("slow",))
+    assert looked_at(takeover, ["dead"]) is None
+
+
+def test_the_old_view_is_waited_out_online_and_left_out_quiesced() -> None:
+    """Only where clients come to see more partitions than before there are two views at all."""
+    own = TOPIC.changed(TOPIC.next_epoch(2, Placement.OWN), {0: 5, 1: 9}, withheld=True)
+    assert next_step(own, Takeover(UNTIL), UNTIL - 1) is Step.WAIT
+    assert next_step(own, Takeover(UNTIL), UNTIL) is Step.CUT
+    assert first_placement(TOPIC, quiesced=False) is Placement.OWN
+    assert first_placement(TOPIC, quiesced=True) is Placement.LINEAR
+    same = Layout.unmanaged("orders", UUID(int=1), 2, 2)
+    assert first_placement(same, quiesced=False) is Placement.LINEAR
