@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.testing.cluster import Cluster
 from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.steps import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -59,6 +60,21 @@ def values_of(proxy: ProxyProcess, topic: str, count: int) -> list[str]:
     return sorted(found)
 
 
+def wait_for_leaders(proxy: ProxyProcess, topic: str, partitions: int) -> None:
+    """A broker tells of a new topic before it takes writes for it; with acks=0 nobody would say that they are lost."""
+    consumer = Consumer({"bootstrap.servers": proxy.bootstrap, "group.id": topic})
+
+    def lead(partition: int) -> bool:
+        try:
+            consumer.get_watermark_offsets(TopicPartition(topic, partition), 5)
+        except KafkaException:
+            return False
+        return True
+
+    wait_until("leaders of all partitions", lambda: all(map(lead, range(partitions))))
+    consumer.close()
+
+
 def expected(count: int = COUNT) -> list[str]:
     return sorted(f"value-{n}" for n in range(count))
 
@@ -98,6 +114,7 @@ async def test_one_request_for_managed_and_other_topics(proxy: ProxyProcess, top
     other = f"{topic}-unmanaged"
     admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
     admin.create_topics([NewTopic(other, 2, 1)])[other].result(60)
+    await asyncio.to_thread(wait_for_leaders, proxy, other, 2)
     producer = AIOKafkaProducer(bootstrap_servers=proxy.bootstrap, linger_ms=20, acks=acks)
     await producer.start()
     try:
