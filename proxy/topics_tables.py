@@ -99,6 +99,7 @@ def _summary(facts: Facts) -> list[RenderableType]:
         (facts["topic"], "bold"),
         f": {facts['undeleted_partition_count']} partitions (U), {facts['initial_partition_count']} at first (N),"
         f" {facts['virtual_partitions']} virtual (V), layout epoch {facts['layout_epoch']}",
+        "" if facts["ordered_delivery"] else ", delivery is not ordered (enable.ordered.delivery=false)",
     )
     ids = Text(f"topic id {facts['topic_id']}, to clients {facts['face_id']} ({facts['face']})", "dim")
     found = [Text(f"  - {draw_finding(facts['finding'])}", "red")] if facts.get("finding") else []

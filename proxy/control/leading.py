@@ -41,7 +41,17 @@ from kordon.proxy.ordering.images import Image
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.records import FenceRecord, FindingRecord, OutcomeRecord, TopicRecord, Value, dump
 from kordon.proxy.ordering.takeover import Step, Takeover, first_placement, has_passed, looked_at, next_step
-from kordon.proxy.ordering.wishes import Delete, LeaveOut, LookAgain, Manage, RaiseFloors, Resize, Unmanage, Wish
+from kordon.proxy.ordering.wishes import (
+    Delete,
+    LeaveOut,
+    LookAgain,
+    Manage,
+    OrderDelivery,
+    RaiseFloors,
+    Resize,
+    Unmanage,
+    Wish,
+)
 from kordon.proxy.tasks import Tasks
 
 log = structlog.get_logger(__name__)
@@ -225,8 +235,9 @@ class Leading:
             case LookAgain(topic):
                 await self._bindings.look_at(topic)
                 return True
-            case _:
-                raise Refused(Code.INVALID_CONFIG, f"{wish.name} cannot be set")
+            case OrderDelivery(topic, ordered):
+                await self._order_delivery(topic, ordered=ordered)
+                return True
 
     def _resize(self, topic: str, partitions: int) -> bool:
         record = self._topics.get(topic)
@@ -268,7 +279,8 @@ class Leading:
         if any(ends.values()):
             await self._take_over(wish, ends)
             return False
-        layout = Layout.created(topic, await self._admin.topic_id(topic), n, wish.virtual_partitions)
+        created = Layout.created(topic, await self._admin.topic_id(topic), n, wish.virtual_partitions)
+        layout = replace(created, ordered_delivery=wish.ordered_delivery)
         record = TopicRecord(layout, await self._make_face(layout))
         await self._write(((f"topic/{topic}", record),))
         self._topics[topic] = record
@@ -402,6 +414,12 @@ class Leading:
         if record is None:
             raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} is not managed by Kordon")
         await self._renew(replace(record, layout=with_floors(record.layout, floors)))
+
+    async def _order_delivery(self, topic: str, *, ordered: bool) -> None:
+        record = self._topics.get(topic)
+        if record is None:
+            raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} is not managed by Kordon")
+        await self._renew(replace(record, layout=replace(record.layout, ordered_delivery=ordered)))
 
     async def _unmanage(self, topic: str) -> None:
         record = self._topics.get(topic)

@@ -15,10 +15,10 @@ from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.metadata import is_own
-from kordon.proxy.managed.topics import OWN_PREFIX, ManagedTopics
+from kordon.proxy.managed.topics import OWN_PREFIX, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.records import OutcomeRecord
-from kordon.proxy.ordering.wishes import Delete, LeaveOut, LookAgain, Manage, Resize, Unmanage, Wish
+from kordon.proxy.ordering.wishes import Delete, LeaveOut, LookAgain, Manage, OrderDelivery, Resize, Unmanage, Wish
 
 VIRTUAL_PARTITIONS: Final = "kordon.virtual.partitions"
 """Topic config: managed, with so many virtual partitions."""
@@ -29,6 +29,8 @@ TRANSITION_MS: Final = "kordon.takeover.transition.ms"
 LEFT_OUT: Final = "kordon.takeover.left.out"
 """Groups, with commas, that a takeover does not wait for."""
 _ONLINE, _QUIESCED = "online", "quiesced"
+ORDERED_DELIVERY: Final = "enable.ordered.delivery"
+"""Topic config of KIP-253; only managed topics have it."""
 _OWN_CONFIGS: Final = "kordon."
 _NO_ID: Final = UUID(int=0)
 _TOPIC: Final = 2
@@ -125,8 +127,9 @@ def _take_creations(value: Any, topics: ManagedTopics) -> Taken:
             wishes[topic.name] = _reserved(topic.name)
             continue
         if VIRTUAL_PARTITIONS in told:
-            wish = wishes[topic.name] = _managed(topic.name, told[VIRTUAL_PARTITIONS], topic.num_partitions)
-            topic.update({"configs": [each for each in topic.configs if each.name != VIRTUAL_PARTITIONS]})
+            wish = wishes[topic.name] = _created(topic.name, told, topic.num_partitions)
+            kept = [each for each in topic.configs if each.name not in (VIRTUAL_PARTITIONS, ORDERED_DELIVERY)]
+            topic.update({"configs": kept})
             if isinstance(wish, OutcomeRecord):
                 continue
         elif topics.named(topic.name) is not None:
@@ -181,14 +184,14 @@ def _take_configs(value: Any, topics: ManagedTopics) -> Taken:
     wishes: dict[str, Wish | OutcomeRecord] = {}
     left = []
     for row in value.resources:
-        own = [each for each in row.configs if each.name.startswith(_OWN_CONFIGS)]
+        own = [each for each in row.configs if _is_own_config(row.resource_name, each.name, topics)]
         is_topic = row.resource_type == _TOPIC
         if is_topic and is_own(row.resource_name):
             wishes[row.resource_name] = _absent(row.resource_name)
             continue
         if is_topic and own:
             wish = wishes[row.resource_name] = _changed(row.resource_name, own, topics)
-            row["configs"] = [each for each in row.configs if not each.name.startswith(_OWN_CONFIGS)]
+            row["configs"] = [each for each in row.configs if each not in own]
             if isinstance(wish, OutcomeRecord) and wish.error_code:
                 continue
         if row.configs or not own or "config_operation" not in own[0]:
@@ -223,6 +226,10 @@ def _name_of(row: Any) -> str:
     return str(row["name"] if "name" in row else row["resource_name"])
 
 
+def _is_own_config(topic: str, name: str, topics: ManagedTopics) -> bool:
+    return name.startswith(_OWN_CONFIGS) or (name == ORDERED_DELIVERY and topics.named(topic) is not None)
+
+
 def _reserved(name: str) -> OutcomeRecord:
     return OutcomeRecord(Code.INVALID_TOPIC, f"{name}: names that begin with {OWN_PREFIX} are Kordon's own")
 
@@ -234,12 +241,44 @@ def _managed(name: str, value: str | None, partitions: int) -> Wish | OutcomeRec
     return OutcomeRecord(Code.INVALID_PARTITIONS, problem) if problem else Manage(name, int(value))
 
 
+def _created(name: str, told: Mapping[str, str | None], partitions: int) -> Wish | OutcomeRecord:
+    wish = _managed(name, told[VIRTUAL_PARTITIONS], partitions)
+    ordered = _ordered(name, told.get(ORDERED_DELIVERY))
+    if isinstance(wish, Manage) and isinstance(ordered, OrderDelivery):
+        return replace(wish, ordered_delivery=ordered.ordered)
+    return wish if isinstance(wish, OutcomeRecord) else ordered
+
+
+def _reordered(name: str, config: Any) -> Wish | OutcomeRecord:
+    operation = config.get("config_operation", _SET)
+    if operation not in (_SET, _DELETE):
+        return OutcomeRecord(Code.INVALID_CONFIG, f"{ORDERED_DELIVERY} is no list")
+    return _ordered(name, config.value if operation == _SET else None)
+
+
+def _ordered(name: str, value: str | None) -> Wish | OutcomeRecord:
+    """Reads enable.ordered.delivery as brokers read a boolean; None: the default."""
+    told = "true" if value is None else value.strip().lower()
+    if told not in ("true", "false"):
+        detail = (
+            f"Invalid value {value} for configuration {ORDERED_DELIVERY}: Expected value to be either true or false"
+        )
+        return OutcomeRecord(Code.INVALID_CONFIG, detail)
+    return OrderDelivery(name, told == "true")
+
+
 def _absent(name: str) -> OutcomeRecord:
     return OutcomeRecord(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
 
 
 def _changed(name: str, configs: list[Any], topics: ManagedTopics) -> Wish | OutcomeRecord:
     topic = topics.named(name)
+    if topic is not None:  # what is so already needs no change, as where a tool writes back what it has read
+        configs = [each for each in configs if not _is_so(each, topic)]
+    if not configs:
+        return OutcomeRecord(Code.NONE, "")
+    if all(each.name == ORDERED_DELIVERY for each in configs):
+        return _reordered(name, configs[-1])
     by_name = {each.name: each for each in configs}
     if list(by_name) == [LEFT_OUT] and (groups := (by_name[LEFT_OUT].value or "").split(",")):
         return LeaveOut(name, tuple(group.strip() for group in groups if group.strip()))
@@ -253,8 +292,6 @@ def _changed(name: str, configs: list[Any], topics: ManagedTopics) -> Wish | Out
         return Unmanage(name)
     if operation != _SET:
         return OutcomeRecord(Code.INVALID_CONFIG, f"{VIRTUAL_PARTITIONS} is no list")
-    if topic is not None and config.value == str(topic.layout.v_count):
-        return OutcomeRecord(Code.NONE, "")
     if topic is not None:
         detail = f"{name} has {topic.layout.v_count} virtual partitions for good; grow or shrink it within them"
         return OutcomeRecord(Code.INVALID_CONFIG, detail)
@@ -271,3 +308,8 @@ def _with_takeover(wish: Manage, told: Mapping[str, str | None]) -> Wish | Outco
         return OutcomeRecord(Code.INVALID_CONFIG, f"{TRANSITION_MS} is a number of milliseconds, not {transition_ms!r}")
     wish = replace(wish, quiesced=how == _QUIESCED)
     return wish if transition_ms is None else replace(wish, transition_ms=int(transition_ms))
+
+
+def _is_so(config: Any, topic: ManagedTopic) -> bool:
+    is_set = config.get("config_operation", _SET) == _SET
+    return is_set and (config.name, config.value) == (VIRTUAL_PARTITIONS, str(topic.layout.v_count))

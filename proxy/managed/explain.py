@@ -140,6 +140,7 @@ def _brief(topic: ManagedTopic, control: ControlState) -> Facts:
         "undeleted_partition_count": layout.u,
         "virtual_partitions": layout.v_count,
         "layout_epoch": layout.epoch,
+        "ordered_delivery": layout.ordered_delivery,
         "held": _held(topic, control),
     }
 
@@ -163,10 +164,9 @@ def _held(topic: ManagedTopic, control: ControlState) -> list[Facts]:
         for wish in control.wishes.values()
         if wish.topic == topic.name and change is None
     ]
-    if topic.layout.withheld:
-        young = range(topic.layout.n, topic.layout.v_count)
+    if withheld := [v for v in range(topic.layout.v_count) if topic.layout.withholds(v)]:
         why = "written, but not delivered until the topic is taken over entirely (rule A2)"
-        held.append({"partitions": [], "virtual_partitions": list(young), "why": why})
+        held.append({"partitions": [], "virtual_partitions": withheld, "why": why})
     return held
 
 

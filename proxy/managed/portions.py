@@ -221,8 +221,7 @@ class Portion:
     @property
     def _is_withheld(self) -> bool:
         """Whether it is written but not delivered yet (rule A2)."""
-        layout = self._known.layout
-        return layout.withheld and self.v >= layout.n
+        return self._known.layout.withholds(self.v)
 
     def _begin(self, topic: ManagedTopic) -> None:
         """Looks the virtual partition up under the layout in force."""

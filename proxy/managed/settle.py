@@ -58,7 +58,7 @@ class Place:
     @property
     def is_withheld(self) -> bool:
         """Whether it is written but not delivered yet (rule A2)."""
-        return self.layout.withheld and self.v >= self.layout.n
+        return self.layout.withholds(self.v)
 
     def limit(self) -> int | None:
         """Returns the offset in its home from which on nothing is shown now; None: there is no such limit.

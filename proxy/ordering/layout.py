@@ -76,6 +76,7 @@ class Layout:
         segments: All so far, by epoch and partition.
         withheld: v >= N are written but not delivered yet (rule A2).
         floors: By virtual partition, the virtual offset that DeleteRecords has raised its start to (rule F9).
+        ordered_delivery: enable.ordered.delivery of KIP-253: no key is delivered before what it was in earlier.
     """
 
     topic: str
@@ -86,6 +87,7 @@ class Layout:
     segments: tuple[Segment, ...]
     withheld: bool = False
     floors: Mapping[int, int] | None = None
+    ordered_delivery: bool = True
 
     @classmethod
     def created(cls, topic: str, topic_id: UUID, n: int, v_count: int) -> Layout:
@@ -144,6 +146,10 @@ class Layout:
         """By virtual partition, where it lives and has lived."""
         homes = [self._homes(epoch) for epoch in self.epochs]
         return tuple(self._chain(v, [each[v] for each in homes]) for v in range(self.v_count))
+
+    def withholds(self, v: int) -> bool:
+        """Whether a virtual partition is written and not delivered now (rule A2)."""
+        return self.withheld and self.ordered_delivery and v >= self.n
 
     def residents(self, partition: int) -> tuple[int, ...]:
         """Returns the virtual partitions that live on a physical one."""

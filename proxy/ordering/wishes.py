@@ -21,6 +21,8 @@ class Manage:
     """Whoever asks says that nobody writes to it now; that is checked (rule A2)."""
     transition_ms: int = TRANSITION_MS
     """How long clients may have the old view of a topic with data; not waited for if it is quiesced."""
+    ordered_delivery: bool = True
+    """enable.ordered.delivery."""
     kind: Literal["manage"] = "manage"
 
 
@@ -42,14 +44,12 @@ class Unmanage:
 
 
 @dataclass(frozen=True, slots=True)
-class SetConfig:
-    """Set one of Kordon's own configs of a topic."""
+class OrderDelivery:
+    """Set enable.ordered.delivery of a managed topic."""
 
     topic: str
-    name: str
-    value: str | None
-    """None: the default."""
-    kind: Literal["set config"] = "set config"
+    ordered: bool
+    kind: Literal["order delivery"] = "order delivery"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,6 @@ class LookAgain:
     kind: Literal["look again"] = "look again"
 
 
-Wish = Manage | Resize | Unmanage | SetConfig | LeaveOut | RaiseFloors | Delete | LookAgain
+Wish = Manage | Resize | Unmanage | OrderDelivery | LeaveOut | RaiseFloors | Delete | LookAgain
 WISH_JSON: Final[TypeAdapter[Wish]] = TypeAdapter(Wish)
 """How a wish is written into the layouts topic."""

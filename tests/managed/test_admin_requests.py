@@ -13,7 +13,7 @@ from kordon.proxy.managed.admin_requests import AdminRequests
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import OutcomeRecord
-from kordon.proxy.ordering.wishes import Delete, Manage, Resize, Unmanage, Wish
+from kordon.proxy.ordering.wishes import Delete, Manage, OrderDelivery, Resize, Unmanage, Wish
 
 UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_CONFIG = 3, 17, 37, 40
 TOPIC, BROKER = 2, 4
@@ -163,3 +163,52 @@ async def test_a_topic_is_created_managed(version: int) -> None:
     row["configs"] = [{"name": "kordon.virtual.partitions", "value": "7"}]
     assert asking.sends(topics=[row]) is None
     assert await asking.gets() == {"new": INVALID_PARTITIONS}
+
+
+@pytest.mark.parametrize("version", apis.API_BY_KEY[apis.INCREMENTAL_ALTER].versions)
+@pytest.mark.parametrize(
+    ("value", "operation", "wish"),
+    [
+        ("false", SET, OrderDelivery("orders", ordered=False)),
+        (" TRUE ", SET, OrderDelivery("orders", ordered=True)),
+        (None, DELETE, OrderDelivery("orders", ordered=True)),
+    ],
+)
+async def test_ordered_delivery_is_set_as_brokers_set_a_boolean(
+    version: int, value: str | None, operation: int, wish: OrderDelivery
+) -> None:
+    """KIP-253's config, with the number of virtual partitions that the topic has beside it or not."""
+    asking = Asking(apis.INCREMENTAL_ALTER, version)
+    told = configs(version, "orders", {"enable.ordered.delivery": value}, operation)
+    told["configs"] += configs(version, "orders", {"kordon.virtual.partitions": "8"})["configs"]
+    assert asking.sends(resources=[told]) is None
+    assert await asking.gets() == {"orders": 0}
+    assert asking.wishes == [wish]
+
+
+@pytest.mark.parametrize(("value", "operation"), [("maybe", SET), ("", SET), ("false", 2), ("false", 3)])
+async def test_what_is_no_boolean_is_refused(value: str, operation: int) -> None:
+    """With the code and nearly the words of brokers."""
+    asking = Asking(apis.INCREMENTAL_ALTER, 1)
+    row = configs(1, "orders", {"enable.ordered.delivery": value, "retention.ms": "1"}, operation)
+    assert asking.sends(resources=[row]) is None
+    assert await asking.gets() == {"orders": INVALID_CONFIG}
+    assert asking.wishes == []
+
+
+async def test_an_ordinary_topic_has_no_ordered_delivery() -> None:
+    """The broker is asked, and refuses a config that it does not know."""
+    asking = Asking(apis.INCREMENTAL_ALTER, 1)
+    asking.sends(resources=[configs(1, "other", {"enable.ordered.delivery": "false"})])
+    assert asking.asked is None
+
+
+@pytest.mark.parametrize(("told", "ordered"), [({}, True), ({"enable.ordered.delivery": "false"}, False)])
+async def test_a_topic_is_created_with_ordered_delivery_or_without(told: dict[str, str], *, ordered: bool) -> None:
+    """The broker gets neither of the configs that it does not know."""
+    asking = Asking(apis.CREATE_TOPICS, 7)
+    rows = [{"name": key, "value": value} for key, value in {**told, "kordon.virtual.partitions": "6"}.items()]
+    sent = asking.sends(topics=[{"name": "fresh", "num_partitions": 3, "configs": rows}])
+    assert [list(row.configs) for row in sent.topics] == [[]]
+    assert await asking.gets({"topics": [{"name": "fresh"}]}) == {"fresh": 0}
+    assert asking.wishes == [Manage("fresh", 6, ordered_delivery=ordered)]

@@ -72,6 +72,7 @@ def test_a_managed_topic_says_so(version: int) -> None:
             "kordon.undeleted.partition.count": "4",
             "kordon.initial.partition.count": "3",
             "kordon.layout.epoch": "1",
+            "enable.ordered.delivery": "true",
         }
     }
 
@@ -106,6 +107,7 @@ def test_what_copies_configs_leaves_the_counts_alone() -> None:
     DescribeConfigsTranslation().response(VERSION, answer, topics(), asked((2, "orders", None)))
     told = {each["name"]: (each["read_only"], each["config_source"]) for each in answer.results[0].configs}
     assert told.pop("kordon.virtual.partitions") == (False, 1)
+    assert told.pop("enable.ordered.delivery") == (False, 5)
     assert set(told.values()) == {(True, 5)}
 
 

@@ -1,7 +1,7 @@
 """Readers on logs made at random, by a broker in memory: whatever happens, each record is read once and in order."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -341,6 +341,18 @@ async def test_withheld_partition_is_there_and_empty() -> None:
     assert _consume(rows[0].records, 0, values) == 4
     assert values == ["0"]
     assert (rows[1].error_code, rows[1].high_watermark, rows[1].records) == (0, 0, b"")
+    await readers.close()
+
+
+async def test_withheld_partition_is_given_where_delivery_need_not_be_ordered() -> None:
+    """enable.ordered.delivery=false: nobody waits for what a key was in before (KIP-253)."""
+    world = grown()
+    layout = replace(world.layout, withheld=True, ordered_delivery=False)
+    readers, _ = readers_of(World(layout, world.logs, world.expected), 1 << 20, 1 << 20)
+    rows = await fetch(readers, {1: 0})
+    values: list[str] = []
+    assert _consume(rows[1].records, 0, values) == 4
+    assert values == ["1"]
     await readers.close()
 
 
