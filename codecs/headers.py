@@ -43,7 +43,7 @@ RESPONSE_HEADER = message(
 )
 
 _UNREAD: Final[dict[int, int | None]] = {
-    4: 4, 5: 2, 6: 6, 7: 3, 27: 1, 29: 2, 30: 2, 31: 2, 34: 2, 35: 2, 38: 2, 39: 2, 40: 2, 41: 2, 43: 2, 48: 1, 49: 1,
+    4: 4, 5: 2, 6: 6, 7: 3, 27: 1, 34: 2, 35: 2, 38: 2, 39: 2, 40: 2, 41: 2, 43: 2, 48: 1, 49: 1,
     53: 1, 54: 1,
 }
 FLEXIBLE_SINCE: Final = _UNREAD | {api_key: request.flexible for api_key, request in REQUESTS.items()}

@@ -370,6 +370,11 @@ class Ordering(Section):
         description="time for which a proxy may serve managed topics after the cluster has last confirmed it, and for"
         " which a change of partitions waits for a proxy that is missing; the same for all proxies of a cluster",
     )
+    rights_ms: Annotated[int, BeforeValidator(_whole), Field(ge=0, le=1_000)] = Field(
+        default=1_000,
+        description="time for which the broker's word on what a client may do with a managed topic is believed, on the"
+        " client's connection; used where the cluster has an authorizer, or Kordon logs in by SASL",
+    )
 
 
 class Config(Section):

@@ -181,7 +181,7 @@ class Connection:
         match event:
             case DownstreamEnded():
                 self._downstream_ended = True
-                return [EndUpstream()]
+                return [] if self._is_asking else [EndUpstream()]
             case UpstreamEnded():
                 return [self._upstream_ended()]
             case Tick(now, client_read):
@@ -214,6 +214,7 @@ class Connection:
     def _on_response_bytes(self, chunk: memoryview, now: float) -> list[Command]:
         self._active = now
         commands: list[Command] = []
+        was_asking = self._downstream_ended and self._is_asking
         pieces: list[Buffer] = self._responses.receive(chunk, now)
         if self._waiting and self._waiting[0].answer is not None:
             pieces += self._responses.answers()
@@ -221,6 +222,8 @@ class Connection:
             commands.append(LearnNodes(self._responses.nodes))
         if pieces:
             commands.append(SendDownstream(pieces))
+        if was_asking and not self._is_asking:
+            commands.append(EndUpstream())
         if self._responses.parts:
             commands += [PassToServing(waiting, response) for waiting, response in self._responses.parts]
             self._responses.parts.clear()
@@ -228,6 +231,11 @@ class Connection:
             self._upstream_paused = True
             commands.append(PauseUpstream())
         return commands + self._after_responses()
+
+    @property
+    def _is_asking(self) -> bool:
+        """Whether a question of Kordon's own is unanswered: a broker that was told of the end might not answer it."""
+        return any(each.told is not None for each in self._waiting)
 
     def _on_served(self, waiting: Waiting, body: Body) -> list[Command]:
         """Gives an answer that was promised, if its turn has come; otherwise it waits for that."""

@@ -24,6 +24,16 @@ class Translate:
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """A request of Kordon's own on the client's connection; its answer does not reach the client."""
+
+    route: Route
+    body: bytes
+    told: Callable[[Any], None]
+    """Is given the parsed response."""
+
+
+@dataclass(frozen=True, slots=True)
 class Serve:
     """Kordon answers by itself, later."""
 
@@ -31,6 +41,8 @@ class Serve:
     """What to answer: a word between who decides and who serves."""
     rest: bytes | None = None
     """The body of what the broker is asked besides, on the client's own connection; its answer is merged in."""
+    question: Question | None = None
+    """What the broker is asked before that, for Kordon to know."""
 
 
 Decision = Translate | Serve | None
@@ -60,6 +72,10 @@ class Interception(Protocol):
 class Service(Interception, Protocol):
     """Decides on requests, and answers those that it said it would."""
 
+    def connected(self) -> Service:
+        """Returns what decides and answers for one more connection."""
+        ...
+
     async def ready(self) -> None:
         """Returns when it is known what is managed; before that no client's request may pass."""
         ...
@@ -88,6 +104,10 @@ class NothingManaged:
     def decide(self, route: Route, body: memoryview) -> Decision:
         """Lets everything pass."""
         return None
+
+    def connected(self) -> NothingManaged:
+        """Is the same to all."""
+        return self
 
     async def ready(self) -> None:
         """Knows at once."""

@@ -296,8 +296,9 @@ class Relay:
         """The broker it leads to; None for the bootstrap listener."""
         self.opened = monotonic()
         self.lingering = False
+        self._service = relays.service.connected()
         self.core = Connection(
-            relays.config.limits, relays.tally, relays.advertised_at(sock), self.opened, relays.service
+            relays.config.limits, relays.tally, relays.advertised_at(sock), self.opened, self._service
         )
         self._parts: dict[Waiting, asyncio.Future[Any]] = {}
         self._serving: set[asyncio.Task[None]] = set()
@@ -393,7 +394,7 @@ class Relay:
         """Waits until it is known what is managed: a client that came before would take it for ordinary topics."""
         try:
             async with asyncio.timeout(self.relays.config.limits.handshake_ms / 1000):
-                await self.relays.service.ready()
+                await self._service.ready()
         except TimeoutError:
             self.close(CloseCause.UPSTREAM_UNREACHABLE, "the layouts of managed topics could not be read in time")
             return False
@@ -491,7 +492,7 @@ class Relay:
 
     async def _serve(self, waiting: Waiting, request: Any, part: asyncio.Future[Any] | None) -> None:
         try:
-            body = await self.relays.service.serve(waiting.route, request, part)
+            body = await self._service.serve(waiting.route, request, part)
         except Exception as error:
             self.close(CloseCause.INTERNAL_ERROR, f"{waiting.route.api.name} could not be answered: {error!r}")
             raise

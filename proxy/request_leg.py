@@ -11,7 +11,7 @@ from collections import deque
 from typing import Any, Final, Protocol
 
 from kordon.codecs.errors import WireError
-from kordon.codecs.headers import parse_request_header
+from kordon.codecs.headers import RequestHeader, build_request_header, parse_request_header
 from kordon.codecs.look import (
     REQUEST_LOOK_BYTES,
     SIZE_BYTES,
@@ -28,7 +28,7 @@ from kordon.proxy.answers import session_not_found, unsupported_api_versions
 from kordon.proxy.apis import Route, api_name
 from kordon.proxy.causes import CloseCause
 from kordon.proxy.errors import ClientProtocolError
-from kordon.proxy.interception import Interception, Serve, Translate
+from kordon.proxy.interception import Interception, Question, Serve, Translate
 from kordon.proxy.rewrite import Translated
 from kordon.proxy.tally import Tally
 from kordon.proxy.waiting import Waiting
@@ -247,7 +247,9 @@ class RequestLeg:
                 body = None
             case Translate(body, back):
                 waiting.edit = Translated(waiting.route, waiting.edit, back)
-            case Serve(request, body):
+            case Serve(request, body, question):
+                if question is not None:
+                    self._ask(question, header, waiting.started, pieces)
                 waiting.promised, waiting.asks = True, body is not None
                 self.served.append((waiting, request))
         if not silent:
@@ -256,6 +258,15 @@ class RequestLeg:
             pieces += [(body_at - SIZE_BYTES + len(body)).to_bytes(SIZE_BYTES, "big"), frame[SIZE_BYTES:body_at], body]
         elif not waiting.promised:
             pieces.append(frame)
+
+    def _ask(self, question: Question, header: RequestHeader, started: float, pieces: list[Buffer]) -> None:
+        """Asks the broker something of Kordon's own, in the client's name."""
+        route = question.route
+        asked = Waiting(route, header.correlation_id, started)
+        asked.promised, asked.told, asked.edit = True, question.told, None
+        self._waiting.append(asked)
+        head = build_request_header(route.api.key, route.version, header.correlation_id, header.client_id)
+        pieces += [(len(head) + len(question.body)).to_bytes(SIZE_BYTES, "big"), head, question.body]
 
     def _check_size(self, size: int, chunk: memoryview, at: int) -> None:
         if SMALLEST_REQUEST <= size <= self._limits.frame_bytes:

@@ -16,6 +16,7 @@ from kordon.codecs.headers import parse_response_header, response_header_version
 from kordon.codecs.look import RESPONSE_LOOK_BYTES, SIZE_BYTES, SMALLEST_RESPONSE, Buffer, look_response
 from kordon.codecs.skim import Skim
 from kordon.proxy.addresses import Advertised
+from kordon.proxy.apis import Route
 from kordon.proxy.causes import CloseCause
 from kordon.proxy.errors import BrokerProtocolError
 from kordon.proxy.request_leg import FrameLimits
@@ -154,7 +155,7 @@ class ResponseLeg:
         edit = Translated(waiting.route, waiting.edit, _keep_all) if waiting.promised else waiting.edit
         body = at + RESPONSE_LOOK_BYTES
         if edit is not None:
-            header_end = self._header_end(chunk, at, min(end, at + SIZE_BYTES + size), size)
+            header_end = self._header_end(waiting.route, chunk, at, min(end, at + SIZE_BYTES + size), size)
             if header_end is None:
                 return None
             body = header_end
@@ -180,8 +181,19 @@ class ResponseLeg:
         if self._waiting and self._waiting[0].answer is not None:
             self._flush(chunk, at)
             self._pieces.extend(self.answers())
-        self.stalled = bool(self._waiting) and not self._waiting[0].asks
+        self.stalled = bool(self._waiting) and self._asked() is None
         return self.stalled
+
+    def _asked(self) -> Waiting | None:
+        """Returns whose answer the broker gives next, None if it may not be taken before one that Kordon has promised.
+
+        The answer to a question of Kordon's own may: the client does not see it.
+        """
+        first = self._waiting[0] if self._waiting else None
+        if first is None or first.asks:
+            return first
+        behind = next((each for each in self._waiting if each.asks), None)
+        return behind if behind is not None and behind.told is not None else None
 
     def _check_size(self, size: int) -> None:
         if size < SMALLEST_RESPONSE:
@@ -192,19 +204,18 @@ class ResponseLeg:
 
     def _expected(self, correlation_id: int) -> Waiting:
         """Returns the request whose turn it is."""
-        if not self._waiting:
+        waiting = self._asked()
+        if waiting is None:
             detail = f"the broker answered correlation id {correlation_id}, but nothing was asked"
             raise BrokerProtocolError(CloseCause.MALFORMED_RESPONSE, detail)
-        waiting = self._waiting[0]
         if waiting.correlation_id != correlation_id:
             detail = f"the broker answered correlation id {correlation_id} in place of {waiting.correlation_id}"
             raise BrokerProtocolError(CloseCause.MALFORMED_RESPONSE, detail)
         return waiting
 
-    def _header_end(self, chunk: memoryview, at: int, end: int, size: int) -> int | None:
+    def _header_end(self, route: Route, chunk: memoryview, at: int, end: int, size: int) -> int | None:
         """Finds where the body begins: behind the tagged fields of response header v1; None if that is not here yet."""
         look_end = at + RESPONSE_LOOK_BYTES
-        route = self._waiting[0].route
         if response_header_version(route.api.key, route.version) == 0:
             return look_end
         if end > look_end and chunk[look_end] == 0:
@@ -261,7 +272,10 @@ class ResponseLeg:
         if self._current.promised and isinstance(self._edit, Translated):
             value, nodes = self._edit.parse(self._current.route.version, section, self._advertised)
             self.nodes |= nodes
-            self.parts.append((self._current, value))
+            if self._current.told is not None:
+                self._current.told(value)
+            else:
+                self.parts.append((self._current, value))
             self._edit, self._holding, self._held, self._head_bytes = None, False, bytearray(), 0
             return
         fit = self._edit.section is Section.TAIL and self._frame_at < 0
@@ -282,7 +296,9 @@ class ResponseLeg:
             raise WireError(f"a {self._current.route.api.name} response ends in the middle of a field")
         if self._holding:
             self._send_changed(chunk)
-        if self._current.promised:
+        if self._current.told is not None:
+            self._waiting.remove(self._current)
+        elif self._current.promised:
             self._current.asks = False
         else:
             self._tally.responses[self._current.route.index] += 1

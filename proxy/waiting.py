@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from kordon.codecs.schema import Buffer
 from kordon.proxy.apis import Route
@@ -16,7 +16,7 @@ Body: TypeAlias = bytes | list[Buffer]
 class Waiting:
     """A request that was forwarded or answered here, and whose response has not left yet."""
 
-    __slots__ = ("answer", "asks", "correlation_id", "edit", "handed", "promised", "route", "started")
+    __slots__ = ("answer", "asks", "correlation_id", "edit", "handed", "promised", "route", "started", "told")
 
     def __init__(
         self, route: Route, correlation_id: int, started: float, answer: Sequence[Buffer] | None = None
@@ -35,3 +35,5 @@ class Waiting:
         """Whether the broker will answer something of it."""
         self.edit: Edit | Translated | None = edit_of(route)
         """What is changed in the broker's answer."""
+        self.told: Callable[[Any], None] | None = None
+        """Is given the broker's answer to a question of Kordon's own, which the client does not see."""

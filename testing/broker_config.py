@@ -9,8 +9,8 @@ from typing import Final
 
 from kordon.testing.certificates import Certificates
 
-USERS: Final = {"admin": "admin-secret", "alice": "alice-secret"}
-"""Users of the SASL listeners, PLAIN and SCRAM, with their passwords."""
+USERS: Final = {name: f"{name}-secret" for name in ("admin", "alice", "bob", "kordon")}
+"""Users of the SASL listeners, PLAIN and SCRAM, with their passwords; admin may do everything."""
 SCRAM_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 CONTROLLER: Final = "CONTROLLER"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
 import structlog
@@ -99,6 +99,7 @@ class Keeper:
         writers: Write for clients.
         readers: Read for clients.
         make_writer: Makes a writer for the controller's role.
+        admit: Sees that a topic can be managed as far as rights go.
     """
 
     def __init__(
@@ -111,7 +112,9 @@ class Keeper:
         writers: Writers,
         readers: Readers,
         make_writer: Callable[[], LayoutsWriter],
+        admit: Callable[[str], Awaitable[None]],
     ) -> None:
+        self._admit = admit
         self.member = Member(membership.incarnation)
         self.leading: Leading | None = None
         """The controller's role, while it is this worker's."""
@@ -175,6 +178,7 @@ class Keeper:
             UpstreamUnavailable: Nothing came of it in time, or the wish could not be written.
         """
         if not await self._layouts.exists():
+            await self._admit(wish.topic)  # or else the first thing that fails would be named, not what is missing
             await self._layouts.create()
             log.info("first_managed_topic", waits_seconds=FIRST_TOPIC_SECONDS)
             await asyncio.sleep(FIRST_TOPIC_SECONDS)
@@ -360,7 +364,9 @@ class Keeper:
     async def _lead(self) -> None:
         while True:
             lease_seconds = self._generation.longest_lease_seconds if self._generation else LEASE_SECONDS
-            self.leading = Leading(self._admin, self._make_writer(), self._membership.confirm, lease_seconds)
+            self.leading = Leading(
+                self._admin, self._make_writer(), self._membership.confirm, lease_seconds, self._admit
+            )
             try:
                 await self.leading.run(
                     self._members, self._layouts.read_to_end, self._known, lambda: (self.member.fences, self._wishes)

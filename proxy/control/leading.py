@@ -84,6 +84,7 @@ class Leading:
         writer: Writes layouts; fences all former controllers when it is opened.
         confirm: Tells whether the generation that is known is still the present one.
         lease_seconds: L.
+        admit: Sees that a topic can be managed as far as rights go; raises TopicsRefused where not.
     """
 
     def __init__(
@@ -92,7 +93,9 @@ class Leading:
         writer: LayoutsWriter,
         confirm: Callable[[], Awaitable[bool]],
         lease_seconds: float,
+        admit: Callable[[str], Awaitable[None]],
     ) -> None:
+        self._admit = admit
         self._admin = admin
         self._writer = writer
         self._confirm = confirm
@@ -263,12 +266,8 @@ class Leading:
             if self._topics[topic].layout.v_count == wish.virtual_partitions:
                 return True  # this very wish had come true when its controller ended
             raise Refused(Code.TOPIC_ALREADY_EXISTS, f"{topic} is managed already, with another number of them")
-        if await self._admin.has_authorizer():
-            detail = (
-                "the cluster has an authorizer, and Kordon cannot hold clients to their rights on managed topics yet"
-            )
-            raise Refused(Code.INVALID_REQUEST, detail)
         leaders = await self._leaders_of_new(topic)
+        await self._admit(topic)
         if "compact" in ((await self._admin.topic_configs(topic)).get("cleanup.policy") or ""):
             detail = f"{topic} is compacted: a key's old value could outlive the new one in a partition it has left"
             raise Refused(Code.INVALID_CONFIG, detail)
@@ -407,6 +406,7 @@ class Leading:
         try:
             return await self._admin.wait_for_leaders(topic, partitions=1)
         except UpstreamUnavailable as error:
+            await self._admit(topic)  # names the right that is missing, if it is that
             raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, str(error)) from error
 
     async def _raise_floors(self, topic: str, floors: Mapping[int, int]) -> None:

@@ -23,6 +23,7 @@ CREATE_PARTITIONS: Final = 37
 
 _TOPIC_RESOURCE: Final = 2
 _BROKER_RESOURCE: Final = 4
+_AUTHORIZER: Final = "authorizer.class.name"
 _POLL_SECONDS: Final = 0.1
 _NEW_TOPIC_SECONDS: Final = 30.0
 
@@ -106,9 +107,17 @@ class TopicsAdmin(PartitionEnds):
         Raises:
             UpstreamUnavailable: A broker does not answer.
         """
-        controller_id = (await self._brokers.metadata([])).controller_id
-        configs = await self._configs(_BROKER_RESOURCE, str(controller_id))
-        return configs.get("authorizer.class.name") != ""
+        answer = await self._brokers.metadata([])
+        return any([await self._authorizes(broker.node_id) for broker in answer.brokers])
+
+    async def _authorizes(self, node_id: int) -> bool:
+        client = await self._brokers.to(node_id)  # a broker's configs are told by itself
+        fields = {"resource_type": _BROKER_RESOURCE, "resource_name": str(node_id), "configuration_keys": [_AUTHORIZER]}
+        answer = await client.ask(
+            DESCRIBE_CONFIGS, client.version(DESCRIBE_CONFIGS, range(1, 5)), {"resources": [fields]}
+        )
+        (result,) = answer.results
+        return [each.value for each in result.configs] != [""]
 
     async def topic_configs(self, name: str) -> dict[str, str | None]:
         """Returns a topic's configs as they hold, defaults included; sensitive values are None.

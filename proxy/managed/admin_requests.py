@@ -13,6 +13,7 @@ from uuid import UUID
 from kordon.codecs.messages import request
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
+from kordon.proxy.control.ends import TopicsRefused
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.metadata import is_own
 from kordon.proxy.managed.topics import OWN_PREFIX, ManagedTopic, ManagedTopics
@@ -110,6 +111,8 @@ class AdminRequests:
             return OutcomeRecord(Code.NONE, "")
         try:
             return await self._fulfil(wish)
+        except TopicsRefused as error:
+            return OutcomeRecord(error.code, str(error))
         except UpstreamUnavailable as error:
             return OutcomeRecord(Code.REQUEST_TIMED_OUT, str(error))
 

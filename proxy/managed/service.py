@@ -6,19 +6,23 @@ While nothing is managed no request is held, and this module costs a look at an 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, Protocol
+from uuid import UUID
 
 from kordon.codecs.messages import request, response
-from kordon.codecs.produce import ProduceRequest
+from kordon.codecs.produce import Outcome, ProduceRequest, build_outcomes
 from kordon.codecs.schema import Buffer
 from kordon.proxy.apis import PRODUCE, Route
 from kordon.proxy.control.codes import Code
-from kordon.proxy.interception import Decision, Serve, Translate
+from kordon.proxy.interception import Decision, Serve, Service, Translate
 from kordon.proxy.managed.admin_requests import AdminRequests, Asked
-from kordon.proxy.managed.parts import continues_session, merge, take_apart
+from kordon.proxy.managed.guard import Guard, Refused
+from kordon.proxy.managed.parts import ROWS, continues_session, merge, take_apart
 from kordon.proxy.managed.produce import Looked
 from kordon.proxy.managed.refusals import REFUSALS, Refusal
+from kordon.proxy.managed.rights import Rights
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.waiting import Body
 
@@ -40,6 +44,10 @@ class ProduceServer(Server, Protocol):
 
     async def answer(self, version: int, request: ProduceRequest) -> bytes:
         """Answers a request that names managed topics only; returns the response's body."""
+        ...
+
+    async def write(self, version: int, request: ProduceRequest) -> list[tuple[str, UUID | None, list[Outcome]]]:
+        """Does what a request asks for that names managed topics only; returns what came of it, by topic."""
         ...
 
 
@@ -76,6 +84,8 @@ class ManagedService:
         translations: By api key, what is translated.
         admin: Answers the requests by which topics are managed.
         refusals: By api key, what refuses a request: it returns the response's fields, or None.
+        asks_rights: Whether clients may have different rights, so that each is asked about.
+        rights_max_age_seconds: How long what was said of a client's rights is believed.
     """
 
     def __init__(
@@ -87,7 +97,11 @@ class ManagedService:
         admin: AdminRequests,
         *,
         refusals: Mapping[int, Refusal] = REFUSALS,
+        asks_rights: Callable[[], bool] = lambda: False,
+        rights_max_age_seconds: float = 1.0,
     ) -> None:
+        self._asks_rights = asks_rights
+        self._rights_max_age = rights_max_age_seconds
         self._topics = topics
         self._admin = admin
         self._produce = produce
@@ -100,6 +114,10 @@ class ManagedService:
     def know(self) -> None:
         """Takes note that `topics` says all there is."""
         self._known.set()
+
+    def connected(self) -> Service:
+        """Returns what serves one more client, as far as its rights go."""
+        return Guard(self, self._topics, Rights(self._rights_max_age, time.monotonic), self._asks_rights)
 
     async def ready(self) -> None:
         """Returns when it is known what is managed."""
@@ -151,9 +169,16 @@ class ManagedService:
         if isinstance(request, Asked):
             fields = await self._admin.answer(key, request, None if part is None else await part)
             return response(key).build(version, fields)
+        refused: list[Any] = []
+        if isinstance(request, Refused):
+            request, refused = request.allowed, request.rows
+            if isinstance(request, ProduceRequest):
+                return build_outcomes(version, [*await self._produce.write(version, request), *refused])
         if continues_session(key, request):
             return response(key).build(version, {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND})
-        served = await self._servers[key].serve(version, request)
+        asked, answered = ROWS[key].asked, ROWS[key].answered
+        served = await self._servers[key].serve(version, request) if request[asked] else {answered: []}
+        served = {**served, answered: [*served[answered], *refused]} if refused else served
         merged = merge(key, served, None if part is None else await part)
         return response(key).build_pieces(version, merged)
 

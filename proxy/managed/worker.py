@@ -10,12 +10,15 @@ from typing import Any, Final
 import kordon
 from kordon.proxy import apis
 from kordon.proxy.config import Config
+from kordon.proxy.control.acl_mirror import AclMirror
+from kordon.proxy.control.authorizer import Authorizer
 from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.group import About
 from kordon.proxy.control.keeper import Keeper
 from kordon.proxy.control.layouts_log import LayoutsLog
 from kordon.proxy.control.layouts_writer import LayoutsWriter
 from kordon.proxy.control.membership import Membership, new_incarnation
+from kordon.proxy.control.own_rights import OwnRights
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed import groups, physical
@@ -79,14 +82,19 @@ class ManagedWorker:
         self.readers = Readers(
             self.topics, self.links, leaders, read_layouts_to_end=layouts.read_to_end, may_serve=self._may_serve
         )
+        topics_admin = TopicsAdmin(brokers)
+        user = topology.config.sasl.username if topology.config.sasl is not None else None
+        own_rights = OwnRights(brokers, user, ordering.group)
+        self._authorizer = Authorizer(topics_admin, AclMirror(brokers), own_rights)
         self.keeper = Keeper(
             topics=self.topics,
             layouts=layouts,
             membership=membership,
-            admin=TopicsAdmin(brokers),
+            admin=topics_admin,
             writers=self.lanes,
             readers=self.readers,
             make_writer=lambda: LayoutsWriter(brokers),
+            admit=self._authorizer.admit,
         )
         questions = Questions(self.links, leaders)
         offsets = ListOffsets(
@@ -111,8 +119,25 @@ class ManagedWorker:
         }
         admin = AdminRequests(self.topics, self.keeper.wish)
         self.service = ManagedService(
-            self.topics, ProduceService(self.topics, self.lanes), servers, translations, admin, refusals=refusals
+            self.topics,
+            ProduceService(self.topics, self.lanes),
+            servers,
+            translations,
+            admin,
+            refusals=refusals,
+            asks_rights=self._asks_rights,
+            rights_max_age_seconds=ordering.rights_ms / 1000,
         )
+
+    def _names_managed(self) -> list[str]:
+        return [topic.name for topic in self.topics]
+
+    def _leads(self) -> bool:
+        return self.keeper.leading is not None and self.keeper.leading.controller is not None
+
+    def _asks_rights(self) -> bool:
+        """Whether clients differ in what they may do, or have to log in to do anything."""
+        return self._authorizer.present or self._topology.config.sasl is not None
 
     def _may_serve(self) -> bool:
         return self.keeper.may_serve()
@@ -153,6 +178,7 @@ class ManagedWorker:
     async def run(self) -> None:
         """Keeps managed topics current for ever."""
         learning = self._tasks.start(self._learn(), name="first look at managed topics")
+        self._tasks.start(self._authorizer.run(self._names_managed, self._leads), name="follow ACLs")
         try:
             await self.keeper.run()
         finally:

@@ -71,14 +71,6 @@ def test_a_compacted_topic_is_not_managed(proxies: list[ProxyProcess]) -> None:
     assert "is compacted" in str(error)
 
 
-def test_a_cluster_with_acls_is_not_managed(kordon: ProxyProcess) -> None:
-    """Kordon reads and writes over connections of its own, and cannot hold clients to their rights there yet."""
-    admin = AdminClient({"bootstrap.servers": kordon.bootstrap})
-    topic = NewTopic("with-acls", 3, 1, config={"kordon.virtual.partitions": "12"})
-    error = admin.create_topics([topic])["with-acls"].exception(60)
-    assert "authorizer" in str(error)
-
-
 def test_all_proxies_know_a_topic_when_its_creation_is_answered(proxies: list[ProxyProcess]) -> None:
     """A client that goes to another proxy at once must not take the topic for an ordinary one, beside all fences."""
     for number in range(3):

@@ -15,6 +15,8 @@ from kordon.proxy.config import Limits
 from kordon.proxy.connection import Connection
 from kordon.proxy.events import (
     Command,
+    DownstreamEnded,
+    EndUpstream,
     PassToServing,
     PauseUpstream,
     RequestBytes,
@@ -25,17 +27,25 @@ from kordon.proxy.events import (
     Served,
     StartServing,
 )
-from kordon.proxy.interception import Decision, Serve, Translate
+from kordon.proxy.interception import Decision, Question, Serve, Translate
 from kordon.proxy.tally import Tally
 from kordon.proxy.waiting import Waiting
 from kordon.testing.plays import request_frame, response_frame
 
 HEARTBEAT, VERSION = 12, 4
-KINDS = ("pass", "translate", "serve", "merge", "slow")
+KINDS = ("pass", "translate", "serve", "merge", "slow", "question", "both")
 
 
 class ByGroup:
     """Decides by the group id of heartbeats: its beginning says what to do."""
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+        """Throttle times of the answers to Kordon's own questions, each of them once."""
+
+    def connected(self) -> ByGroup:
+        """Is of one connection."""
+        return self
 
     def wants(self, route: Route) -> bool:
         """Wants them all."""
@@ -48,6 +58,10 @@ class ByGroup:
         rest = request(HEARTBEAT).build(VERSION, value | {"group_id": f"asked-{value.group_id}"})
         if kind == "translate":
             return Translate(rest, _mark)
+        if kind in ("question", "both"):
+            own = request(HEARTBEAT).build(VERSION, value | {"group_id": f"own-{value.group_id}"})
+            question = Question(route, own, lambda answer: self.told.append(answer.throttle_time_ms))
+            return Serve(value.group_id, rest if kind == "both" else None, question)
         if kind in ("serve", "slow"):
             return Serve(value.group_id)
         return Serve(value.group_id, rest) if kind == "merge" else None
@@ -65,12 +79,14 @@ class Stage:
     """A connection between a client and a broker that answers each heartbeat with its number as throttle time."""
 
     def __init__(self, chunk_bytes: int) -> None:
-        self.core = Connection(Limits(), Tally(), Advertised(host="proxy", base_port=1), 0.0, ByGroup())
+        self.service = ByGroup()
+        self.core = Connection(Limits(), Tally(), Advertised(host="proxy", base_port=1), 0.0, self.service)
         self.to_broker = bytearray()
         self.to_client = bytearray()
         self.serving: deque[tuple[Waiting, str]] = deque()
         self.parts: dict[Waiting, int] = {}
         self.paused = False
+        self.ended = False
         self._chunk_bytes = chunk_bytes
         self._unread = {RequestBytes: b"", ResponseBytes: b""}
         self._kept_back = bytearray()
@@ -91,12 +107,15 @@ class Stage:
 
     def serve_one(self) -> None:
         """Gives the answer that was promised first, if what it waits for is there."""
-        if self.serving and (not self.serving[0][0].asks):
+        if self.serving and (not self.serving[0][0].asks) and self._is_told(*self.serving[0]):
             waiting, group = self.serving.popleft()
             merged = self.parts.pop(waiting, 0)
-            assert bool(merged) == group.startswith("merge")
+            assert bool(merged) == group.startswith(("merge", "both"))
             fields = {"throttle_time_ms": 2000 + waiting.correlation_id, "error_code": 0}
             self._perform(self.core.handle(Served(waiting, response(HEARTBEAT).build(VERSION, fields))))
+
+    def _is_told(self, waiting: Waiting, group: str) -> bool:
+        return waiting.correlation_id in self.service.told or not group.startswith(("question", "both"))
 
     def _read_broker(self) -> None:
         while self._kept_back and not self.paused:
@@ -126,6 +145,8 @@ class Stage:
                     self.serving.append((waiting, group))
                 case PassToServing(waiting, value):
                     self.parts[waiting] = value.throttle_time_ms
+                case EndUpstream():
+                    self.ended = True
                 case PauseUpstream():
                     self.paused = True
                 case ResumeUpstream():
@@ -164,11 +185,12 @@ def test_responses_leave_in_the_order_of_their_requests(kinds: list[str], chunk:
     """Whoever is late, broker or Kordon: nobody overtakes, nothing is lost, nothing comes twice."""
     stage = Stage(chunk)
     stage.client_sends(heartbeats(kinds))
-    for turn in [*turns, *(["broker", "serve"] * (2 * len(kinds) + 2))]:
+    for turn in [*turns, *(["broker", "serve"] * (3 * len(kinds) + 2))]:
         stage.broker_answers() if turn == "broker" else stage.serve_one()
         expected = answers(kinds)
         assert expected.startswith(bytes(stage.to_client))
     assert bytes(stage.to_client) == answers(kinds)
+    assert stage.service.told == [n for n, kind in enumerate(kinds, 1) if kind in ("question", "both")]
     assert stage.core.in_flight == 0
 
 
@@ -195,3 +217,23 @@ def test_what_is_served_costs_the_broker_nothing() -> None:
         groups.append(bytes(stage.to_broker[: size + 4]))
         del stage.to_broker[: size + 4]
     assert [b"asked-merge-2" in groups[0], b"asked-translate-3" in groups[1], len(groups)] == [True, True, 2]
+
+
+def test_an_own_question_is_answered_before_what_stands_in_front_of_it() -> None:
+    """A write must not wait for a Fetch on the same connection that waits for data, only its answer must."""
+    stage = Stage(1 << 30)
+    stage.client_sends(heartbeats(["slow", "question"]))
+    stage.broker_answers()
+    assert stage.service.told == [2]
+    assert not stage.paused
+    assert not stage.to_client
+
+
+def test_a_client_that_ends_behind_its_last_request_has_it_served() -> None:
+    """With acks=0 a client may close at once; the broker hears of the end only when it has said what Kordon asked."""
+    stage = Stage(1 << 30)
+    stage.client_sends(heartbeats(["question"]))
+    assert stage.core.handle(DownstreamEnded()) == []
+    stage.broker_answers()
+    assert stage.service.told == [1]
+    assert stage.ended

@@ -1,0 +1,53 @@
+"""DeleteAcls, api key 31."""
+
+from __future__ import annotations
+
+from kordon.codecs.primitives import INT8, INT16, INT32, STRING
+from kordon.codecs.schema import array, field, message, struct
+
+# A table reads line by line like its schema.
+# fmt: off
+
+# Version 0 was removed in Apache Kafka 4.0.
+# Version 1 adds the pattern type.
+# Version 2 enables flexible versions.
+# Version 3 adds the user resource type.
+REQUEST = message(
+    "DeleteAclsRequest",
+    field("filters", array(struct(
+        field("resource_type_filter", INT8, "0+"),
+        field("resource_name_filter", STRING, "0+", nullable="0+"),
+        field("pattern_type_filter", INT8, "1+", default=3),
+        field("principal_filter", STRING, "0+", nullable="0+"),
+        field("host_filter", STRING, "0+", nullable="0+"),
+        field("operation", INT8, "0+"),
+        field("permission_type", INT8, "0+"),
+    )), "0+"),
+    key=31, versions="0-3", flexible="2+",
+)
+
+# Version 0 was removed in Apache Kafka 4.0.
+# Version 1 adds the pattern type.
+# Starting in version 1, on quota violation, brokers send out responses before throttling.
+# Version 2 enables flexible versions.
+# Version 3 adds the user resource type.
+RESPONSE = message(
+    "DeleteAclsResponse",
+    field("throttle_time_ms", INT32, "0+"),
+    field("filter_results", array(struct(
+        field("error_code", INT16, "0+"),
+        field("error_message", STRING, "0+", nullable="0+"),
+        field("matching_acls", array(struct(
+            field("error_code", INT16, "0+"),
+            field("error_message", STRING, "0+", nullable="0+"),
+            field("resource_type", INT8, "0+"),
+            field("resource_name", STRING, "0+"),
+            field("pattern_type", INT8, "1+", default=3),
+            field("principal", STRING, "0+"),
+            field("host", STRING, "0+"),
+            field("operation", INT8, "0+"),
+            field("permission_type", INT8, "0+"),
+        )), "0+"),
+    )), "0+"),
+    key=31, versions="0-3", flexible="2+",
+)

@@ -1,0 +1,94 @@
+"""What managed topics need where brokers hold their clients to ACLs: Kordon's own rights, and those of faces."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Final
+
+import structlog
+
+from kordon.proxy.control.acl_mirror import AclMirror
+from kordon.proxy.control.codes import Code
+from kordon.proxy.control.lease import clock
+from kordon.proxy.control.own_rights import OwnRights
+from kordon.proxy.control.topics_admin import TopicsAdmin, TopicsRefused
+from kordon.proxy.errors import UpstreamUnavailable
+
+log = structlog.get_logger(__name__)
+
+_MIRROR_SECONDS: Final = 0.5
+"""Between two looks at the ACLs of topics."""
+_LOOK_SECONDS: Final = 15.0
+"""Between two looks for an authorizer: brokers get one when they are started again, one after the other."""
+
+
+class Authorizer:
+    """Follows whether brokers have an authorizer, and does what is to be done then.
+
+    Args:
+        admin: Asks brokers for it.
+        mirror: Of ACLs.
+        own_rights: Of Kordon.
+    """
+
+    def __init__(self, admin: TopicsAdmin, mirror: AclMirror, own_rights: OwnRights) -> None:
+        self._admin = admin
+        self._mirror = mirror
+        self._own_rights = own_rights
+        self.present = True
+        """Whether there is one; until that is known it is taken for granted."""
+        self._next_look = 0.0
+        self._coming: set[str] = set()
+        self._said: set[str] = set()
+
+    async def admit(self, topic: str) -> None:
+        """Sees that a topic can be managed: that Kordon has the rights for it, and its face has its ACLs.
+
+        Raises:
+            TopicsRefused: Kordon lacks a right.
+            UpstreamUnavailable: Nobody answers.
+        """
+        self.present = await self._admin.has_authorizer()
+        if not self.present:
+            return
+        missing = await self._own_rights.missing([topic])
+        if missing:
+            raise TopicsRefused(topic, Code.TOPIC_AUTHORIZATION_FAILED, "; ".join(map(str, missing)))
+        self._coming.add(topic)
+        await self._mirror.add(topic)
+
+    async def run(self, topics: Callable[[], Collection[str]], leads: Callable[[], bool]) -> None:
+        """Follows for ever.
+
+        Args:
+            topics: Returns what is managed.
+            leads: Whether this worker is the controller, which mirrors ACLs.
+        """
+        while True:
+            try:
+                await self._look(topics())
+                if self.present and leads():
+                    self._coming -= set(topics())
+                    await self._mirror.mirror({*topics(), *self._coming})
+            except TopicsRefused as error:
+                self._say("acls_not_mirrored", str(error))
+            except UpstreamUnavailable as error:
+                log.debug("acls_unread", error=str(error))
+            await asyncio.sleep(_MIRROR_SECONDS)
+
+    async def _look(self, topics: Collection[str]) -> None:
+        if clock() < self._next_look:
+            return
+        self.present = await self._admin.has_authorizer()
+        if self.present and topics:
+            missing = [str(each) for each in await self._own_rights.missing(topics)]
+            self._said &= set(missing)
+            for each in missing:
+                self._say("right_missing", each)
+        self._next_look = clock() + _LOOK_SECONDS
+
+    def _say(self, event: str, problem: str) -> None:
+        if problem not in self._said:
+            log.error(event, problem=problem)
+            self._said.add(problem)

@@ -1,0 +1,126 @@
+"""What Kordon's own principal has to be allowed, and the commands that allow it (docs/managed-topics.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+from kordon.proxy import apis
+from kordon.proxy.control.brokers import Brokers, CoordinatorKind
+from kordon.proxy.control.codes import Code
+from kordon.proxy.control.layouts_topic import LAYOUTS_TOPIC
+from kordon.proxy.control.layouts_writer import TRANSACTIONAL_ID
+from kordon.proxy.managed.topics import OWN_PREFIX
+
+DESCRIBE_CLUSTER: Final = 60
+DESCRIBE_GROUPS: Final = 15
+
+
+class Right(IntEnum):
+    """Operations as ACLs name them; source: AclOperation.java of Kafka 4.3."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    DESCRIBE_CONFIGS = 10
+
+    @property
+    def word(self) -> str:
+        """As kafka-acls.sh spells it."""
+        return self.name.title().replace("_", "")
+
+
+_OF_CLUSTER: Final = (Right.DESCRIBE, Right.ALTER)
+"""To read the ACLs of topics and to write those of faces."""
+_OF_OWN: Final = (Right.CREATE, Right.DESCRIBE, Right.READ, Right.WRITE, Right.DELETE)
+_OF_MANAGED: Final = (Right.DESCRIBE, Right.READ, Right.WRITE, Right.ALTER, Right.DELETE, Right.DESCRIBE_CONFIGS)
+_OF_GROUP: Final = (Right.READ, Right.DESCRIBE)
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A right that Kordon has not got."""
+
+    rights: Sequence[Right]
+    resource: str
+    """As kafka-acls.sh is told."""
+    principal: str
+
+    def __str__(self) -> str:
+        """Says what is missing, and what gives it."""
+        words = [right.word for right in self.rights]
+        options = " ".join(f"--operation {word}" for word in words)
+        command = f"kafka-acls.sh --bootstrap-server BROKER --add --allow-principal {self.principal}"
+        return f"Kordon ({self.principal}) lacks {', '.join(words)}; give it by: {command} {options} {self.resource}"
+
+
+class OwnRights:
+    """Asks what Kordon may do.
+
+    Args:
+        brokers: Where brokers are found.
+        user: By which Kordon logs in; None: by a certificate or not at all.
+        group: The proxies' group.
+    """
+
+    def __init__(self, brokers: Brokers, user: str | None, group: str) -> None:
+        self._brokers = brokers
+        self._principal = f"User:{user or '<the principal of Kordon>'}"
+        self._group = group
+
+    async def missing(self, topics: Iterable[str]) -> list[Missing]:
+        """Returns what is missing to manage topics.
+
+        Raises:
+            UpstreamUnavailable: Nobody answers.
+        """
+        found = [
+            self._lacks(_OF_CLUSTER, await self._of_cluster(), "--cluster"),
+            self._lacks(_OF_GROUP, await self._of_group(), f"--group {self._group}"),
+        ]
+        if not await self._may_write_layouts():
+            found.append(self._lacks((Right.DESCRIBE, Right.WRITE), 0, f"--transactional-id {TRANSACTIONAL_ID}"))
+        for row in await self._of_topics([LAYOUTS_TOPIC, *topics]):
+            if row.name == LAYOUTS_TOPIC:
+                resource = f"--topic {OWN_PREFIX} --resource-pattern-type prefixed"
+            else:
+                resource = f"--topic {row.name}"
+            if row.error_code in (Code.NONE, Code.TOPIC_AUTHORIZATION_FAILED):
+                operations = 0 if row.error_code else row.topic_authorized_operations
+                rights = _OF_OWN if row.name == LAYOUTS_TOPIC else _OF_MANAGED
+                found.append(self._lacks(rights, operations, resource))
+        return [each for each in found if each is not None]
+
+    def _lacks(self, rights: Sequence[Right], operations: int, resource: str) -> Missing | None:
+        lacking = [right for right in rights if not operations >> right & 1]
+        return Missing(lacking, resource, self._principal) if lacking else None
+
+    async def _of_cluster(self) -> int:
+        fields = {"include_cluster_authorized_operations": True}
+        answer = await self._brokers.ask_any(DESCRIBE_CLUSTER, range(1), fields)
+        return int(answer.cluster_authorized_operations)
+
+    async def _of_group(self) -> int:
+        fields = {"groups": [self._group], "include_authorized_operations": True}
+        client = await self._brokers.coordinator(CoordinatorKind.GROUP, self._group, "control")
+        (group,) = (await client.ask(DESCRIBE_GROUPS, client.version(DESCRIBE_GROUPS, range(3, 6)), fields)).groups
+        return 0 if group.error_code == Code.GROUP_AUTHORIZATION_FAILED else int(group.authorized_operations)
+
+    async def _may_write_layouts(self) -> bool:
+        fields = {"key": TRANSACTIONAL_ID, "key_type": CoordinatorKind.TRANSACTION}
+        answer = await self._brokers.ask_any(apis.FIND_COORDINATOR, range(1, 4), fields)
+        return bool(answer.error_code != Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+
+    async def _of_topics(self, names: Iterable[str]) -> Sequence[Any]:
+        fields = {
+            "topics": [{"name": name} for name in names],
+            "allow_auto_topic_creation": False,
+            "include_topic_authorized_operations": True,
+        }
+        rows: Sequence[Any] = (await self._brokers.ask_any(apis.METADATA, range(8, 13), fields)).topics
+        return rows

@@ -1,0 +1,183 @@
+"""Between one client and what serves managed topics: only what the client may have comes through (design §10).
+
+What the client may not do is answered as by a broker: TOPIC_AUTHORIZATION_FAILED for each partition of the topic, while
+the rest of the request is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from kordon.codecs.produce import Outcome, ProduceRequest, TopicData
+from kordon.proxy import apis
+from kordon.proxy.apis import Route
+from kordon.proxy.control.codes import name_of
+from kordon.proxy.interception import Decision, Serve, Service
+from kordon.proxy.managed.admin_requests import Asked
+from kordon.proxy.managed.metadata import is_own
+from kordon.proxy.managed.parts import ROWS, continues_session
+from kordon.proxy.managed.rights import NEEDED, Rights
+from kordon.proxy.managed.topics import ManagedTopics
+from kordon.proxy.ordering.records import OutcomeRecord
+from kordon.proxy.waiting import Body
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A request of which nothing or only a part may be done.
+
+    Attributes:
+        allowed: What is left to do, as it was decided on; with no topics perhaps.
+        rows: Of the response, for the topics that the client may not use so.
+    """
+
+    allowed: Any
+    rows: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Guarded:
+    request: Any
+    names: frozenset[str]
+    known: asyncio.Future[None] | None
+    """Done when the client's rights are known; None: they are."""
+
+
+class Guard:
+    """The service of one client's connection.
+
+    Args:
+        service: Serves those who may.
+        topics: What is managed.
+        rights: The client's.
+        needed: Whether clients can have different rights, or may have to log in; else nothing is asked.
+    """
+
+    def __init__(self, service: Service, topics: ManagedTopics, rights: Rights, needed: Callable[[], bool]) -> None:
+        self._service = service
+        self._topics = topics
+        self._rights = rights
+        self._needed = needed
+
+    def connected(self) -> Service:
+        """Is of one connection only."""
+        return self
+
+    async def ready(self) -> None:
+        """Returns when it is known what is managed."""
+        await self._service.ready()
+
+    def wants(self, route: Route) -> bool:
+        """Wants what the service wants."""
+        return self._service.wants(route)
+
+    def decide(self, route: Route, body: memoryview) -> Decision:
+        """Decides as the service does, and asks what the client may do where that is not known."""
+        decision = self._service.decide(route, body)
+        if not isinstance(decision, Serve) or route.api.key not in NEEDED or not self._needed():
+            return decision
+        names = frozenset(names_in(route.api.key, decision.request, self._topics))
+        if not names:
+            return decision
+        question, known = self._rights.ask(names - {""})
+        return Serve(_Guarded(decision.request, names, known), decision.rest, question)
+
+    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Body:
+        """Serves what the client may have, and refuses the rest."""
+        if not isinstance(request, _Guarded):
+            return await self._service.serve(route, request, part)
+        if request.known is not None:
+            await request.known
+        operation = NEEDED[route.api.key]
+        codes = {name: self._rights.of(name, operation) for name in request.names}
+        denied = {name: code for name, code in codes.items() if code}
+        allowed = refuse(route.api.key, request.request, denied, self._topics) if denied else request.request
+        return await self._service.serve(route, allowed, part)
+
+
+def names_in(api_key: int, request: Any, topics: ManagedTopics) -> Iterable[str]:
+    """Returns the topics for which a client needs rights that no broker looks at; "" for one that nobody knows."""
+    if isinstance(request, Asked):
+        return (name for name in request.wishes if not is_own(name))
+    if continues_session(api_key, request):
+        return ()  # is answered without a topic
+    return (_name(row, ROWS[api_key].name, topics) for row in _rows(api_key, request))
+
+
+def refuse(api_key: int, request: Any, denied: Mapping[str, int], topics: ManagedTopics) -> Any:
+    """Takes out of a request what is denied.
+
+    Args:
+        api_key: Of the request.
+        request: What was decided to serve; not changed.
+        denied: Error codes by topic.
+        topics: What is managed.
+
+    Returns:
+        A `Refused`; of wishes, each of which has one answer, the request with refusals in their place.
+    """
+    if isinstance(request, Asked):
+        refusals = {name: OutcomeRecord(code, name_of(code)) for name, code in denied.items()}
+        return replace(request, wishes={**request.wishes, **refusals})
+    left: list[Any] = []
+    refused: list[Any] = []
+    for row in _rows(api_key, request):
+        code = denied.get(_name(row, ROWS[api_key].name, topics))
+        if code:
+            refused.append(_refused_row(api_key, row, code))
+        else:
+            left.append(row)
+    if isinstance(request, ProduceRequest):
+        return Refused(request._replace(topic_data=left), refused)
+    allowed = request.copy()
+    allowed.update({ROWS[api_key].asked: left})
+    return Refused(allowed, refused)
+
+
+def _rows(api_key: int, request: Any) -> Iterable[Any]:
+    rows: Iterable[Any] = request.topic_data if isinstance(request, ProduceRequest) else request[ROWS[api_key].asked]
+    return rows
+
+
+def _name(row: Any, field: str, topics: ManagedTopics) -> str:
+    """Returns the name of a row's topic, be it named or known by an id."""
+    name, topic_id = row[:2] if isinstance(row, TopicData) else (row.get(field), row.get("topic_id"))
+    if name or topic_id is None:
+        return name or ""
+    topic = topics.served_by_id(topic_id)
+    return topic.name if topic is not None else ""
+
+
+class _Partitions(NamedTuple):
+    """How a topic's row names partitions, and what an error leaves of an answer; the tables know the rest."""
+
+    asked: str
+    number: str
+    answered: str = "partitions"
+    answered_number: str = "partition_index"
+    error: Mapping[str, Any] = MappingProxyType({})
+
+
+_PARTITIONS: Final[Mapping[int, _Partitions]] = {
+    apis.PRODUCE: _Partitions("partition_data", "index", "partition_responses", "index", {"base_offset": -1}),
+    apis.FETCH: _Partitions("partitions", "partition", error={"high_watermark": -1, "records": b""}),
+    apis.LIST_OFFSETS: _Partitions("partitions", "partition_index"),
+    apis.OFFSET_FOR_LEADER_EPOCH: _Partitions("partitions", "partition", answered_number="partition"),
+    apis.DELETE_RECORDS: _Partitions("partitions", "partition_index", error={"low_watermark": -1}),
+}
+
+
+def _refused_row(api_key: int, row: Any, code: int) -> Any:
+    """Answers for all partitions of a topic that a request names."""
+    if isinstance(row, TopicData):
+        return row.name, row.topic_id, [Outcome(each.partition, code) for each in row.partition_data]
+    form = _PARTITIONS[api_key]
+    partitions = [
+        {form.answered_number: each[form.number], "error_code": code, **form.error} for each in row[form.asked]
+    ]
+    named = {field: row[field] for field in ("name", "topic", "topic_id") if field in row}
+    return {**named, form.answered: partitions}

@@ -1,0 +1,280 @@
+"""What a client may do is asked on its own connection, believed for a second at most, and never guessed."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kordon.codecs.messages import request, response
+from kordon.codecs.produce import ProduceRequest, look_produce
+from kordon.proxy import apis
+from kordon.proxy.control.acl_mirror import Acl, wanted_of_face
+from kordon.proxy.control.own_rights import Missing, Right
+from kordon.proxy.interception import Decision, Question, Serve
+from kordon.proxy.managed.guard import Guard, Refused
+from kordon.proxy.managed.parts import ROWS
+from kordon.proxy.managed.rights import Operation, Rights
+from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.ordering.layout import Layout
+from kordon.testing.managed_writes import a_batch
+
+NONE, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED = 0, 3, 29
+READ, WRITE, ALL, DENY, ALLOW = Operation.READ, Operation.WRITE, 2, 2, 3
+DESCRIBE, DESCRIBE_CONFIGS = Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS
+LITERAL, PREFIXED = 3, 4
+FACE_ID = UUID(int=2)
+
+
+class Client:
+    """A client whose rights are asked about; `now` is the time."""
+
+    def __init__(self, max_age_seconds: float = 1.0) -> None:
+        self.now = 0.0
+        self.rights = Rights(max_age_seconds, lambda: self.now)
+
+    def asks(self, *names: str) -> tuple[Question | None, asyncio.Future[None] | None]:
+        """Comes with a request about topics."""
+        return self.rights.ask(names)
+
+    def is_told(self, question: Question | None, *operations: Operation, code: int = NONE) -> None:
+        """Hears the broker's answer to a question: the same for all topics that it names."""
+        assert question is not None
+        asked = request(apis.METADATA).parse(question.route.version, question.body)
+        assert asked.include_topic_authorized_operations
+        assert not asked.allow_auto_topic_creation
+        bits = sum(1 << each for each in operations)
+        rows = [{"name": row.name, "error_code": code, "topic_authorized_operations": bits} for row in asked.topics]
+        table = response(apis.METADATA)
+        question.told(table.parse(question.route.version, table.build(question.route.version, {"topics": rows})))
+
+
+async def test_the_first_request_waits_until_rights_are_known() -> None:
+    """Nothing is served on trust."""
+    client = Client()
+    question, known = client.asks("orders")
+    assert known is not None
+    assert not known.done()
+    client.is_told(question, WRITE)
+    assert known.done()
+    assert client.rights.of("orders", WRITE) == NONE
+    assert client.rights.of("orders", READ) == TOPIC_AUTHORIZATION_FAILED
+
+
+async def test_rights_are_believed_no_longer_than_configured() -> None:
+    """Counted from the time of asking, so that an answer which took long does not make them hold longer."""
+    client = Client()
+    question, _ = client.asks("orders")
+    client.now = 0.9
+    client.is_told(question, WRITE)
+    assert client.asks("orders")[1] is None
+    client.now = 1.01
+    _, known = client.asks("orders")
+    assert known is not None
+
+
+async def test_a_busy_client_is_asked_about_ahead_and_does_not_wait() -> None:
+    """One question a second, while requests go on."""
+    client, questions = Client(), 0
+    for turn in range(100):
+        client.now = turn / 10
+        question, known = client.asks("orders")
+        questions += question is not None
+        assert turn == 0 or known is None
+        if question is not None:
+            client.is_told(question, WRITE)
+    assert 10 <= questions <= 14
+
+
+async def test_requests_do_not_overtake_one_that_waits() -> None:
+    """Else a later write to the same topic would be in its partition before an earlier one."""
+    client = Client()
+    client.is_told(client.asks("orders")[0], WRITE)
+    question, first = client.asks("orders", "others")
+    assert first is not None
+    assert client.asks("orders") == (None, first)
+    client.is_told(question, WRITE)
+    assert client.asks("orders") == (None, None)
+
+
+async def test_what_was_revoked_is_refused_after_the_next_answer() -> None:
+    """A later answer replaces an earlier one."""
+    client = Client()
+    client.is_told(client.asks("orders")[0], WRITE)
+    client.now = 2.0
+    client.is_told(client.asks("orders")[0])
+    assert client.rights.of("orders", WRITE) == TOPIC_AUTHORIZATION_FAILED
+
+
+async def test_a_topic_of_which_the_broker_says_nothing_is_not_served() -> None:
+    """What the broker gives as a reason is the answer; without a word it is unknown."""
+    client = Client()
+    client.is_told(client.asks("orders")[0], WRITE, code=TOPIC_AUTHORIZATION_FAILED)
+    assert client.rights.of("orders", WRITE) == TOPIC_AUTHORIZATION_FAILED
+    assert client.rights.of("never asked", WRITE) == UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_with_no_time_at_all_each_request_is_asked_about() -> None:
+    """ordering.rights_ms: 0 is as strict as a broker."""
+    client = Client(0.0)
+    for turn in range(3):
+        client.now = float(turn)
+        question, known = client.asks("orders")
+        assert known is not None
+        client.is_told(question, WRITE)
+
+
+class Serving:
+    """Serves what it is given; keeps it."""
+
+    def __init__(self, decision: Serve) -> None:
+        self.decision = decision
+        self.served: Any = None
+
+    def connected(self) -> Serving:
+        """Is not asked."""
+        raise NotImplementedError
+
+    async def ready(self) -> None:
+        """Is ready."""
+
+    def wants(self, route: apis.Route) -> bool:
+        """Wants all."""
+        return True
+
+    def decide(self, route: apis.Route, body: memoryview) -> Decision:
+        """Serves all."""
+        return self.decision
+
+    async def serve(self, route: apis.Route, request: Any, part: Any) -> bytes:
+        """Keeps what is left to serve."""
+        self.served = request
+        return b""
+
+
+def managed(*names: str) -> ManagedTopics:
+    """Manages topics; the face of the first one has FACE_ID."""
+    topics = ManagedTopics()
+    for number, name in enumerate(names):
+        topics.add(ManagedTopic(Layout.created(name, UUID(int=100 + number), 2, 8), UUID(int=FACE_ID.int + number)))
+    return topics
+
+
+REQUESTS: dict[int, dict[str, Any]] = {
+    apis.FETCH: {"partition": 1},
+    apis.LIST_OFFSETS: {"partition_index": 1, "timestamp": -1},
+    apis.OFFSET_FOR_LEADER_EPOCH: {"partition": 1, "leader_epoch": 0},
+    apis.DELETE_RECORDS: {"partition_index": 1, "offset": 1},
+}
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version"), [(key, version) for key in REQUESTS for version in apis.API_BY_KEY[key].versions]
+)
+async def test_one_topic_is_refused_and_the_other_served(api_key: int, version: int) -> None:
+    """As brokers do: an error for each partition of the topic that the client may not use so, in every version."""
+    rows = ROWS[api_key]
+    by_id = api_key == apis.FETCH and version >= 13
+    asked = [
+        {rows.name: name, "topic_id": topic_id, "partitions": [REQUESTS[api_key]]}
+        for name, topic_id in (("denied", FACE_ID), ("allowed", UUID(int=FACE_ID.int + 1)))
+    ]
+    value = request(api_key).parse(version, request(api_key).build(version, {rows.asked: asked}))
+    guard, service, client = guarded(api_key, version, value)
+    decision = guard.decide(route(api_key, version), memoryview(b""))
+    assert isinstance(decision, Serve)
+    tell(client, decision.question, {"allowed": sum(1 << each for each in Operation), "denied": 1 << DESCRIBE_CONFIGS})
+    await guard.serve(route(api_key, version), decision.request, None)
+    assert isinstance(service.served, Refused)
+    (left,) = service.served.allowed[rows.asked]
+    assert left["topic_id" if by_id else rows.name] == (UUID(int=FACE_ID.int + 1) if by_id else "allowed")
+    table = response(api_key)
+    answer = table.parse(version, table.build(version, {rows.answered: service.served.rows}))
+    (row,) = answer[rows.answered]
+    assert row["topic_id" if by_id else rows.name] == (FACE_ID if by_id else "denied")
+    (partition,) = row.partitions
+    assert partition.get("partition_index", partition.get("partition")) == 1
+    assert partition.error_code == TOPIC_AUTHORIZATION_FAILED
+
+
+async def test_a_write_that_is_refused_never_reaches_the_lanes() -> None:
+    """Only the other topic's entry is left."""
+    rows = [
+        {"name": name, "partition_data": [{"index": 1, "records": a_batch("one")}]} for name in ("denied", "allowed")
+    ]
+    body = request(apis.PRODUCE).build(9, {"acks": -1, "timeout_ms": 1000, "topic_data": rows})
+    guard, service, client = guarded(apis.PRODUCE, 9, look_produce(9, body))
+    decision = guard.decide(route(apis.PRODUCE, 9), memoryview(b""))
+    assert isinstance(decision, Serve)
+    tell(client, decision.question, {"allowed": 1 << WRITE, "denied": 1 << READ})
+    await guard.serve(route(apis.PRODUCE, 9), decision.request, None)
+    assert isinstance(service.served.allowed, ProduceRequest)
+    assert [topic.name for topic in service.served.allowed.topic_data] == ["allowed"]
+    ((name, _, outcomes),) = service.served.rows
+    assert (name, [outcome.error_code for outcome in outcomes]) == ("denied", [TOPIC_AUTHORIZATION_FAILED])
+
+
+async def test_where_all_clients_are_equal_nothing_is_asked() -> None:
+    """Without an authorizer a request goes its way as it came."""
+    value = request(apis.FETCH).parse(
+        12, request(apis.FETCH).build(12, {"topics": [{"topic": "allowed", "partitions": [{"partition": 0}]}]})
+    )
+    guard, service, _ = guarded(apis.FETCH, 12, value, needed=False)
+    assert guard.decide(route(apis.FETCH, 12), memoryview(b"")) is service.decision
+
+
+def guarded(api_key: int, version: int, value: Any, *, needed: bool = True) -> tuple[Guard, Serving, Client]:
+    """A guard in front of a service that would serve a request."""
+    client, service = Client(), Serving(Serve(value))
+    return Guard(service, managed("denied", "allowed"), client.rights, lambda: needed), service, client
+
+
+def route(api_key: int, version: int) -> apis.Route:
+    """Finds the route of an api."""
+    found = apis.route(api_key, version)
+    assert found is not None
+    return found
+
+
+def tell(client: Client, question: Question | None, operations: dict[str, int]) -> None:
+    """Answers for each topic by itself."""
+    assert question is not None
+    rows = [
+        SimpleNamespace(name=name, error_code=0, topic_authorized_operations=bits) for name, bits in operations.items()
+    ]
+    question.told(SimpleNamespace(topics=rows))
+
+
+ALICE = Acl("User:alice", "*", READ, ALLOW)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "acl", "wanted"),
+    [
+        (LITERAL, "orders", ALICE, {ALICE}),
+        (PREFIXED, "ord", ALICE, {ALICE}),
+        (LITERAL, "ord", ALICE, set[Acl]()),
+        (PREFIXED, "orders-", ALICE, set[Acl]()),
+        (LITERAL, "*", ALICE, set[Acl]()),
+        (LITERAL, "orders", ALICE._replace(operation=ALL), {ALICE, ALICE._replace(operation=DESCRIBE)}),
+        (LITERAL, "orders", ALICE._replace(operation=WRITE), {ALICE._replace(operation=DESCRIBE)}),
+        (LITERAL, "orders", ALICE._replace(operation=5), {ALICE._replace(operation=DESCRIBE_CONFIGS)}),
+        (LITERAL, "orders", ALICE._replace(permission=DENY), {ALICE._replace(permission=DENY)}),
+        (LITERAL, "orders", ALICE._replace(operation=ALL, permission=DENY), {Acl("User:alice", "*", ALL, DENY)}),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_face_gets_what_its_topic_allows_of_reading_and_no_more(
+    pattern: int, name: str, acl: Acl, wanted: set[Acl]
+) -> None:
+    """Literal and prefixed patterns as literal ones; writing, changing and deleting faces is allowed to nobody."""
+    assert wanted_of_face("orders", {(pattern, name): frozenset({acl})}) == wanted
+
+
+def test_what_is_missing_is_said_with_the_command_that_gives_it() -> None:
+    """An operator can copy it."""
+    text = str(Missing([Right.READ, Right.DESCRIBE_CONFIGS], "--topic orders", "User:kordon"))
+    assert "--add --allow-principal User:kordon --operation Read --operation DescribeConfigs --topic orders" in text
