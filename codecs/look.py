@@ -8,8 +8,9 @@ Source: Kafka protocol guide, "Protocol Primitive Types" and "Headers"; RequestH
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from kordon.codecs.errors import WireError
 
@@ -34,30 +35,13 @@ _FETCH_WITHOUT_REPLICA_ID: Final = 15
 _INT32: Final = Struct(">i")
 
 
-class RequestLook(NamedTuple):
-    """The first fields of a request frame (RequestHeader v1 and v2 begin alike)."""
+look_request: Final[Callable[[Buffer, int], tuple[int, int, int, int, int]]] = _REQUEST.unpack_from
+"""Reads (size, api key, version, correlation id, bytes of the client id or -1) of a request frame, whose 14 bytes are
+there; RequestHeader v1 and v2 begin alike. A size is as the peer sent it, negative or huge: the caller holds it against
+its limits."""
 
-    size: int
-    """Bytes that follow the size field."""
-    api_key: int
-    api_version: int
-    correlation_id: int
-    client_id_length: int
-    """Bytes of the client id; -1 for null."""
-
-
-def look_request(buffer: Buffer, at: int) -> RequestLook:
-    """Reads the first 14 bytes of a request frame at `at`, which are there."""
-    return tuple.__new__(RequestLook, _REQUEST.unpack_from(buffer, at))  # _make without its frame: once a request
-
-
-def look_response(buffer: Buffer, at: int) -> tuple[int, int]:
-    """Reads (size, correlation_id) of a response frame at `at`, whose 8 bytes are there.
-
-    A size is as the peer sent it, negative or huge: the caller holds it against its limits.
-    """
-    size, correlation_id = _RESPONSE.unpack_from(buffer, at)
-    return size, correlation_id
+look_response: Final[Callable[[Buffer, int], tuple[int, int]]] = _RESPONSE.unpack_from
+"""Reads (size, correlation id) of a response frame, whose 8 bytes are there; the size as the peer sent it."""
 
 
 def look_size(buffer: Buffer, at: int) -> int:
@@ -104,7 +88,9 @@ def look_acks(buffer: Buffer, at: int, end: int, api_version: int) -> int | None
     """
     client_id_length = _INT16.unpack_from(buffer, at + REQUEST_LOOK_BYTES - 2)[0]
     position = at + REQUEST_LOOK_BYTES + max(client_id_length, 0)
-    if api_version >= _PRODUCE_FLEXIBLE:
+    if api_version >= _PRODUCE_FLEXIBLE and position + 1 < end and not buffer[position] and not buffer[position + 1]:
+        position += 2  # no tags, no transactional id: nearly all
+    elif api_version >= _PRODUCE_FLEXIBLE:
         position = _after_tags(buffer, position, end)
         length, position = _uvarint(buffer, position, end)
         position += max(length - 1, 0)

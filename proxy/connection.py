@@ -26,9 +26,6 @@ from kordon.proxy.events import (
     PassToServing,
     PauseDownstream,
     PauseUpstream,
-    Performed,
-    RequestBytes,
-    ResponseBytes,
     ResumeDownstream,
     ResumeUpstream,
     SendDownstream,
@@ -65,7 +62,7 @@ class ConnectionLimits(FrameLimits, Protocol):
 
 
 class Connection:
-    """The core of one connection; `handle` is its only way in.
+    """The core of one connection: bytes come in by `receive_requests` and `receive_responses`, all else by `handle`.
 
     After `DownstreamEnded` no request comes, after a `Close` command nothing does.
     """
@@ -79,15 +76,17 @@ class Connection:
         interception: Interception | None = None,
     ) -> None:
         self._limits = limits
+        self._requests_in_flight = limits.requests_in_flight
         self._tally = tally
         self._waiting: deque[Waiting] = deque()
-        self._requests = RequestLeg(limits, tally, self._waiting, interception or NothingManaged())
-        self._responses = ResponseLeg(limits, tally, self._waiting, advertised)
+        self.requests = RequestLeg(limits, tally, self._waiting, interception or NothingManaged())
+        self.responses = ResponseLeg(limits, tally, self._waiting, advertised)
         self._opened = self._active = now
         self._paused = False
         self._upstream_paused = False
         self._draining = False
         self._downstream_ended = False
+        self._end_is_due = False  # the broker is to hear of the client's end once it has answered Kordon
         self.closed: Close | None = None
         """Why it ended; None while it lives."""
 
@@ -99,32 +98,53 @@ class Connection:
     def unanswered(self, api_keys: frozenset[int]) -> set[Waiting]:
         """Returns the requests of these apis that the broker has got, wholly or in part, and has not answered yet."""
         found = {each for each in self._waiting if each.asks and each.route.api.key in api_keys}
-        under_way = self._requests.passing
+        under_way = self.requests.passing
         return found if under_way is None or under_way.route.api.key not in api_keys else found | {under_way}
 
     def end_sessions(self) -> None:
         """Has the client begin its Fetch session anew: what that holds is no longer what it was."""
-        self._requests.end_sessions()
+        self.requests.end_sessions()
 
     @property
     def held_bytes(self) -> int:
         """Bytes kept here between events."""
-        return self._requests.held_bytes + self._responses.held_bytes
+        return self.requests.held_bytes + self.responses.held_bytes
 
-    @property
-    def completed(self) -> bool:
-        """Whether the last event completed a frame, so that `Performed` is worth telling."""
-        return bool(self._requests.completed or self._responses.completed)
+    def receive_requests(self, chunk: memoryview, now: float) -> list[Command] | None:
+        """Takes bytes of the client; returns what to do, in order.
 
-    @property
-    def unread_request_bytes(self) -> int:
-        """Bytes at the end of the last `RequestBytes` that must begin the next one."""
-        return self._requests.unread
+        Args:
+            chunk: They, behind those that were left unread the last time (`requests.unread`).
+            now: Seconds of a monotonic clock.
 
-    @property
-    def unread_response_bytes(self) -> int:
-        """Bytes at the end of the last `ResponseBytes` that must begin the next one."""
-        return self._responses.unread
+        Returns:
+            Commands, whose pieces are valid until they have been performed; none once the connection is closed.
+            None stands for the most frequent ones: send the chunk to the broker as it is.
+        """
+        if self.closed is not None:
+            return []
+        self._active = now
+        try:
+            pieces = self.requests.receive(chunk, now)
+        except ProtocolError as error:
+            return [self._close(error.cause, error.detail)]
+        if pieces is None and len(self._waiting) < self._requests_in_flight and not self._draining:
+            return None
+        return self._after_requests([chunk] if pieces is None else pieces)
+
+    def receive_responses(self, chunk: memoryview, now: float) -> list[Command] | None:
+        """Takes bytes of the broker; see `receive_requests`. None: send the chunk to the client as it is."""
+        if self.closed is not None:
+            return []
+        self._active = now
+        try:
+            pieces = self.responses.receive(chunk, now)
+        except ProtocolError as error:
+            return [self._close(error.cause, error.detail)]
+        answer_is_due = self._waiting and self._waiting[0].answer is not None
+        if pieces is None and not (answer_is_due or self._paused or self._draining):
+            return None
+        return self._after_responses([chunk] if pieces is None else pieces)
 
     def handle(self, event: Event) -> list[Command]:
         """Takes what happened; returns what to do, in order.
@@ -133,104 +153,62 @@ class Connection:
             event: One of `kordon.proxy.events.Event`.
 
         Returns:
-            Commands; their chunks are valid until `Performed` is handled. Empty once the connection is closed.
+            Commands. Empty once the connection is closed.
         """
         if self.closed is not None:
             return []
-        if isinstance(event, Performed):  # the most frequent one, and nothing can come of it
-            self._requests.performed(event.now)
-            self._responses.performed(event.now)
-            return []
-        before = len(self._waiting)
-        commands: list[Command]
-        try:
-            if isinstance(event, RequestBytes):
-                commands = self._on_request_bytes(event.chunk, event.now)
-            elif isinstance(event, ResponseBytes):
-                commands = self._on_response_bytes(event.chunk, event.now)
-            else:
-                commands = self._dispatch(event)
-        except ProtocolError as error:
-            commands = [self._close(error.cause, error.detail)]
-        self._tally.in_flight += len(self._waiting) - before
-        return commands
-
-    def passes_request(self, nbytes: int, now: float) -> bool:
-        """Whether the next `nbytes` of the client lie amid a body that streams: then all of them go to the broker.
-
-        A short way for most of the bytes of large requests. They count as handled if it is so, else nothing is changed.
-        """
-        if self.closed is not None or not self._requests.passes(nbytes):
-            return False
-        self._active = now
-        return True
-
-    def passes_response(self, nbytes: int, now: float) -> bool:
-        """Whether the next `nbytes` of the broker lie amid a body that streams: then all of them go to the client."""
-        if self.closed is not None or not self._responses.passes(nbytes):
-            return False
-        self._active = now
-        return True
+        return self._dispatch(event)
 
     def abandon(self, cause: CloseCause, detail: str) -> None:
         """Ends the connection for a reason that lies outside of it, such as a broker that cannot be reached."""
-        self._tally.in_flight -= len(self._waiting)
         self._close(cause, detail)
 
-    def _dispatch(self, event: DownstreamEnded | UpstreamEnded | Tick | Drain | Served) -> list[Command]:
+    def _dispatch(self, event: Event) -> list[Command]:
         match event:
             case DownstreamEnded():
                 self._downstream_ended = True
-                return [] if self._is_asking else [EndUpstream()]
+                self._end_is_due = self._is_asking
+                return [] if self._end_is_due else [EndUpstream()]
             case UpstreamEnded():
                 return [self._upstream_ended()]
             case Tick(now, client_read):
                 return self._on_tick(now, client_read=client_read)
             case Drain():
-                self._draining = self._requests.draining = True
+                self._draining = self.requests.draining = True
                 return self._close_if_drained()
             case Served(waiting, body):
                 return self._on_served(waiting, body)
             case _:
                 assert_never(event)
 
-    def _on_request_bytes(self, chunk: memoryview, now: float) -> list[Command]:
-        self._active = now
-        commands: list[Command] = []
-        pieces = self._requests.receive(chunk, now)
-        if pieces:
-            commands.append(SendUpstream(pieces))
-        if self._requests.served:
-            commands += [StartServing(waiting, request) for waiting, request in self._requests.served]
-            self._requests.served.clear()
-        if self._waiting and self._waiting[0].answer is not None and (answers := self._responses.answers()):
+    def _after_requests(self, pieces: list[Buffer]) -> list[Command]:
+        commands: list[Command] = [SendUpstream(pieces)] if pieces else []
+        commands += [StartServing(*served) for served in self.requests.served]
+        self.requests.served.clear()
+        if answers := self.responses.answers():
             commands.append(SendDownstream(answers))
-        if not self._paused and len(self._waiting) >= self._limits.requests_in_flight:
+        if not self._paused and len(self._waiting) >= self._requests_in_flight:
             self._paused = True
             self._tally.limit_hits["requests_in_flight"] += 1
             commands.append(PauseDownstream())
-        return commands + self._close_if_drained() if self._draining else commands
+        return commands + self._close_if_drained()
 
-    def _on_response_bytes(self, chunk: memoryview, now: float) -> list[Command]:
-        self._active = now
+    def _after_responses(self, pieces: list[Buffer]) -> list[Command]:
         commands: list[Command] = []
-        was_asking = self._downstream_ended and self._is_asking
-        pieces: list[Buffer] = self._responses.receive(chunk, now)
-        if self._waiting and self._waiting[0].answer is not None:
-            pieces += self._responses.answers()
-        if self._responses.nodes:
-            commands.append(LearnNodes(self._responses.nodes))
+        pieces += self.responses.answers()
+        if self.responses.nodes:
+            commands.append(LearnNodes(self.responses.nodes))
         if pieces:
             commands.append(SendDownstream(pieces))
-        if was_asking and not self._is_asking:
+        if self._end_is_due and not self._is_asking:
+            self._end_is_due = False
             commands.append(EndUpstream())
-        if self._responses.parts:
-            commands += [PassToServing(waiting, response) for waiting, response in self._responses.parts]
-            self._responses.parts.clear()
-        if self._responses.stalled and not self._upstream_paused:
+        commands += [PassToServing(*part) for part in self.responses.parts]
+        self.responses.parts.clear()
+        if self.responses.stalled and not self._upstream_paused:
             self._upstream_paused = True
             commands.append(PauseUpstream())
-        return commands + self._after_responses()
+        return commands + self._after_answers()
 
     @property
     def _is_asking(self) -> bool:
@@ -243,20 +221,20 @@ class Connection:
             return []
         waiting.answer = answer_frame(waiting.route, waiting.correlation_id, body)
         commands: list[Command] = []
-        if answers := self._responses.answers():
+        if answers := self.responses.answers():
             commands.append(SendDownstream(answers))
         if self._upstream_paused and not (self._waiting and self._waiting[0].promised and not self._waiting[0].asks):
             self._upstream_paused = False
             commands.append(ResumeUpstream())
-        return commands + self._after_responses()
+        return commands + self._after_answers()
 
-    def _after_responses(self) -> list[Command]:
+    def _after_answers(self) -> list[Command]:
         """Reads the client again where its answers were waited for, and ends what has drained."""
         commands: list[Command] = []
-        if self._paused and len(self._waiting) < self._limits.requests_in_flight:
+        if self._paused and len(self._waiting) < self._requests_in_flight:
             self._paused = False
             commands.append(ResumeDownstream())
-        return commands + self._close_if_drained() if self._draining else commands
+        return commands + self._close_if_drained()
 
     def _upstream_ended(self) -> Close:
         if self._downstream_ended:
@@ -267,12 +245,12 @@ class Connection:
     def _on_tick(self, now: float, *, client_read: bool) -> list[Command]:
         limits = self._limits
         if not client_read:
-            self._requests.restart_clock(now)
+            self.requests.restart_clock(now)
             return []
-        if not self._requests.frames and now - self._opened > limits.handshake_ms / 1000:
+        if not self.requests.frames and now - self._opened > limits.handshake_ms / 1000:
             detail = f"no whole request within limits.handshake_ms ({limits.handshake_ms})"
             return [self._close(CloseCause.HANDSHAKE_TIMEOUT, detail)]
-        started = self._requests.frame_started
+        started = self.requests.frame_started
         if started is not None and now - started > limits.request_ms / 1000:
             detail = f"a request was not complete within limits.request_ms ({limits.request_ms})"
             return [self._close(CloseCause.REQUEST_TIMEOUT, detail)]
@@ -281,7 +259,7 @@ class Connection:
         return []
 
     def _close_if_drained(self) -> list[Command]:
-        if self._waiting or self._requests.under_way or not self._responses.between_frames:
+        if not self._draining or self._waiting or self.requests.under_way or not self.responses.between_frames:
             return []
         return [self._close(CloseCause.DRAINED, "the proxy is shutting down")]
 

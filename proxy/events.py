@@ -1,7 +1,8 @@
 """The words between a connection's core and its shell: what happened (events), what to do (commands).
 
-Events and commands are values; those made for each chunk are not frozen, which would cost a microsecond each. Chunks
-are views into a buffer that the shell uses again: valid until the event's commands have been performed, and no longer.
+Events and commands are values; those made for each chunk are not frozen, which would cost a microsecond each. Pieces
+are views into a buffer that the shell uses again: valid until the command has been performed, and no longer. The bytes
+themselves come in without a word for it (`Connection.receive_requests`, `receive_responses`).
 """
 
 from __future__ import annotations
@@ -12,30 +13,6 @@ from typing import Any, TypeAlias
 from kordon.codecs.look import Buffer
 from kordon.proxy.causes import CloseCause
 from kordon.proxy.waiting import Body, Waiting
-
-
-@dataclass(slots=True)
-class RequestBytes:
-    """Bytes came from the client; they begin with those that the core left unread the last time."""
-
-    chunk: memoryview
-    now: float
-    """Seconds of a monotonic clock."""
-
-
-@dataclass(slots=True)
-class ResponseBytes:
-    """Bytes came from the broker; they begin with those that the core left unread the last time."""
-
-    chunk: memoryview
-    now: float
-
-
-@dataclass(slots=True)
-class Performed:
-    """The commands of the last event have been performed: the frames they completed are out of Kordon's hands."""
-
-    now: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +48,7 @@ class Served:
     """Of the response, in the request's version."""
 
 
-Event: TypeAlias = RequestBytes | ResponseBytes | Performed | DownstreamEnded | UpstreamEnded | Tick | Drain | Served
+Event: TypeAlias = DownstreamEnded | UpstreamEnded | Tick | Drain | Served
 
 
 @dataclass(slots=True)

@@ -87,7 +87,9 @@ FAMILIES: Final = {
         Family("kordon_responses_total", "counter", ("api",), "Responses handed to clients."),
         Family("kordon_received_bytes_total", "counter", ("side",), "Bytes read from clients or brokers."),
         Family("kordon_sent_bytes_total", "counter", ("side",), "Bytes written to clients or brokers."),
-        Family("kordon_requests_in_flight", "gauge", (), "Requests that wait for their response."),
+        Family(
+            "kordon_requests_in_flight", "gauge", (), "Requests that wait for their response, within the last second."
+        ),
         Family("kordon_leg_seconds", "histogram", ("leg",), "Time on each leg of a request's way."),
         Family("kordon_errors_total", "counter", ("cause",), "What went wrong; ordinary closes left out."),
         Family(

@@ -30,9 +30,6 @@ from kordon.proxy.events import (
     PassToServing,
     PauseDownstream,
     PauseUpstream,
-    Performed,
-    RequestBytes,
-    ResponseBytes,
     ResumeDownstream,
     ResumeUpstream,
     SendDownstream,
@@ -118,20 +115,8 @@ class _End(asyncio.BufferedProtocol):
         """Saves the end of a chunk for the next one."""
         self._unread = bytes(chunk[len(chunk) - unread :]) if unread else b""
 
-    def send(self, pieces: list[Buffer]) -> int:
+    def send(self, piece: Buffer) -> int:
         """Writes at once as much as the kernel takes; returns the number of bytes accepted."""
-        if len(pieces) == 1:
-            return self.send_piece(pieces[0])
-        transport = self.transport
-        if transport is None or transport.is_closing():
-            return 0
-        transport.writelines(pieces)
-        if not self._is_tls and transport.get_write_buffer_size():
-            self._left.append(self._buffer.leave())
-        return sum(map(len, pieces))
-
-    def send_piece(self, piece: Buffer) -> int:
-        """Does what `send` does with one piece."""
         transport = self.transport
         if transport is None or transport.is_closing():
             return 0
@@ -139,6 +124,18 @@ class _End(asyncio.BufferedProtocol):
         if not self._is_tls and transport.get_write_buffer_size():
             self._left.append(self._buffer.leave())
         return len(piece)
+
+    def send_all(self, pieces: list[Buffer]) -> int:
+        """Does what `send` does, with several pieces in one call of the kernel."""
+        if len(pieces) == 1:
+            return self.send(pieces[0])
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return 0
+        transport.writelines(pieces)
+        if not self._is_tls and transport.get_write_buffer_size():
+            self._left.append(self._buffer.leave())
+        return sum(map(len, pieces))
 
     def all_sent(self) -> None:
         """The peer has taken everything."""
@@ -192,21 +189,18 @@ class _Downstream(_End):
 
     def buffer_updated(self, nbytes: int) -> None:
         relay = self.relay
-        core, tally, now = relay.core, relay.relays.tally, monotonic()
+        core, tally = relay.core, relay.relays.tally
         tally.received_downstream_bytes += nbytes
-        if core.passes_request(nbytes, now):
-            tally.sent_upstream_bytes += relay.upstream.send_piece(self._buffer.view[:nbytes])
-            return
         chunk = self.take(nbytes)
-        for command in core.handle(RequestBytes(chunk, now)):
-            if isinstance(command, SendUpstream):  # nearly all are: a short way for what passes
-                tally.sent_upstream_bytes += relay.upstream.send(command.pieces)
-            else:
-                relay.perform([command])
-        if core.completed:
-            core.handle(Performed(monotonic()))
-        if self._unread or core.unread_request_bytes:
-            self.keep_unread(chunk, core.unread_request_bytes)
+        commands = core.receive_requests(chunk, monotonic())
+        if commands is None:
+            tally.sent_upstream_bytes += relay.upstream.send(chunk)
+        else:
+            relay.perform(commands)
+        if core.requests.completed:
+            core.requests.performed(monotonic())
+        if self._unread or core.requests.unread:
+            self.keep_unread(chunk, core.requests.unread)
 
     def eof_received(self) -> bool:
         self.ended = True
@@ -232,33 +226,28 @@ class _Upstream(_End):
     """The broker's end."""
 
     def buffer_updated(self, nbytes: int) -> None:
-        relay = self.relay
-        core, tally, now = relay.core, relay.relays.tally, monotonic()
-        tally.received_upstream_bytes += nbytes
-        if core.passes_response(nbytes, now):
-            tally.sent_downstream_bytes += relay.downstream.send_piece(self._buffer.view[:nbytes])
-            return
-        self._handle(self.take(nbytes), now)
+        self.relay.relays.tally.received_upstream_bytes += nbytes
+        self._handle(self.take(nbytes))
 
     def read_again(self) -> None:
         """Hands what was left unread to the core once more."""
         unread = len(self._unread)
         if unread:
             self._buffer.view[:unread] = self._unread
-            self._handle(self._buffer.view[:unread], monotonic())
+            self._handle(self._buffer.view[:unread])
 
-    def _handle(self, chunk: memoryview, now: float) -> None:
+    def _handle(self, chunk: memoryview) -> None:
         relay = self.relay
         core, tally = relay.core, relay.relays.tally
-        for command in core.handle(ResponseBytes(chunk, now)):
-            if isinstance(command, SendDownstream):
-                tally.sent_downstream_bytes += relay.downstream.send(command.pieces)
-            else:
-                relay.perform([command])
-        if core.completed:
-            core.handle(Performed(monotonic()))
-        if self._unread or core.unread_response_bytes:
-            self.keep_unread(chunk, core.unread_response_bytes)
+        commands = core.receive_responses(chunk, monotonic())
+        if commands is None:
+            tally.sent_downstream_bytes += relay.downstream.send(chunk)
+        else:
+            relay.perform(commands)
+        if core.responses.completed:
+            core.responses.performed(monotonic())
+        if self._unread or core.responses.unread:
+            self.keep_unread(chunk, core.responses.unread)
 
     def eof_received(self) -> bool:
         self.ended = True
@@ -405,9 +394,9 @@ class Relay:
         for command in commands:
             match command:
                 case SendUpstream(pieces):
-                    self.relays.tally.sent_upstream_bytes += self.upstream.send(pieces)
+                    self.relays.tally.sent_upstream_bytes += self.upstream.send_all(pieces)
                 case SendDownstream(pieces):
-                    self.relays.tally.sent_downstream_bytes += self.downstream.send(pieces)
+                    self.relays.tally.sent_downstream_bytes += self.downstream.send_all(pieces)
                 case LearnNodes(nodes):
                     self.relays.learn(nodes)
                 case StartServing(waiting, request):
@@ -458,7 +447,7 @@ class Relay:
         if self.core.closed is None:
             self.core.abandon(cause, detail)
         self.relays.note_closed(self, cause, detail)
-        if self._opening is not None and self._opening is not asyncio.current_task():
+        if self._opening is not None and self._opening is not asyncio.current_task() and not self._is_connected:
             self._opening.cancel()
         for task in self._serving:
             task.cancel()
@@ -471,6 +460,14 @@ class Relay:
             self.downstream.end_writing()
         else:
             self.downstream.close()
+
+    @property
+    def _is_connected(self) -> bool:
+        """Whether a plain client is connected, be it that `_open` has not been told yet.
+
+        A client's first bytes can come before. uvloop tells no `connection_lost` where the connecting is cancelled.
+        """
+        return self.downstream.transport is not None and self.relays.downstream_tls is None
 
     def abort(self) -> None:
         """Cuts both sides at once."""

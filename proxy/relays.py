@@ -148,12 +148,13 @@ class Relays:
         )
 
     async def sweep(self) -> None:
-        """Looks after timeouts, memory and suppressed log lines for ever."""
+        """Looks after timeouts, memory, gauges and suppressed log lines for ever."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             now = monotonic()
             for relay in list(self._live):
                 relay.tick(now)
+            self.tally.in_flight = sum(relay.core.in_flight for relay in self._live)
             self._bound_memory()
             for cause, count in self._said.items():
                 if count > _LINES_PER_SWEEP:

@@ -17,7 +17,6 @@ from kordon.codecs.look import (
     SIZE_BYTES,
     SMALLEST_REQUEST,
     Buffer,
-    RequestLook,
     begins_session,
     look_acks,
     look_request,
@@ -25,7 +24,7 @@ from kordon.codecs.look import (
 )
 from kordon.proxy import apis
 from kordon.proxy.answers import session_not_found, unsupported_api_versions
-from kordon.proxy.apis import Route, api_name
+from kordon.proxy.apis import api_name
 from kordon.proxy.causes import CloseCause
 from kordon.proxy.errors import ClientProtocolError
 from kordon.proxy.interception import Interception, Question, Serve, Translate
@@ -76,7 +75,8 @@ class RequestLeg:
         self.draining = False
         self.frame_started: float | None = None
         """When the first byte of the frame under way was seen; None between frames."""
-        self._limits = limits
+        self._header_bytes = limits.header_bytes
+        self._frame_bytes = limits.frame_bytes
         self._tally = tally
         self._waiting = waiting
         self._remaining = 0
@@ -94,7 +94,7 @@ class RequestLeg:
         """Bytes of a request that is kept until it is whole."""
         return len(self._held) if self._held is not None else 0
 
-    def receive(self, chunk: memoryview, now: float) -> list[Buffer]:
+    def receive(self, chunk: memoryview, now: float) -> list[Buffer] | None:
         """Takes the next bytes of the client.
 
         Args:
@@ -102,17 +102,27 @@ class RequestLeg:
             now: Seconds of a monotonic clock.
 
         Returns:
-            What goes to the broker: views into `chunk`, and requests that were held.
+            What goes to the broker: views into `chunk`, and requests that were held. None: all of `chunk` as it is,
+            one frame or a part of one, as it nearly always comes.
 
         Raises:
             ClientProtocolError: A frame that is refused.
         """
-        at = start = 0
         end = len(chunk)
+        begun = self._remaining or self._begin(chunk, 0, end, now)
+        if begun and end <= self._remaining and not self._dropping and self._held is None:
+            self.unread = 0
+            self._remaining -= end
+            if not self._remaining:
+                self._complete([])
+            return None
+        return self._cut(chunk, end, now) if begun else self._leave(end)
+
+    def _cut(self, chunk: memoryview, end: int, now: float) -> list[Buffer]:
+        """Goes through the frames of a chunk, of which the first has begun."""
+        at = start = 0
         pieces: list[Buffer] = []
-        while at < end:
-            if not self._remaining and not self._begin(chunk, at, end, now):
-                break
+        while at < end and (self._remaining or self._begin(chunk, at, end, now)):
             takes_out = self._dropping or self._held is not None
             if takes_out and at > start:
                 pieces.append(chunk[start:at])
@@ -126,16 +136,14 @@ class RequestLeg:
             if not self._remaining:
                 self._complete(pieces)
         if at > start:
-            pieces.append(chunk[start:at] if at - start < end else chunk)
-        self.unread = 0 if self.draining and not self._remaining else end - at
+            pieces.append(chunk[start:at])
+        self._leave(end - at)
         return pieces
 
-    def passes(self, nbytes: int) -> bool:
-        """Whether the next `nbytes` lie amid a body that streams; they count as received then and go on as they are."""
-        if nbytes >= self._remaining or self._dropping or self._held is not None:
-            return False
-        self._remaining -= nbytes
-        return True
+    def _leave(self, unread: int) -> list[Buffer]:
+        """Leaves the end of a chunk unread; what begins while draining is not read at all."""
+        self.unread = 0 if self.draining and not self._remaining else unread
+        return []
 
     def performed(self, now: float) -> None:
         """Notes that the frames completed since the last call have been handed to the broker's socket."""
@@ -170,41 +178,46 @@ class RequestLeg:
         if self.frame_started is None:
             self.frame_started = now
         if end - at < REQUEST_LOOK_BYTES:
-            if end - at >= SIZE_BYTES:
-                self._check_size(look_size(chunk, at), chunk, at)
-            return False
-        look = look_request(chunk, at)
-        self._check_size(look.size, chunk, at)
-        if look.client_id_length > min(self._limits.header_bytes, look.size - SMALLEST_REQUEST):
-            raise self._too_long_a_head(look)
-        answer, route = None, apis.route(look.api_key, look.api_version)
+            return self._look_at_beginning(chunk, at, end)
+        size, api_key, api_version, correlation_id, client_id_bytes = look_request(chunk, at)
+        if not SMALLEST_REQUEST <= size <= self._frame_bytes:
+            self._check_size(size, chunk, at)
+        if client_id_bytes > self._header_bytes or client_id_bytes > size - SMALLEST_REQUEST:
+            raise self._too_long_a_head(api_key, size, client_id_bytes)
+        route = apis.route(api_key, api_version)
         if route is None:
-            answer, route = self._answer_or_refuse(look)
-        waiting = Waiting(route, look.correlation_id, self.frame_started, None if answer is None else [answer])
-        if answer is None and self._interception.wants(route):
-            self._held = bytearray()
-        elif look.api_key != apis.PRODUCE:
-            self._waiting.append(waiting)
-        elif not self._begin_produce(waiting, look, chunk, at, end):
-            return False
-        self._tally.requests[route.index] += 1
+            waiting = self._answer_or_refuse(api_key, api_version, correlation_id)
+        else:
+            waiting = Waiting(route, correlation_id, self.frame_started)
+            if self._interception.wants(route):
+                self._held = bytearray()
+            elif api_key != apis.PRODUCE:
+                self._waiting.append(waiting)
+            elif not self._begin_produce(waiting, size, chunk, at, end):
+                return False
+        self._tally.requests[waiting.route.index] += 1
         self.frames += 1
         self._current = waiting
-        self._dropping = answer is not None
-        self._remaining = SIZE_BYTES + look.size
+        self._remaining = SIZE_BYTES + size
         return True
 
-    def _begin_produce(self, waiting: Waiting, look: RequestLook, chunk: memoryview, at: int, end: int) -> bool:
+    def _look_at_beginning(self, chunk: memoryview, at: int, end: int) -> bool:
+        """Judges a frame's size if that is there; False: its head is not."""
+        if end - at >= SIZE_BYTES:
+            self._check_size(look_size(chunk, at), chunk, at)
+        return False
+
+    def _begin_produce(self, waiting: Waiting, size: int, chunk: memoryview, at: int, end: int) -> bool:
         """Queues a Produce request for its response, unless acks=0 says that none will come."""
         try:
-            acks = look_acks(chunk, at, min(end, at + SIZE_BYTES + look.size), look.api_version)
+            acks = look_acks(chunk, at, min(end, at + SIZE_BYTES + size), waiting.route.version)
         except WireError as error:
             raise ClientProtocolError(CloseCause.MALFORMED_REQUEST, str(error)) from None
         if acks is None:
-            if end - at >= SIZE_BYTES + look.size:
+            if end - at >= SIZE_BYTES + size:
                 raise ClientProtocolError(CloseCause.MALFORMED_REQUEST, "a Produce request ends before its acks")
-            if end - at > 2 * self._limits.header_bytes:
-                raise self._too_long_a_head(look)
+            if end - at > 2 * self._header_bytes:
+                raise self._too_long_a_head(apis.PRODUCE, size, 0)
             return False
         if acks != 0:
             self._waiting.append(waiting)
@@ -269,32 +282,36 @@ class RequestLeg:
         pieces += [(len(head) + len(question.body)).to_bytes(SIZE_BYTES, "big"), head, question.body]
 
     def _check_size(self, size: int, chunk: memoryview, at: int) -> None:
-        if SMALLEST_REQUEST <= size <= self._limits.frame_bytes:
+        if SMALLEST_REQUEST <= size <= self._frame_bytes:
             return
         if not self.frames:
             opening = bytes(chunk[at : at + SIZE_BYTES])
             spoken = _SPOKEN_BY_OTHERS.get(opening) or _SPOKEN_BY_OTHERS.get(opening[:2])
             if spoken:
                 raise ClientProtocolError(CloseCause.NOT_KAFKA, f"the client speaks {spoken}, not Kafka")
-        if size > self._limits.frame_bytes:
-            detail = f"a request of {size} bytes; limits.frame_bytes allows {self._limits.frame_bytes}"
+        if size > self._frame_bytes:
+            detail = f"a request of {size} bytes; limits.frame_bytes allows {self._frame_bytes}"
             raise ClientProtocolError(CloseCause.FRAME_TOO_LARGE, detail)
         raise ClientProtocolError(CloseCause.MALFORMED_REQUEST, f"a request cannot have a size of {size} bytes")
 
-    def _too_long_a_head(self, look: RequestLook) -> ClientProtocolError:
-        name = api_name(look.api_key)
-        if look.client_id_length > look.size - SMALLEST_REQUEST:
+    def _too_long_a_head(self, api_key: int, size: int, client_id_bytes: int) -> ClientProtocolError:
+        name = api_name(api_key)
+        if client_id_bytes > size - SMALLEST_REQUEST:
             detail = f"the client id of a {name} request is longer than the request"
             return ClientProtocolError(CloseCause.MALFORMED_REQUEST, detail)
-        detail = f"the head of a {name} request exceeds limits.header_bytes ({self._limits.header_bytes})"
+        detail = f"the head of a {name} request exceeds limits.header_bytes ({self._header_bytes})"
         return ClientProtocolError(CloseCause.HEADER_TOO_LARGE, detail)
 
-    def _answer_or_refuse(self, look: RequestLook) -> tuple[bytes, Route]:
+    def _answer_or_refuse(self, api_key: int, api_version: int, correlation_id: int) -> Waiting:
         """Answers an ApiVersions request of a version to come, as brokers do (KIP-511); refuses all else."""
-        if look.api_key == apis.API_VERSIONS and look.api_version > 0:
+        if api_key == apis.API_VERSIONS and api_version > 0:
             self._tally.answered[apis.NEWEST_API_VERSIONS.index] += 1
-            return unsupported_api_versions(look.correlation_id), apis.NEWEST_API_VERSIONS
-        name = api_name(look.api_key)
+            answer = [unsupported_api_versions(correlation_id)]
+            waiting = Waiting(apis.NEWEST_API_VERSIONS, correlation_id, 0.0, answer)
+            self._waiting.append(waiting)
+            self._dropping = True
+            return waiting
+        name = api_name(api_key)
         self._tally.refused[name] += 1
-        detail = f"api key {look.api_key} ({name}) version {look.api_version} is not among what Kordon advertises"
+        detail = f"api key {api_key} ({name}) version {api_version} is not among what Kordon advertises"
         raise ClientProtocolError(CloseCause.UNSUPPORTED_REQUEST, detail)

@@ -50,7 +50,8 @@ class ResponseLeg:
         """Bytes at the end of the last chunk that must come again in front of the next one."""
         self.nodes: Nodes = {}
         """Brokers that the pieces of the last `receive` name, as the cluster knows them."""
-        self._limits = limits
+        self._header_bytes = limits.header_bytes
+        self._frame_bytes = limits.frame_bytes
         self._tally = tally
         self._waiting = waiting
         self._advertised = advertised
@@ -83,7 +84,7 @@ class ResponseLeg:
         """Bytes kept until the section they belong to is whole."""
         return len(self._held)
 
-    def receive(self, chunk: memoryview, now: float) -> list[Buffer]:
+    def receive(self, chunk: memoryview, now: float) -> list[Buffer] | None:
         """Takes the next bytes of the broker.
 
         Args:
@@ -91,36 +92,55 @@ class ResponseLeg:
             now: Seconds of a monotonic clock.
 
         Returns:
-            What goes to the client: views into `chunk` and changed sections. `nodes` tells whom they name.
+            What goes to the client: views into `chunk` and changed sections; `nodes` tells whom they name. None: all of
+            `chunk` as it is, one frame or a part of one, as it nearly always comes.
 
         Raises:
             BrokerProtocolError: A response that nobody asked for or that cannot be made safe to pass on.
         """
-        pieces = self._pieces = []
-        self.nodes = {}
-        at = self._start = 0
+        if self._pieces or self.nodes:
+            self._pieces, self.nodes = [], {}
+        self._start = 0
+        self.stalled = False
         end = len(chunk)
         try:
-            while at < end:
-                if self._current is None:
-                    body = self._begin(chunk, at, end, now)
-                    if body is None:
-                        break
-                    at = body
-                at = self._advance(chunk, at, min(end, at + self._remaining))
+            at = 0 if self._current is not None else self._begin(chunk, 0, end, now)
+            if at is not None and self._passes(chunk, at, end):
+                self.unread = 0
+                return None
+            at = self._cut(chunk, at or 0, end, now)
         except WireError as error:
             raise BrokerProtocolError(CloseCause.MALFORMED_RESPONSE, str(error)) from None
         self._flush(chunk, at)
         self._frame_at = -1
         self.unread = end - at
-        return pieces
+        return self._pieces
 
-    def passes(self, nbytes: int) -> bool:
-        """Whether the next `nbytes` lie amid a body that streams; they count as received then and go on as they are."""
-        if nbytes >= self._remaining or self._holding or (self._skim is not None and not self._skim.skips(nbytes)):
+    def _passes(self, chunk: memoryview, at: int, end: int) -> bool:
+        """Takes the rest of a chunk if it goes on as it is, and no answer of Kordon's own before it."""
+        left = self._remaining - (end - at)
+        if left < 0 or self._pieces:
             return False
-        self._remaining -= nbytes
+        if self._edit is not None:
+            skim = self._skim
+            if skim is None or self._holding or not left or not skim.skips(end - at):
+                return False
+        self._frame_at = -1
+        self._remaining = left
+        if not left:
+            self._finish(chunk)
         return True
+
+    def _cut(self, chunk: memoryview, at: int, end: int, now: float) -> int:
+        """Goes through the responses of a chunk; returns where it stopped."""
+        while at < end:
+            if self._current is None:
+                body = self._begin(chunk, at, end, now)
+                if body is None:
+                    break
+                at = body
+            at = self._advance(chunk, at, min(end, at + self._remaining))
+        return at
 
     def performed(self, now: float) -> None:
         """Notes that the responses completed since the last call have been handed to the client's socket."""
@@ -148,32 +168,43 @@ class ResponseLeg:
         if end - at < RESPONSE_LOOK_BYTES:
             return None
         size, correlation_id = look_response(chunk, at)
-        self._check_size(size)
-        if self._is_stalled(chunk, at):
-            return None
-        waiting = self._expected(correlation_id)
-        edit = Translated(waiting.route, waiting.edit, _keep_all) if waiting.promised else waiting.edit
-        body = at + RESPONSE_LOOK_BYTES
-        if edit is not None:
-            header_end = self._header_end(waiting.route, chunk, at, min(end, at + SIZE_BYTES + size), size)
-            if header_end is None:
+        if not SMALLEST_RESPONSE <= size <= self._frame_bytes:
+            raise self._wrong_size(size)
+        waiting = self._waiting[0] if self._waiting else None
+        if waiting is None or waiting.correlation_id != correlation_id or waiting.answer or not waiting.asks:
+            if self._is_stalled(chunk, at):
                 return None
-            body = header_end
+            waiting = self._expected(correlation_id)
+        edit = Translated(waiting.route, waiting.edit, _keep_all) if waiting.promised else waiting.edit
+        body: int | None = at + RESPONSE_LOOK_BYTES
+        if edit is not None:
+            body = self._begin_edit(edit, waiting.route, chunk, at, end, size=size)
+        if body is None:
+            return None
         self._current = waiting if waiting.promised else self._waiting.popleft()
         self._started = now
         self._frame_at = at
         self._remaining = at + SIZE_BYTES + size - body
         if waiting.handed:
             self._tally.broker_seconds.observe(now - waiting.handed)
-        if edit is not None and edit.section is Section.TAIL and _names_nobody(chunk, at + SIZE_BYTES + size, end):
-            edit = None
-        if edit is not None:
-            self._edit = edit
-            self._skim = edit.skim(waiting.route.version) if isinstance(edit, Edit) and edit.last else None
-            if edit.section is not Section.TAIL:
-                self._hold(chunk, at, body)
         if not self._remaining:
             self._finish(chunk)
+        return body
+
+    def _begin_edit(
+        self, edit: Edit | Translated, route: Route, chunk: memoryview, at: int, end: int, *, size: int
+    ) -> int | None:
+        """Prepares to change the response at `at`; returns where its body begins, None if bytes are missing."""
+        frame_end = at + SIZE_BYTES + size
+        if edit.section is Section.TAIL and _names_nobody(chunk, frame_end, end):
+            return at + RESPONSE_LOOK_BYTES
+        body = self._header_end(route, chunk, at, min(end, frame_end), size)
+        if body is None:
+            return None
+        self._edit = edit
+        self._skim = edit.skim(route.version) if isinstance(edit, Edit) and edit.last else None
+        if edit.section is not Section.TAIL:
+            self._hold(chunk, at, body)
         return body
 
     def _is_stalled(self, chunk: memoryview, at: int) -> bool:
@@ -195,12 +226,11 @@ class ResponseLeg:
         behind = next((each for each in self._waiting if each.asks), None)
         return behind if behind is not None and behind.told is not None else None
 
-    def _check_size(self, size: int) -> None:
+    def _wrong_size(self, size: int) -> BrokerProtocolError:
         if size < SMALLEST_RESPONSE:
-            raise BrokerProtocolError(CloseCause.MALFORMED_RESPONSE, f"the broker sent a response of {size} bytes")
-        if size > self._limits.frame_bytes:
-            detail = f"a response of {size} bytes; limits.frame_bytes allows {self._limits.frame_bytes}"
-            raise BrokerProtocolError(CloseCause.FRAME_TOO_LARGE, detail)
+            return BrokerProtocolError(CloseCause.MALFORMED_RESPONSE, f"the broker sent a response of {size} bytes")
+        detail = f"a response of {size} bytes; limits.frame_bytes allows {self._frame_bytes}"
+        return BrokerProtocolError(CloseCause.FRAME_TOO_LARGE, detail)
 
     def _expected(self, correlation_id: int) -> Waiting:
         """Returns the request whose turn it is."""
@@ -223,7 +253,7 @@ class ResponseLeg:
         try:
             _, consumed = parse_response_header(route.api.key, route.version, chunk[at + SIZE_BYTES : end])
         except WireError:
-            if end - at < min(SIZE_BYTES + size, self._limits.header_bytes):
+            if end - at < min(SIZE_BYTES + size, self._header_bytes):
                 return None
             raise
         return at + SIZE_BYTES + consumed

@@ -53,7 +53,7 @@ class Tally:
         self.responses = [0] * len(APIS)
         """Responses handed to clients, by place in `APIS`."""
         self.in_flight = 0
-        """Requests without their response now."""
+        """Requests without their response, within the last second."""
         self.received_downstream_bytes = 0
         self.received_upstream_bytes = 0
         self.sent_downstream_bytes = 0

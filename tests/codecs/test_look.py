@@ -38,14 +38,8 @@ def test_request_look_equals_the_header(
     header, consumed = parse_request_header(frame[4:])
     assert frame[4 + consumed :] == b"body"
     seen = look.look_request(MARGIN + frame, len(MARGIN))
-    assert seen.size == len(frame) - 4
-    assert (seen.api_key, seen.api_version, seen.correlation_id) == (
-        header.api_key,
-        header.api_version,
-        header.correlation_id,
-    )
     length = -1 if header.client_id is None else len(header.client_id.encode())
-    assert seen.client_id_length == length
+    assert seen == (len(frame) - 4, header.api_key, header.api_version, header.correlation_id, length)
     assert header.tagged == (tagged if request_header_version(key, version) == 2 else {})
 
 

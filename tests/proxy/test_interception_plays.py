@@ -19,8 +19,6 @@ from kordon.proxy.events import (
     EndUpstream,
     PassToServing,
     PauseUpstream,
-    RequestBytes,
-    ResponseBytes,
     ResumeUpstream,
     SendDownstream,
     SendUpstream,
@@ -30,7 +28,7 @@ from kordon.proxy.events import (
 from kordon.proxy.interception import Decision, Question, Serve, Translate
 from kordon.proxy.tally import Tally
 from kordon.proxy.waiting import Waiting
-from kordon.testing.plays import request_frame, response_frame
+from kordon.testing.plays import Broker, Client, feed, request_frame, response_frame
 
 HEARTBEAT, VERSION = 12, 4
 KINDS = ("pass", "translate", "serve", "merge", "slow", "question", "both")
@@ -88,14 +86,14 @@ class Stage:
         self.paused = False
         self.ended = False
         self._chunk_bytes = chunk_bytes
-        self._unread = {RequestBytes: b"", ResponseBytes: b""}
+        self._unread = {Client: b"", Broker: b""}
         self._kept_back = bytearray()
         self._answered = 0
 
     def client_sends(self, data: bytes) -> None:
         """Sends requests in chunks."""
         for at in range(0, len(data), self._chunk_bytes):
-            self._feed(RequestBytes, data[at : at + self._chunk_bytes])
+            self._feed(Client, data[at : at + self._chunk_bytes])
 
     def broker_answers(self) -> None:
         """Answers the next request that has reached the broker, if there is one."""
@@ -121,17 +119,10 @@ class Stage:
         while self._kept_back and not self.paused:
             chunk = bytes(self._kept_back[: self._chunk_bytes])
             del self._kept_back[: self._chunk_bytes]
-            self._feed(ResponseBytes, chunk)
+            self._feed(Broker, chunk)
 
-    def _feed(self, side: type[RequestBytes | ResponseBytes], piece: bytes) -> None:
-        passes = self.core.passes_request if side is RequestBytes else self.core.passes_response
-        if passes(len(piece), 0.0):
-            (self.to_broker if side is RequestBytes else self.to_client).extend(piece)
-            return
-        chunk = memoryview(bytearray(self._unread[side] + piece))
-        commands = self.core.handle(side(chunk, 0.0))
-        unread = self.core.unread_request_bytes if side is RequestBytes else self.core.unread_response_bytes
-        self._unread[side] = bytes(chunk[len(chunk) - unread :])
+    def _feed(self, side: type[Client] | type[Broker], piece: bytes) -> None:
+        commands, self._unread[side] = feed(self.core, side, self._unread[side] + piece)
         self._perform(commands)
 
     def _perform(self, commands: list[Command]) -> None:
@@ -151,8 +142,8 @@ class Stage:
                     self.paused = True
                 case ResumeUpstream():
                     self.paused = False
-                    if self._unread[ResponseBytes]:
-                        self._feed(ResponseBytes, b"")
+                    if self._unread[Broker]:
+                        self._feed(Broker, b"")
                     self._read_broker()
                 case _:
                     raise AssertionError(command)

@@ -15,11 +15,11 @@ from kordon.proxy import apis
 from kordon.proxy.addresses import Advertised
 from kordon.proxy.config import Limits
 from kordon.proxy.connection import Connection
-from kordon.proxy.events import LearnNodes, RequestBytes, ResponseBytes, SendDownstream
+from kordon.proxy.events import LearnNodes, SendDownstream
 from kordon.proxy.rewrite import EDITS
 from kordon.proxy.tally import Tally
 from kordon.testing.jars import NEWEST, VERSIONS, kafka_clients_jar
-from kordon.testing.plays import request_frame, response_frame
+from kordon.testing.plays import Broker, Client, feed, request_frame, response_frame
 
 HOST = "broker-7.internal.example"
 OF_CLIENTS = {88, 89}
@@ -76,16 +76,15 @@ def answer(api_key: int, version: int, endpoints: int, partitions: int, records:
 def through_kordon(api_key: int, version: int, sent: bytes, chunk_bytes: int, host: str) -> tuple[bytes, set[int]]:
     """Passes a response through a core in chunks; returns what the client gets, and the brokers learned."""
     core = Connection(Limits(), Tally(), Advertised(host=host, base_port=20000), 0.0)
-    core.handle(RequestBytes(memoryview(bytearray(asked(api_key, version))), 0.0))
+    feed(core, Client, asked(api_key, version))
     got, unread, learned = b"", b"", set[int]()
     for at in range(0, len(sent), chunk_bytes):
-        chunk = memoryview(bytearray(unread + sent[at : at + chunk_bytes]))
-        for command in core.handle(ResponseBytes(chunk, 0.0)):
+        commands, unread = feed(core, Broker, unread + sent[at : at + chunk_bytes])
+        for command in commands:
             if isinstance(command, SendDownstream):
                 got += b"".join(map(bytes, command.pieces))
             elif isinstance(command, LearnNodes):
                 learned |= command.nodes.keys()
-        unread = bytes(chunk[len(chunk) - core.unread_response_bytes :]) if core.unread_response_bytes else b""
     assert core.closed is None
     return got, learned
 
