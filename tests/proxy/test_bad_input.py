@@ -11,6 +11,7 @@ import pytest
 from kordon.testing.cluster import Cluster
 from kordon.testing.plays import request_frame
 from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.steps import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -80,6 +81,7 @@ def test_the_offender_is_closed_and_others_notice_nothing(kordon: ProxyProcess, 
         assert ends(offender)
         assert ask_api_versions(neighbour) == first
     assert closed_by_cause(kordon, cause) == before + 1
+    wait_until("nothing is left of either", lambda: kordon.status()["connections"]["open"] == 0)
 
 
 def test_a_broken_body_is_the_brokers_to_judge(kordon: ProxyProcess) -> None:
