@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from dataclasses import field as attribute
+from struct import Struct
 from typing import Final
 
 from kordon.codecs.messages import REQUESTS
@@ -20,6 +21,9 @@ from kordon.codecs.primitives import INT16, INT32, STRING
 from kordon.codecs.schema import Buffer, field, message
 
 API_VERSIONS: Final = 18
+
+_REQUEST_START: Final = Struct(">hhih")
+"""Api key, version, correlation id, length of the client id."""
 
 # A table reads line by line like its schema.
 # fmt: off
@@ -100,11 +104,30 @@ def parse_request_header(buffer: Buffer) -> tuple[RequestHeader, int]:
     Raises:
         WireError: The bytes are no request header.
     """
+    found = _look_request_header(buffer)
+    if found is not None:
+        return found
     start = bytes(buffer[:4])
     api_key, version = (int.from_bytes(start[at : at + 2], "big", signed=True) for at in (0, 2))
     value, consumed = REQUEST_HEADER.at(request_header_version(api_key, version)).parse(buffer)
     header = RequestHeader(api_key, version, value.correlation_id, value.client_id, value.get("_tagged", {}))
     return header, consumed
+
+
+def _look_request_header(buffer: Buffer) -> tuple[RequestHeader, int] | None:
+    """Reads a header without tagged fields, which all are that clients send; None: the table is to read it."""
+    if len(buffer) <= _REQUEST_START.size:
+        return None
+    api_key, version, correlation_id, length = _REQUEST_START.unpack_from(buffer)
+    end = _REQUEST_START.size + max(length, 0)
+    flexible = is_flexible(api_key, version)
+    if length < -1 or end + flexible > len(buffer) or (flexible and buffer[end]):
+        return None
+    try:
+        client_id = None if length < 0 else str(buffer[_REQUEST_START.size : end], "utf-8")
+    except UnicodeDecodeError:
+        return None
+    return RequestHeader(api_key, version, correlation_id, client_id), end + flexible
 
 
 def build_request_header(

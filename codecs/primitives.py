@@ -105,12 +105,11 @@ class UVarint(Codec):
 
 def uvarint(value: int) -> bytes:
     """Returns the bytes of a small non-negative number as an unsigned varint."""
-    encoded = bytearray()
+    encoded: tuple[int, ...] = ()
     while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
+        encoded = (*encoded, value & 0x7F | 0x80)
         value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    return bytes((*encoded, value))
 
 
 class CompactLength(_Adapter):

@@ -33,6 +33,10 @@ _INT32: Final = Layout(">i")
 _INT64: Final = Layout(">q")
 _ACKS: Final = Layout(">hi")
 _OUTCOME: Final = Layout(">ihq")
+_WHOLE_OUTCOME: Final = Layout(">ihqqq3s")
+"""One of a flexible version, with `_NOTHING_MORE`."""
+_NOTHING_MORE: Final = b"\1\0\0"
+"""No record errors, no message, no tagged fields: the end of nearly every outcome of a flexible version."""
 
 
 class PartitionData(NamedTuple):
@@ -131,6 +135,11 @@ class _Walk:
         start, self.at = self.at, self.at + length
         return self.buffer[start : self.at]
 
+    def partition(self) -> PartitionData:
+        index, records = self.number(_INT32), self.records()
+        self.skip_tags()
+        return PartitionData(index, records)
+
     def topic(self, version: int) -> tuple[str, UUID | None]:
         if version < _WITH_TOPIC_IDS:
             return self.text() or "", None
@@ -176,18 +185,15 @@ def _request(walk: _Walk, version: int) -> ProduceRequest:
     topics: list[TopicData] = []
     for _ in range(walk.length(_INT32, nullable=False)):
         name, topic_id = walk.topic(version)
-        partitions: list[PartitionData] = []
-        for _ in range(walk.length(_INT32, nullable=False)):
-            partitions.append(PartitionData(walk.number(_INT32), walk.records()))
-            walk.skip_tags()
+        partitions = [walk.partition() for _ in range(walk.length(_INT32, nullable=False))]
         walk.skip_tags()
         topics.append(TopicData(name, topic_id, partitions))
     walk.skip_tags()
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
-Batches = Iterable[tuple[str, Sequence[tuple[int, Sequence[Buffer]]]]]
-"""By topic, the partitions' indexes and their records in pieces."""
+Batches = Iterable[tuple[str, Sequence[tuple[int, Buffer]]]]
+"""By topic, the partitions' indexes and their records."""
 
 
 def build_produce(version: int, acks: int, timeout_ms: int, topics: Batches) -> list[Buffer]:
@@ -206,8 +212,7 @@ def build_produce(version: int, acks: int, timeout_ms: int, topics: Batches) -> 
     for name, partitions in rows:
         text += _text(name, flexible) + _count(len(partitions), flexible)
         for index, records in partitions:
-            pieces.append(text + _INT32.pack(index) + _count(sum(map(len, records)), flexible))
-            pieces += records
+            pieces += (text + _INT32.pack(index) + _count(len(records), flexible), records)
             text = b"\0" if flexible else b""  # no tagged fields
         text += b"\0" if flexible else b""
     pieces.append(text + (b"\0" if flexible else b""))
@@ -248,6 +253,11 @@ def _outcomes(walk: _Walk, version: int) -> list[tuple[str, list[Outcome]]]:
 
 
 def _outcome(walk: _Walk, version: int) -> Outcome:
+    if version >= FLEXIBLE and walk.end - walk.at >= _WHOLE_OUTCOME.size:
+        *fields, more = _WHOLE_OUTCOME.unpack_from(walk.buffer, walk.at)
+        if more == _NOTHING_MORE:
+            walk.at += _WHOLE_OUTCOME.size
+            return Outcome(*fields)
     index, error_code, base_offset = _OUTCOME.unpack_from(walk.buffer, walk.at)
     walk.at += _OUTCOME.size
     append_time = walk.number(_INT64) if version >= _WITH_APPEND_TIME else -1
@@ -283,6 +293,9 @@ def build_outcomes(version: int, topics: Answered) -> bytes:
             pieces.append(_text(name, flexible))
         pieces.append(_count(len(outcomes), flexible))
         for outcome in outcomes:
+            if flexible and not outcome.record_errors and outcome.error_message is None:
+                pieces.append(_WHOLE_OUTCOME.pack(*outcome[:5], _NOTHING_MORE))
+                continue
             pieces.append(_OUTCOME.pack(outcome.partition, outcome.error_code, outcome.base_offset))
             if version >= _WITH_APPEND_TIME:
                 pieces.append(_INT64.pack(outcome.log_append_time_ms))

@@ -23,7 +23,8 @@ PRODUCER_AT: Final = 43
 _PRODUCER: Final = Layout(">qhi")
 _BEHIND_PRODUCER: Final = PRODUCER_AT + _PRODUCER.size - LOG_OVERHEAD
 """Bytes that the batch length counts and that do not lie behind the producer."""
-_BATCH_LENGTH: Final = Layout(">i")
+_HEAD: Final = Layout(">8xi5xI22xqhi")
+"""Of a batch: its length, CRC, producer_id, producer_epoch, base_sequence."""
 _UINT32: Final = Layout(">I")
 
 _POLYNOMIAL: Final = 0x82F63B78
@@ -52,13 +53,10 @@ def retag(buffer: WritableBuffer, at: int, producer_id: int, producer_epoch: int
         producer_epoch: The same.
         base_sequence: Of its first record.
     """
-    place = at + PRODUCER_AT
-    before = int.from_bytes(buffer[place : place + _PRODUCER.size], "big")
-    _PRODUCER.pack_into(buffer, place, producer_id, producer_epoch, base_sequence)
-    change = before ^ int.from_bytes(buffer[place : place + _PRODUCER.size], "big")
-    follow = _BATCH_LENGTH.unpack_from(buffer, at + 8)[0] - _BEHIND_PRODUCER
-    crc = _UINT32.unpack_from(buffer, at + CRC_AT)[0] ^ effect(change.to_bytes(_PRODUCER.size, "big"), follow)
-    _UINT32.pack_into(buffer, at + CRC_AT, crc)
+    length, crc, old_id, old_epoch, old_sequence = _HEAD.unpack_from(buffer, at)
+    _PRODUCER.pack_into(buffer, at + PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    change = _PRODUCER.pack(old_id ^ producer_id, old_epoch ^ producer_epoch, old_sequence ^ base_sequence)
+    _UINT32.pack_into(buffer, at + CRC_AT, crc ^ effect(change, length - _BEHIND_PRODUCER))
 
 
 def effect(change: bytes, follow: int) -> int:
@@ -70,7 +68,7 @@ def effect(change: bytes, follow: int) -> int:
     """
     direct = follow & ((1 << _DIRECT_BITS) - 1)
     # the library's register begins and ends inverted; the effect is that of a register that begins with zeros
-    crc: int = google_crc32c.extend(_ALL_ONES, change + bytes(direct)) ^ _ALL_ONES
+    crc: int = google_crc32c.extend(_ALL_ONES, change.ljust(len(change) + direct, b"\0")) ^ _ALL_ONES
     rest, tables = follow >> _DIRECT_BITS, iter(_AFTER_ZEROS)
     while rest:
         first, second, third, fourth = next(tables)

@@ -61,7 +61,7 @@ class Interception(Protocol):
 
         Args:
             route: Of the request.
-            body: All of it behind the header; not valid after the call.
+            body: All of it behind the header, in memory of its own; who serves it may keep and change it.
 
         Raises:
             WireError: It cannot be read.

@@ -92,7 +92,7 @@ class Worker:
                 served = await self.service.serve(version, request(PRODUCE).parse(version, body))
                 answered = response(PRODUCE).build(version, served)
             else:
-                answered = await self.service.answer(version, look_produce(version, body))
+                answered = await self.service.answer(version, look_produce(version, bytearray(body)))
         answer = response(PRODUCE).parse(version, answered)
         rows: list[Any] = answer.responses[0].partition_responses
         return rows

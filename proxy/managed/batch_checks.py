@@ -11,11 +11,8 @@ from kordon.proxy.control.codes import Code
 from kordon.proxy.ordering.identity import LARGEST_CLIENT_ID
 from kordon.proxy.ordering.line import NO_PRODUCER
 
-_LENGTH: Final = Layout(">i")
-_LENGTH_AT: Final = 8
-_BATCH: Final = Layout(">hi16xqhi")
-"""Attributes, last offset delta, (timestamps), producer id, producer epoch, base sequence."""
-_BATCH_AT: Final = 21
+_BATCH: Final = Layout(">8xi9xhi16xqhi")
+"""Length, attributes, last offset delta, (timestamps), producer id, producer epoch, base sequence."""
 _TRANSACTIONAL: Final = 0x10
 _COMPRESSION: Final = 0x07
 _ZSTD: Final = 4
@@ -52,10 +49,12 @@ def look_records(version: int, records: Buffer | None) -> Batch | Unfit:
     if records[MAGIC_AT] != CURRENT_MAGIC:  # rule I10
         message = f"Message format v{records[MAGIC_AT]} cannot be written to a topic with virtual partitions"
         return Unfit(Code.UNSUPPORTED_FOR_MESSAGE_FORMAT, message)
-    size = LOG_OVERHEAD + _LENGTH.unpack_from(records, _LENGTH_AT)[0]
-    if size != len(records) or size < HEADER_BYTES:
+    size = len(records)
+    if size < HEADER_BYTES:
         return Unfit(Code.INVALID_RECORD, "A Produce request has exactly one record batch per partition")
-    attributes, last_delta, producer_id, epoch, sequence = _BATCH.unpack_from(records, _BATCH_AT)
+    length, attributes, last_delta, producer_id, epoch, sequence = _BATCH.unpack_from(records)
+    if LOG_OVERHEAD + length != size:
+        return Unfit(Code.INVALID_RECORD, "A Produce request has exactly one record batch per partition")
     batch = Batch(producer_id, epoch, sequence, last_delta + 1)
     return _why_not(version, attributes, batch) or batch
 

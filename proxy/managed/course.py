@@ -52,7 +52,7 @@ class Ticket:
     pending: Pending
     place: int
     records: memoryview
-    """Its batch, as the client sent it."""
+    """Its batch, as the client sent it, or under the identity under which it was sent last."""
     timeout_ms: int
     """How long the client lets the broker wait for copies."""
     queued: bool = True

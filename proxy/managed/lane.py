@@ -15,7 +15,6 @@ from typing import Final, NamedTuple, Protocol
 
 from kordon.codecs.errors import WireError
 from kordon.codecs.produce import Outcome, build_produce, look_outcomes
-from kordon.codecs.records import HEADER_BYTES
 from kordon.codecs.retag import retag
 from kordon.codecs.schema import Buffer
 from kordon.proxy import apis
@@ -88,6 +87,8 @@ class Lane:
         self._shipper = shipper
         self._tasks = tasks
         self._client: UpstreamClient | None = None
+        self._version = 0
+        """Of Produce, as both sides speak it."""
         self._dialing = False
         self._scheduled = False
         self._turns: dict[Partition, deque[Course]] = {}
@@ -151,19 +152,17 @@ class Lane:
         return taken
 
     def _send(self, client: UpstreamClient, taken: list[Sent]) -> None:
-        topics: dict[str, list[tuple[int, tuple[Buffer, Buffer]]]] = {}
+        topics: dict[str, list[tuple[int, Buffer]]] = {}
         timeout_ms = 0
         for course, write in taken:
             bound, ticket = write.bound, write.payload
             assert bound is not None
             assert isinstance(ticket, Ticket)
-            header = bytearray(ticket.records[:HEADER_BYTES])
-            retag(header, 0, bound.producer_id, bound.epoch, bound.sequence)
-            pieces = (header, ticket.records[HEADER_BYTES:])
-            topics.setdefault(course.topic.name, []).append((bound.partition, pieces))
+            retag(ticket.records, 0, bound.producer_id, bound.epoch, bound.sequence)
+            topics.setdefault(course.topic.name, []).append((bound.partition, ticket.records))
             timeout_ms = max(timeout_ms, ticket.timeout_ms)
         timeout_ms = min(timeout_ms, _LONGEST_TIMEOUT_MS)
-        version = client.version(apis.PRODUCE, _VERSIONS)
+        version = self._version
         body = build_produce(version, taken[0].write.acks, timeout_ms, topics.items())
         request = _Request(taken, sum(write.size for _, write in taken), version)
         self._requests += 1
@@ -181,7 +180,11 @@ class Lane:
             except WireError:
                 answer = []
             outcomes = {(name, outcome.partition): outcome for name, rows in answer for outcome in rows}
-        self._shipper.on_answers([(sent, outcomes.get(_partition(sent))) for sent in request.sent])
+        answers = [
+            (sent, outcomes.get((sent.course.topic.name, sent.write.bound.partition)) if sent.write.bound else None)
+            for sent in request.sent
+        ]
+        self._shipper.on_answers(answers)
         self._schedule()
 
     def _dial(self) -> None:
@@ -192,7 +195,7 @@ class Lane:
     async def _connect(self) -> None:
         try:
             client = await self._links.to(self.node_id, self._purpose)
-            client.version(apis.PRODUCE, _VERSIONS)
+            self._version = client.version(apis.PRODUCE, _VERSIONS)
             self._client = client
         except UpstreamUnavailable:
             courses = [course for courses in self._turns.values() for course in courses]
@@ -201,9 +204,3 @@ class Lane:
         finally:
             self._dialing = False
         self._schedule()
-
-
-def _partition(sent: Sent) -> Partition:
-    bound = sent.write.bound
-    assert bound is not None
-    return sent.course.topic.name, bound.partition

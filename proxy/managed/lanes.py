@@ -26,7 +26,9 @@ from kordon.proxy.managed.writer_questions import WriterQuestions
 from kordon.proxy.ordering.line import Line, Refuse, Result, Send, Write
 from kordon.proxy.tasks import Tasks
 
-LANES_PER_BROKER: Final = 3
+LANES_PER_BROKER: Final = 4
+"""Those virtual partitions that share a physical one are neighbours (design §2), and a request takes one batch of each
+physical partition: so with V = 4U a client's request becomes one request on each lane."""
 HOLD_SECONDS: Final = 2.5
 """How long writes wait for a fence, a lease or a leader: below the patience of every client (facts §3)."""
 WAIT_SECONDS: Final = 15.0
@@ -100,18 +102,17 @@ class Lanes:
     def add(self, topic: ManagedTopic, v: int, write: Write) -> None:
         """Takes a write in; its ticket is told what becomes of it."""
         course = self._course(topic, v)
-        blocked = self._is_blocked(course)
-        full = self._unsent[topic.name] + write.size > (UNSENT_BYTES if blocked else _UNSENT_BYTES_IN_TURN)
-        if (course.refusing and blocked) or full:
-            course.refusing = course.refusing or full
+        if (course.refusing or self._unsent[topic.name] + write.size > UNSENT_BYTES) and self._is_too_much(
+            course, write
+        ):
             self._refuse([write], course)
             return
-        course.refusing = False
         self._count_unsent(write, course)
         course.line.add(write)
         self._active.add(course)
         self._sweep_later()
-        self._route(course)
+        if not course.queued:
+            self._route(course)
 
     def forsake(self, writes: Iterable[tuple[ManagedTopic, Write]]) -> None:
         """The client has gone: what is not sent is not sent any more (rule I6)."""
@@ -143,16 +144,18 @@ class Lanes:
                 case Refuse(write, why):
                     ticket_of(write).settle(refused(course.topic.layout, course.v, why, self.counts))
         course.queued = line.ready
-        self._ask(course)
+        if line.waits_for_answer:
+            self._ask(course)
         return sent, course.queued
 
     def on_answers(self, answers: list[tuple[Sent, Outcome | None]]) -> None:
         """Takes in what brokers answered; see `Shipper`."""
+        alive = self._lease_alive()
         for sent, outcome in answers:
             bound = sent.write.bound
             assert bound is not None
             self._under_way[sent.course.topic.name, bound.partition] -= 1
-            if outcome is not None and result_of(outcome) is Result.WRITTEN and not self._lease_alive():
+            if not alive and outcome is not None and result_of(outcome) is Result.WRITTEN:
                 self._keep(sent, outcome)
             else:
                 self._on_answer(sent, outcome)
@@ -190,6 +193,13 @@ class Lanes:
         while True:  # what has changed before this task ran is seen, too
             self._go_on(self._courses.get(topic, {}).values())
             await topic.wait_for_change()
+
+    def _is_too_much(self, course: Course, write: Write) -> bool:
+        """Whether a write is refused at once, because too much waits or what was before it is refused (rule C4)."""
+        blocked = self._is_blocked(course)
+        full = self._unsent[course.topic.name] + write.size > (UNSENT_BYTES if blocked else _UNSENT_BYTES_IN_TURN)
+        course.refusing = full or (course.refusing and blocked)
+        return course.refusing
 
     def _is_blocked(self, course: Course) -> bool:
         """Whether nothing of it may be sent now: a fence, or no lease."""
@@ -286,7 +296,8 @@ class Lanes:
             self._count_unsent(write, course)
             self._active.add(course)
             self._sweep_later()
-        self._route(course)
+        if course.line.waits:
+            self._route(course)
 
     def _sweep_later(self) -> None:
         if not self._sweeping:

@@ -49,12 +49,12 @@ class ProduceService:
         self._lanes = lanes
 
     def look(self, version: int, body: Buffer) -> Looked:
-        """Walks over a request; its bytes are copied, once, and need not stay.
+        """Walks over a request; its records stay where they are, and get their identities there when they are sent.
 
         Raises:
             WireError: It cannot be read.
         """
-        request = look_produce(version, bytes(body))
+        request = look_produce(version, body)
         found = {self._find(version, row) is not None for row in request.topic_data}
         return Looked(request, True in found, False in found)
 
@@ -153,10 +153,10 @@ class _Intake:
             self.pending.place(Outcome(v, Code.INVALID_REQUIRED_ACKS))
             return
         batch = look_records(self._version, records)
-        if isinstance(batch, Unfit):
+        if isinstance(batch, Unfit) or records is None:
+            assert isinstance(batch, Unfit), "without records there is no batch"
             self.pending.place(Outcome(v, batch.code, error_message=batch.message))
             return
-        assert records is not None, "or else there is no batch"
         ticket = Ticket(self.pending, self.pending.place(), records, self._timeout_ms)
         acks = -1 if self._acks < 0 else 1  # rule I5: the answer to acks=0 is waited for, here
         write = Write(*batch, size=len(records), acks=acks, since=self._now, payload=ticket)
@@ -165,7 +165,7 @@ class _Intake:
 
 
 def _view(records: bytes | None) -> memoryview | None:
-    return None if records is None else memoryview(records)
+    return None if records is None else memoryview(bytearray(records))
 
 
 def _fields(outcome: Outcome) -> dict[str, Any]:

@@ -110,17 +110,14 @@ def told(layout: Layout, v: int, write: Write, outcome: Outcome | None, counts: 
 def _written(layout: Layout, v: int, write: Write, outcome: Outcome, counts: ProduceCounts) -> Outcome:
     bound, chain = write.bound, layout.chains[v]
     assert bound is not None, "it was sent"
-    stays = (stay for stay in reversed(chain.stays) if (stay.partition, stay.move) == (bound.partition, bound.move))
-    stay = next(stays, None)
+    place = bound.partition, bound.move
+    stay = next((stay for stay in reversed(chain.stays) if (stay.partition, stay.move) == place), None)
     if stay is None or (stay.end is not None and outcome.base_offset >= stay.end):
         counts.strays += 1
         return Outcome(v, Code.NOT_LEADER_OR_FOLLOWER)
     counts.batches += 1
     counts.bytes += write.size
     start = outcome.log_start_offset + stay.delta if len(chain.stays) == 1 else chain.start
-    return outcome._replace(
-        partition=v,
-        error_code=Code.NONE,
-        base_offset=outcome.base_offset + stay.delta if outcome.base_offset >= 0 else -1,
-        log_start_offset=max(start, (layout.floors or {}).get(v, 0)),
-    )
+    floor = layout.floors.get(v, 0) if layout.floors else 0
+    base_offset = outcome.base_offset + stay.delta if outcome.base_offset >= 0 else -1
+    return Outcome(v, Code.NONE, base_offset, outcome.log_append_time_ms, max(start, floor))

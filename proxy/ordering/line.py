@@ -81,16 +81,14 @@ class Result(Enum):
     """There will be no answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(NamedTuple):
     """This write goes to the broker now, as it is bound."""
 
     write: Write
     bound: Bound
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(NamedTuple):
     """This write does not go into the log."""
 
     write: Write
@@ -142,6 +140,16 @@ class Line:
     def ready(self) -> bool:
         """Whether something waits for nothing but its turn."""
         return bool(self._waiting)
+
+    @property
+    def waits(self) -> bool:
+        """Whether something waits, for whatever it is."""
+        return bool(self._waiting or self._parked)
+
+    @property
+    def waits_for_answer(self) -> bool:
+        """Whether something waits for its identity; if not, nothing is missing and there is no question."""
+        return bool(self._parked)
 
     @property
     def needs_id(self) -> bool:
