@@ -62,7 +62,7 @@ class OffsetFetch:
     def request(self, version: int, value: Any, topics: ManagedTopics) -> bool:
         """Asks for the commits of faces in place of managed topics, and for those from before."""
         changed = False
-        for group in _groups(value):
+        for group in groups_of(value):
             rows = group.topics or ()
             managed = [_asked_topic(row, topics) for row in rows]
             if any(managed):
@@ -73,16 +73,16 @@ class OffsetFetch:
 
     def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
         """Shows each managed topic once; Kordon's own topics are not shown."""
-        real_ids = asked_by_real_id((row for group in _groups(asked) for row in group.topics or ()), topics)
-        for group in _groups(value):
+        real_ids = asked_by_real_id((row for group in groups_of(asked) for row in group.topics or ()), topics)
+        for group in groups_of(value):
             group["topics"] = _merged(group.topics or (), topics)
             for row in group.topics:
                 _show_id(row, real_ids)
         return True
 
 
-def _groups(value: Any) -> Iterable[Any]:
-    """Returns the groups of an OffsetFetch; before version 8 the message is about one."""
+def groups_of(value: Any) -> Iterable[Any]:
+    """Returns the groups of an OffsetFetch, request or response; before version 8 the message is about one."""
     groups: Iterable[Any] = value.groups if "groups" in value else (value,)
     return groups
 

@@ -114,6 +114,29 @@ class PartitionLog:
                 chunk.unsent.discard(v)
             self._cache.touch(chunk)
 
+    def empty_until(self, v: int, position: int, limit: int) -> int | None:
+        """Returns up to which offset nothing of a virtual partition stands, as far as is known; None: something does.
+
+        Args:
+            v: The virtual partition.
+            position: Where to begin.
+            limit: Where to end.
+        """
+        while position < limit:
+            skipped = self._scanned.skip(v, position)
+            if skipped > position:
+                position = skipped
+                continue
+            chunk = self._chunk_at(position)
+            if chunk is None:
+                return position
+            entries = chunk.entries.get(v, [])
+            following = bisect_right(entries, position, key=_NEXT_OFFSET)
+            if following < len(entries) and entries[following].base_offset < limit:
+                return None
+            position = chunk.end
+        return limit
+
     def coming(self, offset: int) -> asyncio.Task[int]:
         """Returns what brings the batches at an offset, and then an error code; it is started if it is not on its way.
 

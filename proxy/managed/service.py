@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from kordon.codecs.messages import request, response
@@ -68,10 +69,19 @@ class Translation(Protocol):
         ...
 
 
+Completion: TypeAlias = Callable[[Any], Awaitable[None]]
+
+
 class _Refused(NamedTuple):
     """A request that is answered whatever it says."""
 
     fields: Mapping[str, Any]
+
+
+class _Translated(NamedTuple):
+    """A request whose answer is translated, and then not complete yet."""
+
+    back: Callable[[Any], None]
 
 
 class ManagedService:
@@ -84,6 +94,7 @@ class ManagedService:
         translations: By api key, what is translated.
         admin: Answers the requests by which topics are managed.
         refusals: By api key, what refuses a request: it returns the response's fields, or None.
+        completions: By api key of translations, what completes a translated response in place.
         asks_rights: Whether clients may have different rights, so that each is asked about.
         rights_max_age_seconds: How long what was said of a client's rights is believed.
     """
@@ -97,6 +108,7 @@ class ManagedService:
         admin: AdminRequests,
         *,
         refusals: Mapping[int, Refusal] = REFUSALS,
+        completions: Mapping[int, Completion] = MappingProxyType({}),
         asks_rights: Callable[[], bool] = lambda: False,
         rights_max_age_seconds: float = 1.0,
     ) -> None:
@@ -108,6 +120,7 @@ class ManagedService:
         self._servers: Mapping[int, Server] = {PRODUCE: produce, **servers}
         self._translations = translations
         self._refusals = refusals
+        self._completions = completions
         self._keys = self._servers.keys() | translations.keys() | refusals.keys()
         self._known = asyncio.Event()
 
@@ -147,17 +160,21 @@ class ManagedService:
             parts = take_apart(key, version, value, self._topics)
             return Serve(parts.managed, parts.rest) if parts is not None else None
         translation = self._translations.get(key)
-        if translation is None:
-            return None
+        return self._translate(translation, route, value, bytes(body)) if translation is not None else None
+
+    def _translate(self, translation: Translation, route: Route, value: Any, body: bytes) -> Decision:
+        """Has a request and its answer translated."""
+        key, version = route.api.key, route.version
         changed = translation.request(version, value, self._topics)
         if not changed and not translation.answers_always:
             return None
-        original = _parsed(key, version, bytes(body))
+        original = _parsed(key, version, body)
 
         def back(answer: Any) -> None:
             translation.response(version, answer, self._topics, original)
 
-        return Translate(request(key).build(version, value) if changed else None, back)
+        asked = request(key).build(version, value) if changed else None
+        return Serve(_Translated(back), asked or body) if key in self._completions else Translate(asked, back)
 
     async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Body:
         """Answers a request; see `Service.serve`."""
@@ -169,6 +186,12 @@ class ManagedService:
         if isinstance(request, Asked):
             fields = await self._admin.answer(key, request, None if part is None else await part)
             return response(key).build(version, fields)
+        if isinstance(request, _Translated):
+            assert part is not None  # the broker is asked always
+            answer = await part
+            request.back(answer)
+            await self._completions[key](answer)
+            return response(key).build(version, answer)
         refused: list[Any] = []
         if isinstance(request, Refused):
             request, refused = request.allowed, request.rows

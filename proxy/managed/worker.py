@@ -23,6 +23,7 @@ from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed import groups, physical
 from kordon.proxy.managed.admin_requests import AdminRequests
+from kordon.proxy.managed.caught_up import CaughtUp
 from kordon.proxy.managed.delete_records import DeleteRecords
 from kordon.proxy.managed.describe_configs import DescribeConfigsTranslation
 from kordon.proxy.managed.lanes import Lanes
@@ -125,6 +126,7 @@ class ManagedWorker:
             translations,
             admin,
             refusals=refusals,
+            completions={apis.OFFSET_FETCH: CaughtUp(self.topics, self.readers).complete},
             asks_rights=self._asks_rights,
             rights_max_age_seconds=ordering.rights_ms / 1000,
         )

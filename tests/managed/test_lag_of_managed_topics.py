@@ -1,0 +1,112 @@
+"""The lag of whoever has read all is 0, whatever offsets he commits and however busy the neighbours are (rule F6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions as GroupOffsets
+from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
+
+from kordon.testing.cluster import Cluster
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
+from kordon.testing.proxy_process import ProxyProcess
+
+pytestmark = pytest.mark.broker
+
+QUIET, NEIGHBOUR = 0, 1
+"""Virtual partitions that share a partition of the brokers while there are 3 or 6 of those."""
+
+
+@pytest.fixture(scope="module")
+def proxy(open_cluster: Cluster) -> Iterator[ProxyProcess]:
+    """A proxy in front of one broker."""
+    with ProxyProcess.start(open_cluster.bootstrap()) as started:
+        yield started
+
+
+def write(bootstrap: str, topic: str, *partitions: int) -> None:
+    """Writes a record to each of these, in turn."""
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "batch.num.messages": 1})
+    for partition in partitions:
+        producer.produce(topic, value=b"value", partition=partition)
+    assert producer.flush(30) == 0
+
+
+def commit_behind_the_last_records(bootstrap: str, topic: str, count: int) -> Mapping[int, int]:
+    """Reads so many records and commits the offset behind the last of each partition, as most who commit by hand."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": topic, "enable.auto.commit": False}
+    consumer = Consumer({**settings, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    behind: dict[int, int] = {}
+    read = 0
+    while read < count:
+        (message,) = consumer.consume(1, 30)
+        behind[message.partition() or 0] = (message.offset() or 0) + 1
+        read += 1
+    commits = [TopicPartition(topic, v, offset) for v, offset in behind.items()]
+    consumer.commit(offsets=commits, asynchronous=False)
+    consumer.close()
+    return behind
+
+
+def committed(bootstrap: str, group: str) -> Mapping[int, int]:
+    """Returns by partition what a lag exporter is told of a group."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    told = admin.list_consumer_group_offsets([GroupOffsets(group)])
+    return {each.partition: each.offset for each in told[group].result(30).topic_partitions or ()}
+
+
+def lag(bootstrap: str, topic: str) -> Mapping[int, int]:
+    """Returns by partition the lag of the group that is called like the topic, as exporters reckon it."""
+    offsets = committed(bootstrap, topic)
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
+    ends = {v: consumer.get_watermark_offsets(TopicPartition(topic, v), timeout=30)[1] for v in offsets}
+    consumer.close()
+    return {v: end - offsets[v] for v, end in ends.items()}
+
+
+@pytest.fixture
+def topic(proxy: ProxyProcess, request: pytest.FixtureRequest) -> str:
+    """A managed topic of which each partition of the brokers has four virtual ones."""
+    name: str = request.node.name.replace("_", "-")
+    create_managed(proxy.bootstrap, name)
+    return name
+
+
+def test_lag_is_0_behind_the_last_record_though_the_neighbours_go_on(proxy: ProxyProcess, topic: str) -> None:
+    """The group stands behind its last record; what follows in the broker's log is not its own."""
+    write(proxy.bootstrap, topic, QUIET, NEIGHBOUR, QUIET, NEIGHBOUR)
+    behind = commit_behind_the_last_records(proxy.bootstrap, topic, 4)
+    write(proxy.bootstrap, topic, *[NEIGHBOUR] * 5)
+
+    assert lag(proxy.bootstrap, topic)[QUIET] == 0
+    assert lag(proxy.bootstrap, topic)[NEIGHBOUR] >= 5
+    assert committed(proxy.bootstrap, topic)[NEIGHBOUR] == behind[NEIGHBOUR], "whoever has something to read stays"
+
+
+def test_lag_is_0_on_former_homes_and_by_a_proxy_that_has_read_nothing(
+    proxy: ProxyProcess, open_cluster: Cluster, topic: str
+) -> None:
+    """A commit in a partition that was left at a growth and a shrink since then, told by a proxy that is new."""
+    everywhere = range(VIRTUAL_PARTITIONS)
+    write(proxy.bootstrap, topic, *everywhere, *everywhere)
+    commit_behind_the_last_records(proxy.bootstrap, topic, 2 * VIRTUAL_PARTITIONS)
+    admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
+    for count in (6, 3):
+        resize(admin, topic, count).result(60)
+    with ProxyProcess.start(open_cluster.bootstrap()) as other:
+        assert lag(other.bootstrap, topic) == dict.fromkeys(everywhere, 0)
+        write(other.bootstrap, topic, QUIET)
+        assert lag(other.bootstrap, topic)[QUIET] >= 1
+
+
+def test_a_group_goes_on_from_a_raised_commit_without_loss(proxy: ProxyProcess, topic: str) -> None:
+    """It begins where nothing was left to read, and gets the next record."""
+    write(proxy.bootstrap, topic, QUIET, NEIGHBOUR, NEIGHBOUR)
+    commit_behind_the_last_records(proxy.bootstrap, topic, 3)
+    write(proxy.bootstrap, topic, NEIGHBOUR, NEIGHBOUR)
+    assert committed(proxy.bootstrap, topic)[QUIET] > 1, "raised"
+    write(proxy.bootstrap, topic, QUIET)
+    assert len(commit_behind_the_last_records(proxy.bootstrap, topic, 3)) == 2
