@@ -35,6 +35,8 @@ Managing {topic} with {virtual} virtual partitions means:
   - All its clients have to go through Kordon. Who writes to the brokers directly breaks the order.
   - To clients it is a topic with another id and another number of partitions: they find them within
     metadata.max.age.ms, and groups rebalance.
+  - If it has records, its writes pause once for up to a second, and the new partitions are delivered to nobody before
+    all groups have read what was there. Readers without a group are not waited for.
   - Kafka Streams: never manage repartition or changelog topics. An application that reads {topic} keeps its state by
     partition number, and has to be reset when that number changes.
   - Flink and Spark keep offsets by partition in their checkpoints: begin with new ones, or with the discovery of new
@@ -159,22 +161,37 @@ def explain(topic: str, virtual: int | None, admin: str, *, as_json: bool) -> No
 @topics.command()
 @click.argument("topic")
 @click.option("--virtual", metavar="V", required=True, type=click.IntRange(min=1), help="Partitions that clients see.")
+@click.option(
+    "--quiesced", is_flag=True, help="Nobody writes to it now: proves that for 10 s, and waits for no client."
+)
+@click.option(
+    "--transition",
+    metavar="SECONDS",
+    type=click.IntRange(min=0),
+    help="Within this time all its clients have refreshed their metadata and ended what they send: "
+    "metadata.max.age.ms + delivery.timeout.ms.  [default: 420]",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @target_options
-def manage(topic: str, virtual: int, *, yes: bool, **target: Any) -> None:
+def manage(topic: str, virtual: int, *, quiesced: bool, transition: int | None, yes: bool, **target: Any) -> None:
     """Lets TOPIC be managed: clients see V virtual partitions, for good.
 
     V is the number of partitions it has now, times a power of two; it is the most that it can be grown to, and the most
-    consumers that a group can have. So far the topic must be empty.
+    consumers that a group can have.
+
+    A topic with records is taken over while its clients go on: it cannot be grown before its clients have seen the
+    new partitions (--transition) and its groups have read what was there before. See kordon topics describe.
 
     \b
     Examples:
       kordon topics manage orders --virtual 48 --bootstrap kordon:19092
-      kordon topics manage orders --virtual 48 --config kordon.yaml --yes
+      kordon topics manage orders --virtual 48 --transition 900 --config kordon.yaml --yes
+      kordon topics manage orders --virtual 48 --quiesced --bootstrap kordon:19092
     """  # noqa: D301
 
     async def do(client: TopicsClient) -> str:
-        await client.manage(topic, virtual)
+        transition_ms = None if transition is None else transition * 1000
+        await client.manage(topic, virtual, quiesced=quiesced, transition_ms=transition_ms)
         return f"{topic} is managed, with {virtual} virtual partitions"
 
     kordon = _Target(target)
@@ -188,6 +205,29 @@ def manage(topic: str, virtual: int, *, yes: bool, **target: Any) -> None:
         click.echo(MANAGING.format(topic=topic, virtual=virtual))
         click.confirm("Go on?", abort=True)
     kordon.do(f"managing {topic}", do)
+
+
+@topics.command(name="leave-out")
+@click.argument("topic")
+@click.argument("groups", metavar="GROUP...", nargs=-1, required=True)
+@target_options
+def leave_out(topic: str, groups: tuple[str, ...], **target: Any) -> None:
+    """Has the takeover of TOPIC not wait for these groups, because nobody reads by them any more.
+
+    Those it waits for stand in kordon topics describe. If one of them reads on after all, a key's new records may come
+    to it before the old ones that it has not read.
+
+    \b
+    Examples:
+      kordon topics leave-out orders old-report --bootstrap kordon:19092
+      kordon topics leave-out orders old-report last-year --config kordon.yaml
+    """  # noqa: D301
+
+    async def do(client: TopicsClient) -> str:
+        await client.leave_out(topic, groups)
+        return f"{topic} does not wait for {', '.join(groups)}"
+
+    _Target(target).do(f"leaving groups out of the takeover of {topic}", do)
 
 
 @topics.command()

@@ -19,6 +19,7 @@ from kordon.proxy.control.codes import Code
 from kordon.proxy.control.ends import LeaderAt, Snapshot
 from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
 from kordon.proxy.control.lease import clock
+from kordon.proxy.control.takeovers import NotQuiesced, Takeovers
 from kordon.proxy.control.topics_admin import TopicsAdmin, TopicsRefused
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.topics import face_of
@@ -40,7 +41,7 @@ from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.images import Image
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.records import FenceRecord, FindingRecord, OutcomeRecord, TopicRecord, Value, dump
-from kordon.proxy.ordering.takeover import Step, Takeover, first_placement, has_passed, looked_at, next_step
+from kordon.proxy.ordering.takeover import Step, Takeover, first_placement, next_step
 from kordon.proxy.ordering.wishes import (
     Delete,
     LeaveOut,
@@ -59,10 +60,6 @@ log = structlog.get_logger(__name__)
 TICK_SECONDS: Final = 0.1
 CUT_SECONDS: Final = 1.5
 """How long ends may take to stand still; below the time that a fence lasts."""
-PROOF_SECONDS: Final = 10.0
-"""How long the ends of a topic must have stood still that is said to be quiesced."""
-GROUPS_SECONDS: Final = 3.0
-"""Between two looks at the groups that a takeover waits for."""
 _MEMBERS_RETRY_SECONDS: Final = 0.2
 ADOPTION_SECONDS: Final = 12.0
 """How long a topic that is managed waits until all proxies know it; a dead one is out of their group by then."""
@@ -109,7 +106,8 @@ class Leading:
         self._members: Callable[[], frozenset[str]] = frozenset
         self._heard = asyncio.Event()  # of a member or an acknowledgement
         self._adopters: dict[str, set[str]] = {}  # of topics that have just been managed, by fence
-        self._looks: dict[str, float] = {}  # when the groups that a takeover waits for are looked at next, by topic
+        self._takeovers = Takeovers(admin)
+        self._looking: set[str] = set()  # topics whose groups are being looked at, so that nothing else begins
         self._bindings = Bindings(admin, lambda: {t: r.layout.topic_id for t, r in self._topics.items()}, self._on_gone)
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -192,7 +190,7 @@ class Leading:
 
     def _begin_next(self) -> None:
         for wish_id, wish in list(self._wishes.items()):
-            busy = self._controller is None or wish.topic in self._controller.changes
+            busy = self._controller is None or wish.topic in self._controller.changes or wish.topic in self._looking
             if not busy and wish.topic not in self._asked:
                 self._asked[wish.topic] = wish_id
                 self._tasks.start(self._fulfil(wish_id, wish), name=f"fulfil wish {wish_id}")
@@ -204,6 +202,8 @@ class Leading:
                 await self._conclude(wish.topic, OutcomeRecord(0, ""))
         except Refused as refusal:
             await self._conclude(wish.topic, OutcomeRecord(refusal.code, str(refusal)))
+        except NotQuiesced as refusal:
+            await self._conclude(wish.topic, OutcomeRecord(Code.INVALID_REQUEST, str(refusal)))
         except TopicsRefused as refusal:
             await self._conclude(wish.topic, OutcomeRecord(refusal.code, str(refusal)))
         except UpstreamUnavailable as error:
@@ -298,72 +298,46 @@ class Leading:
     async def _take_over(self, wish: Manage, ends: Mapping[int, int]) -> None:
         """Begins to manage a topic that has data: a change like others, from the layout that it has had all along."""
         topic = wish.topic
-        await self._refuse_transactions(topic, frozenset(ends))
+        await self._takeovers.refuse_transactions(topic, frozenset(ends))
         if wish.quiesced:
-            await asyncio.sleep(PROOF_SECONDS)
-            after = await self._admin.ends_of(topic, ends)
-            if busy := [q for q, end in ends.items() if after[q].log_end_offset != end]:
-                detail = f"somebody writes to {topic}: partitions {busy} have got records within {PROOF_SECONDS:g} s"
-                raise Refused(Code.INVALID_REQUEST, f"{detail}; stop its producers, or leave --quiesced out")
+            await self._takeovers.prove_quiesced(topic, ends)
         layout = Layout.unmanaged(topic, await self._admin.topic_id(topic), len(ends), wish.virtual_partitions)
-        has_more = layout.v_count > layout.n
-        takeover = Takeover(round(time.time() * 1000) + wish.transition_ms) if has_more else None
+        takeover = Takeover(round(time.time() * 1000) + wish.transition_ms)
         record = TopicRecord(layout, await self._make_face(layout), takeover)
         placement = first_placement(layout, quiesced=wish.quiesced)
         if self._controller is not None:
             expected = ends if wish.quiesced else None
             self._do(self._controller.take_over(record, placement, clock(), expected=expected))
 
-    async def _refuse_transactions(self, topic: str, partitions: frozenset[int]) -> None:
-        for q, snapshot in (await self._admin.snapshots(topic, partitions)).items():
-            if any(each.is_transactional for each in snapshot.producers.values()):
-                detail = f"{topic}-{q} has records of transactions, which cannot be told from aborted ones yet"
-                raise Refused(Code.INVALID_TXN_STATE, detail)
-
     def _carry_takeovers_on(self, controller: Controller) -> None:
         for topic, record in self._topics.items():
-            takeover, is_busy = record.takeover, topic in controller.changes or topic in self._asked
-            if takeover is None or is_busy or self._looks.get(topic, 0.0) > clock():
+            takeover = record.takeover
+            if takeover is None or topic in controller.changes or topic in self._asked or topic in self._looking:
                 continue
-            match next_step(record.layout, takeover, round(time.time() * 1000)):
-                case Step.CUT:
-                    self._do(controller.resize(topic, record.layout.n, clock()))
-                case Step.LOOK:
-                    self._looks[topic] = clock() + GROUPS_SECONDS
-                    self._tasks.start(self._look_at_groups(topic), name=f"groups of {topic}")
-                case Step.WAIT:
-                    pass
+            if next_step(record.layout, takeover, round(time.time() * 1000)) is Step.CUT:
+                self._do(controller.resize(topic, record.layout.n, clock()))
+            elif self._takeovers.is_due(topic):
+                self._looking.add(topic)
+                self._tasks.start(self._look_at_groups(record), name=f"groups of {topic}")
 
-    async def _look_at_groups(self, topic: str) -> None:
+    async def _look_at_groups(self, record: TopicRecord) -> None:
         """Delivers all virtual partitions of a topic once every group has passed the cuts (rule A2)."""
+        topic = record.layout.topic
         try:
-            behind = await self._groups_behind(topic)
-        except UpstreamUnavailable as error:
+            takeover = await self._takeovers.look(record)
+            if takeover == record.takeover:
+                return
+            layout = record.layout if takeover is not None else replace(record.layout, withheld=False)
+            await self._renew(replace(record, layout=layout, takeover=takeover))
+        except (Fenced, UpstreamUnavailable) as error:
             log.warning("groups_unknown", topic=topic, error=str(error))
             return
-        record = self._topics.get(topic)
-        if record is None or record.takeover is None or self._controller is None or topic in self._controller.changes:
-            return
-        takeover = looked_at(record.takeover, behind)
-        if takeover == record.takeover:
-            return
-        layout = record.layout if takeover is not None else replace(record.layout, withheld=False)
-        try:
-            await self._renew(replace(record, layout=layout, takeover=takeover))
-        except (Fenced, UpstreamUnavailable):
-            return  # the role ends by that
+        finally:
+            self._looking.discard(topic)
         if takeover is None:
             log.info("topic_taken_over", topic=topic)
         else:
-            log.info("takeover_waits", topic=topic, groups=takeover.waits_for)
-
-    async def _groups_behind(self, topic: str) -> list[str]:
-        record = self._topics[topic]
-        assert record.takeover is not None, "it is being taken over"
-        partitions = range(record.layout.n)
-        starts = await self._admin.log_starts(topic, partitions)
-        commits = await self._admin.groups.committed((face_of(topic), topic), partitions)
-        return [group for group, offsets in commits.items() if not has_passed(record.takeover, offsets, starts)]
+            log.info("takeover_waits", topic=topic, groups=takeover.waits_for, members=len(takeover.subscribers))
 
     async def _leave_out(self, topic: str, groups: tuple[str, ...]) -> None:
         record = self._topics.get(topic)
@@ -371,7 +345,7 @@ class Leading:
             raise Refused(Code.INVALID_REQUEST, f"{topic} is not being taken over: no group is waited for")
         left_out = tuple(sorted({*record.takeover.left_out, *groups}))
         await self._renew(replace(record, takeover=replace(record.takeover, left_out=left_out)))
-        self._looks.pop(topic, None)
+        self._takeovers.hurry(topic)
 
     async def _renew(self, record: TopicRecord) -> None:
         """Writes down a record in which no epoch is new."""

@@ -165,9 +165,21 @@ def _held(topic: ManagedTopic, control: ControlState) -> list[Facts]:
         if wish.topic == topic.name and change is None
     ]
     if withheld := [v for v in range(topic.layout.v_count) if topic.layout.withholds(v)]:
-        why = "written, but not delivered until the topic is taken over entirely (rule A2)"
-        held.append({"partitions": [], "virtual_partitions": withheld, "why": why})
+        held += [{"partitions": [], "virtual_partitions": withheld, "why": why} for why in _withheld(topic)]
     return held
+
+
+def _withheld(topic: ManagedTopic) -> list[str]:
+    """Says what a takeover waits for (rule A2)."""
+    takeover = topic.takeover
+    if takeover is None or not takeover.cuts:
+        until = (
+            "" if takeover is None else f" {datetime.fromtimestamp(takeover.until_ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ},"
+        )
+        return [f"written, but not delivered before{until} when no client has the old number of partitions any more"]
+    reasons = [f"group {group} has to read what was written before" for group in takeover.waits_for]
+    reasons += [f"member {each.member} of group {each.group} has to come over" for each in takeover.subscribers]
+    return [f"written, but not delivered yet: {reason}" for reason in reasons or ["the groups are being looked at"]]
 
 
 def _waiting(topic: ManagedTopic, partitions: Iterable[int], why: str) -> Facts:

@@ -95,17 +95,31 @@ class ConsumerGroupHeartbeat:
         self._regexes = regexes
 
     def request(self, version: int, value: Any, topics: ManagedTopics) -> bool:
-        """Subscribes to faces in place of managed topics."""
+        """Subscribes to faces in place of managed topics; says it again for who has subscribed before (rule A2)."""
+        said = self._say_again(value, topics)
         expanded = self._regexes.translate(value, topics)
         names = list(value.subscribed_topic_names or ())
         renamed = list(map(to_face(topics), names))
         if renamed == names:
-            return expanded
+            return expanded or said
         value["subscribed_topic_names"] = renamed
         return True
 
     def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
         """Names no topics."""
+        return False
+
+    def _say_again(self, value: Any, topics: ManagedTopics) -> bool:
+        is_silent = value.subscribed_topic_names is None and value.get("subscribed_topic_regex") is None
+        if not is_silent or value.member_epoch <= 0:
+            return False
+        for topic in topics:
+            for each in topic.takeover.subscribers if topic.takeover is not None else ():
+                if (each.group, each.member) == (value.group_id, value.member_id):
+                    value["subscribed_topic_names"] = list(each.names)
+                    if "subscribed_topic_regex" in value:
+                        value["subscribed_topic_regex"] = each.regex
+                    return True
         return False
 
 

@@ -24,6 +24,21 @@ TRANSITION_MS: Final = 420_000
 """metadata.max.age.ms (5 min) and delivery.timeout.ms (2 min) as clients have them by default."""
 
 
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    """A member of a KIP-848 group whose coordinator knows the topic by the name that it had before (rule G2).
+
+    Such members say what they subscribe to once. So its subscription is said again for it, with one of its heartbeats.
+    """
+
+    group: str
+    member: str
+    names: tuple[str, ...]
+    """All that it subscribes to."""
+    regex: str | None
+    """Or what it subscribes by."""
+
+
 @dataclass(frozen=True)
 class Takeover:
     """What is left to do of a takeover; a topic that has none is delivered entirely.
@@ -33,12 +48,14 @@ class Takeover:
         cuts: By partition p < N, the offset that a group must have passed; empty before the last cut.
         left_out: Groups that are not waited for.
         waits_for: Groups that had not passed the cuts when they were looked at last.
+        subscribers: Members that had not come to the new name then.
     """
 
     until_ms: int
     cuts: Mapping[int, int] = field(default_factory=dict[int, int])
     left_out: tuple[str, ...] = ()
     waits_for: tuple[str, ...] = ()
+    subscribers: tuple[Subscriber, ...] = ()
 
 
 class Step(Enum):
@@ -82,12 +99,15 @@ def has_passed(takeover: Takeover, committed: Mapping[int, int], log_starts: Map
     return all(max(committed.get(p, 0), log_starts.get(p, 0)) >= cut for p, cut in takeover.cuts.items())
 
 
-def looked_at(takeover: Takeover, behind: Iterable[str]) -> Takeover | None:
+def looked_at(takeover: Takeover, behind: Iterable[str], subscribers: Iterable[Subscriber] = ()) -> Takeover | None:
     """Returns what is left to do after a look at the groups; None: nothing.
 
     Args:
-        takeover: With its cuts.
-        behind: The groups that have not passed them.
+        takeover: Before.
+        behind: The groups that have not passed its cuts.
+        subscribers: The members that have not come to the new name.
     """
     waits_for = tuple(sorted(set(behind) - set(takeover.left_out)))
-    return replace(takeover, waits_for=waits_for) if waits_for else None
+    left = sorted((each for each in subscribers if each.group not in takeover.left_out), key=lambda each: each.member)
+    is_done = bool(takeover.cuts) and not waits_for and not left
+    return None if is_done else replace(takeover, waits_for=waits_for, subscribers=tuple(left))

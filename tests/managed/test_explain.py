@@ -22,6 +22,7 @@ from kordon.proxy.ordering.controller import Change, Stage
 from kordon.proxy.ordering.images import Written
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.records import FenceRecord
+from kordon.proxy.ordering.takeover import Subscriber, Takeover
 from kordon.proxy.ordering.wishes import Manage, Resize
 from kordon.proxy.topics_tables import draw_all, draw_history, draw_topic, ranges
 
@@ -259,13 +260,29 @@ def test_withheld_partitions_are_told() -> None:
     layout = Layout.unmanaged("old", UUID(int=1), 2, 4)
     layout = layout.changed(layout.next_epoch(2, Placement.OWN), {0: 10, 1: 20}, withheld=True)
     topic = ManagedTopic(layout, UUID(int=2))
+    topic.takeover = Takeover(until_ms=1_700_000_000_000)
     (waits,) = held(topic, CALM)
     assert waits["virtual_partitions"] == [2, 3]
     text = shown(draw_history(explain_topic(topic, CALM)))
     assert (
-        "  - virtual partition 2-3: written, but not delivered until the topic is taken over entirely (rule A2)" in text
+        "  - virtual partition 2-3: written, but not delivered before 2023-11-14 22:13:20Z,"
+        " when no client has the old number of partitions any more" in text
     )
     assert "[0, 10) (before it was managed)" in text
+
+
+def test_the_groups_that_a_takeover_waits_for_are_named() -> None:
+    """So that an operator can find those that nobody reads by any more, and leave them out."""
+    layout = Layout.unmanaged("old", UUID(int=1), 2, 4)
+    layout = layout.changed(layout.next_epoch(2, Placement.LINEAR), {0: 10, 1: 20}, withheld=True)
+    topic = ManagedTopic(layout, UUID(int=2))
+    stays = Subscriber("new", "m1", ("old",), None)
+    topic.takeover = Takeover(0, cuts={0: 10, 1: 20}, waits_for=("slow", "dead"), subscribers=(stays,))
+    assert [each["why"].removeprefix("written, but not delivered yet: ") for each in held(topic, CALM)] == [
+        "group slow has to read what was written before",
+        "group dead has to read what was written before",
+        "member m1 of group new has to come over",
+    ]
 
 
 def test_floors_and_carried_producers_are_numbers() -> None:

@@ -58,9 +58,8 @@ class Topic:
     def begin(self, placement: Placement) -> None:
         """Another layout begins, at the ends of now."""
         cuts = {q: len(self.logs.get(q, ())) for q in range(self.layout.n)}
-        has_more = self.layout.v_count > self.layout.n
-        self.layout = self.layout.changed(self.layout.next_epoch(self.layout.n, placement), cuts, withheld=has_more)
-        self.takeover = Takeover(UNTIL, cuts if placement is Placement.LINEAR else {}) if has_more else None
+        self.layout = self.layout.changed(self.layout.next_epoch(self.layout.n, placement), cuts, withheld=True)
+        self.takeover = Takeover(UNTIL, cuts if placement is Placement.LINEAR else {})
 
     def look(self) -> None:
         """The controller looks at the group."""

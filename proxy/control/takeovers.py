@@ -1,0 +1,89 @@
+"""What the controller asks of the cluster while it takes over topics with data (rule A2)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from kordon.proxy.control.codes import Code
+from kordon.proxy.control.lease import clock
+from kordon.proxy.control.topics_admin import TopicsAdmin, TopicsRefused
+from kordon.proxy.managed.topics import face_of
+from kordon.proxy.ordering.records import TopicRecord
+from kordon.proxy.ordering.takeover import Takeover, has_passed, looked_at
+
+PROOF_SECONDS: Final = 10.0
+"""How long the ends of a topic must stand still that is said to be quiesced."""
+GROUPS_SECONDS: Final = 3.0
+"""Between two looks at the groups of a topic."""
+
+
+class NotQuiesced(Exception):  # noqa: N818 - what is told to whoever asked
+    """Raised when somebody writes to a topic that is said to be quiesced."""
+
+
+class Takeovers:
+    """Looks at topics and groups.
+
+    Args:
+        admin: Asks the cluster.
+    """
+
+    def __init__(self, admin: TopicsAdmin) -> None:
+        self._admin = admin
+        self._next: dict[str, float] = {}
+
+    async def refuse_transactions(self, topic: str, partitions: Collection[int]) -> None:
+        """Sees that nobody writes to a topic in transactions, as far as its leaders remember.
+
+        Raises:
+            TopicsRefused: Somebody does, or Kordon may not know.
+            UpstreamUnavailable: A leader does not answer.
+        """
+        for q, snapshot in (await self._admin.snapshots(topic, partitions)).items():
+            if any(each.is_transactional for each in snapshot.producers.values()):
+                detail = "has records of transactions, and those that were aborted could not be hidden from readers"
+                raise TopicsRefused(f"{topic}-{q}", Code.INVALID_TXN_STATE, detail)
+
+    async def prove_quiesced(self, topic: str, ends: Mapping[int, int]) -> None:
+        """Waits, and sees that nothing was written meanwhile.
+
+        Raises:
+            NotQuiesced: Something was.
+            TopicsRefused: A broker does not lead a partition any more, or Kordon may not know.
+            UpstreamUnavailable: A leader does not answer.
+        """
+        await asyncio.sleep(PROOF_SECONDS)
+        after = await self._admin.ends_of(topic, ends)
+        if busy := [q for q, end in ends.items() if after[q].log_end_offset != end]:
+            detail = f"somebody writes to {topic}: partitions {busy} have got records within {PROOF_SECONDS:g} s"
+            raise NotQuiesced(f"{detail}; stop its producers, or leave out that it is quiesced")
+
+    def is_due(self, topic: str) -> bool:
+        """Whether the groups of a topic are to be looked at now; the next look is due some seconds later."""
+        if self._next.get(topic, 0.0) > clock():
+            return False
+        self._next[topic] = clock() + GROUPS_SECONDS
+        return True
+
+    def hurry(self, topic: str) -> None:
+        """Has the groups of a topic looked at again at once."""
+        self._next.pop(topic, None)
+
+    async def look(self, record: TopicRecord) -> Takeover | None:
+        """Looks at the groups of a topic that is being taken over; returns what is left to do, None: nothing.
+
+        Raises:
+            UpstreamUnavailable: A broker does not answer.
+        """
+        takeover, layout = record.takeover, record.layout
+        assert takeover is not None, "it is being taken over"
+        behind: list[str] = []
+        groups = await self._admin.groups.groups()
+        if takeover.cuts:
+            starts = await self._admin.log_starts(layout.topic, range(layout.n))
+            names = (face_of(layout.topic), layout.topic)
+            commits = await self._admin.groups.committed(groups, names, range(layout.n))
+            behind = [group for group, offsets in commits.items() if not has_passed(takeover, offsets, starts)]
+        return looked_at(takeover, behind, await self._admin.groups.subscribers(groups, layout.topic))

@@ -1,0 +1,198 @@
+"""Topics with data come under management on a real broker, while real clients write and read them (rules A1 to A4)."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from collections.abc import Generator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from kordon.proxy.cli import main
+from kordon.testing.cluster import Cluster
+from kordon.testing.jars import kafka_version
+from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, read_all, resize
+from kordon.testing.order.processes import GROUPS
+from kordon.testing.order.run import Action, Plan, Run
+from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.steps import wait_until
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def proxies(open_cluster: Cluster) -> Generator[list[ProxyProcess], None, None]:
+    """Two proxies in front of one broker without ACLs."""
+    bootstrap = open_cluster.bootstrap("PLAINTEXT")
+    with ProxyProcess.start(bootstrap) as first, ProxyProcess.start(bootstrap) as second:
+        yield [first, second]
+
+
+def create(bootstrap: str, topic: str) -> AdminClient:
+    """Makes an ordinary topic of 3 partitions."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(30)
+    return admin
+
+
+def manage(admin: AdminClient, topic: str, **how: str) -> Future[Any]:
+    """Has a topic managed with 12 virtual partitions, by any admin client's means."""
+    values = {"kordon.virtual.partitions": "12"} | {f"kordon.takeover{name}": value for name, value in how.items()}
+    set_ = AlterConfigOpType.SET
+    entries = [ConfigEntry(name, value, incremental_operation=set_) for name, value in values.items()]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    done: Future[Any] = admin.incremental_alter_configs([resource], request_timeout=80)[resource]
+    return done
+
+
+def facts(proxy: ProxyProcess, topic: str) -> dict[str, Any]:
+    """What /topics/NAME says."""
+    with urllib.request.urlopen(f"http://{proxy.admin}/topics/{topic}", timeout=10) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+def is_taken_over(proxy: ProxyProcess, topic: str) -> bool:
+    """Whether nothing of a takeover is left to do."""
+    held: list[Any] = facts(proxy, topic)["held"]
+    return not held
+
+
+def kordon_topics(*arguments: str) -> Result:
+    """`kordon topics …`."""
+    return CliRunner().invoke(main, ["topics", *arguments], catch_exceptions=False)
+
+
+@pytest.mark.skipif(not kafka_version().startswith("4."), reason="KIP-848 groups came with Kafka 4.0")
+def test_no_client_notices_that_its_topic_is_taken_over_and_grown(proxies: list[ProxyProcess]) -> None:
+    """Java, librdkafka (another hash) and aiokafka write, three kinds of groups read: the checker finds nothing."""
+    topic = "taken-over"
+    admin = create(proxies[0].bootstrap, topic)
+
+    def take_over() -> None:
+        manage(admin, topic, **{".transition.ms": "4000"}).result(60)
+
+    def grow() -> None:
+        wait_until("all is taken over", lambda: is_taken_over(proxies[0], topic), 60)
+        resize(admin, topic, 6).result(60)
+
+    plan = Plan(
+        [proxy.bootstrap for proxy in proxies],
+        topic,
+        seconds=18,
+        rate=300,
+        churn_seconds=6,
+        actions=[Action(2, "take over", take_over), Action(10, "grow", grow)],
+    )
+    outcome = Run(plan, lambda partitions: None).run()
+    assert outcome.problems == []
+    assert outcome.verdict.passed, outcome.verdict.findings.examples
+    assert {outcome.verdict.accounts[group].records for group in GROUPS} == {outcome.verdict.accounts["writes"].records}
+    assert (facts(proxies[0], topic)["layout_epoch"], facts(proxies[0], topic)["undeleted_partition_count"]) == (3, 6)
+
+
+def test_a_quiesced_topic_is_taken_over_at_once_and_its_group_keeps_its_place(proxies: list[ProxyProcess]) -> None:
+    """What a group had read does not come again, and what it had not comes before all that is written later."""
+    topic = "quiesced"
+    admin = create(proxies[0].bootstrap, topic)
+    sender = Sender(proxies[0].bootstrap, topic)
+    sender.send_for(0.3)
+    sender.finish()
+    group = Reader(proxies[1].bootstrap, topic, "midway")
+    before = group.read(sender.sent // 3)
+
+    manage(admin, topic, **{"": "quiesced"}).result(60)
+    wait_until("the group is waited for", lambda: "group midway" in str(facts(proxies[0], topic)["held"]))
+    sender.send_for(0.3)
+    sender.finish()
+    assert not is_taken_over(proxies[0], topic)
+    got = before + group.read(sender.sent - len(before))
+    assert_all_once_and_in_order(sender, got)
+    group.close()
+    wait_until("all is taken over", lambda: is_taken_over(proxies[0], topic))
+    assert_all_once_and_in_order(sender, read_all(proxies[1].bootstrap, topic, sender.sent))
+
+
+def test_a_topic_that_is_written_to_is_not_quiesced_and_stays_as_it_was(proxies: list[ProxyProcess]) -> None:
+    """The refusal names what cannot be; clients have noticed nothing, and the topic is what it was."""
+    topic = "busy"
+    admin = create(proxies[0].bootstrap, topic)
+    sender = Sender(proxies[0].bootstrap, topic)
+    sender.send_for(0.2)
+    sender.finish()
+    done = manage(admin, topic, **{"": "quiesced"})
+    sender.send_for(0.1, done)
+    assert "somebody writes to busy" in str(done.exception(60))
+    sender.finish()
+    assert len(admin.list_topics(topic, timeout=20).topics[topic].partitions) == 3
+    assert_all_once_and_in_order(sender, read_all(proxies[0].bootstrap, topic, sender.sent))
+
+
+def test_a_group_that_nobody_reads_by_any_more_is_left_out(proxies: list[ProxyProcess]) -> None:
+    """Until then it holds back what v >= N gets; producers that choose partitions themselves keep their choice."""
+    topic = "left-behind"
+    bootstrap = proxies[0].bootstrap
+    admin = create(bootstrap, topic)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(30):
+        producer.produce(topic, str(number), partition=number % 3)
+    producer.flush(30)
+    dead = Reader(bootstrap, topic, "dead")
+    dead.read(1)
+    dead.close()
+    manage(admin, topic, **{".transition.ms": "0"}).result(60)
+    wait_until("the group is waited for", lambda: "group dead" in str(facts(proxies[0], topic)["held"]))
+    error = resize(admin, topic, 6).exception(60)
+    assert "REASSIGNMENT_IN_PROGRESS" in str(error)
+
+    result = kordon_topics("leave-out", topic, "dead", "--bootstrap", bootstrap)
+    assert result.exit_code == 0, result.output
+    wait_until("all is taken over", lambda: is_taken_over(proxies[1], topic))
+    chooser = Producer({"bootstrap.servers": bootstrap})
+    chooser.produce(topic, "30", partition=11)
+    chooser.flush(30)
+    reader = Reader(bootstrap, topic, "new")
+    numbers = sorted(number for _, number in reader.read(31))
+    reader.close()
+    assert numbers == list(range(31))
+
+
+class Reader:
+    """A group of one member that reads some records and commits each of them."""
+
+    def __init__(self, bootstrap: str, topic: str, group: str) -> None:
+        settings = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        self._consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "topic.metadata.refresh.interval.ms": 1000} | settings
+        )
+        self._consumer.subscribe([topic])
+
+    def read(self, count: int) -> list[tuple[bytes, int]]:
+        """Reads so many records, and commits them as it goes."""
+        got: list[tuple[bytes, int]] = []
+        deadline = time.monotonic() + 60
+        while len(got) < count:
+            assert time.monotonic() < deadline, f"{len(got)} of {count} came"
+            for message in self._consumer.consume(min(count - len(got), 200), 0.5):
+                assert message.error() is None, message.error()
+                got.append((message.key() or b"", int(message.value() or b"-1")))
+            if got:
+                self._consumer.commit(asynchronous=False)
+        return got
+
+    def close(self) -> None:
+        """Leaves the group."""
+        self._consumer.close()
