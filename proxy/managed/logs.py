@@ -17,7 +17,6 @@ from kordon.codecs.fetched import Fetched
 from kordon.proxy.control.codes import Code
 from kordon.proxy.managed.chunks import Cache, Chunk, Entry, ReadTally, index, new_chunk
 from kordon.proxy.managed.pulls import WAIT_MS, Want
-from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.reading import Scanned, Tenancy
 from kordon.proxy.tasks import Tasks
 
@@ -50,11 +49,12 @@ class Taken:
 
 
 class PartitionLog:
-    """What is kept of a physical partition under one layout.
+    """What is kept of a physical partition while nothing changes of who lives and has lived there.
 
     Args:
-        layout: In force; under another one there is another log.
-        tenancy: Who lives and has lived there.
+        topic: Its name.
+        v_count: V.
+        tenancy: Who lives and has lived there; under another one there is another log.
         cache: Of the worker.
         tally: Of the worker.
         pull: Reads from the partition's leader.
@@ -64,18 +64,20 @@ class PartitionLog:
     def __init__(
         self,
         *,
-        layout: Layout,
+        topic: str,
+        v_count: int,
         tenancy: Tenancy,
         cache: Cache,
         tally: ReadTally,
         pull: Callable[[Want], Awaitable[Fetched]],
         tasks: Tasks,
     ) -> None:
-        self.layout = layout
         self.high_watermark: int | None = None
         """As a broker said last; None: not known."""
         self.log_start: int | None = None
         self.is_closed = False
+        self._topic = topic
+        self._v_count = v_count
         self._tenancy = tenancy
         self._cache = cache
         self._tally = tally
@@ -148,7 +150,7 @@ class PartitionLog:
         if len(self._coming) >= _CURSORS:
             return next(iter(self._coming.values()))
         outcome = self._coming[offset] = self._tasks.start(
-            self._bring(offset), name=f"read {self.layout.topic}-{self._tenancy.partition}"
+            self._bring(offset), name=f"read {self._topic}-{self._tenancy.partition}"
         )
         return outcome
 
@@ -159,7 +161,7 @@ class PartitionLog:
             end: Asks the leader for it; None: it does not say.
         """
         if self._learning is None:
-            name = f"learn the end of {self.layout.topic}-{self._tenancy.partition}"
+            name = f"learn the end of {self._topic}-{self._tenancy.partition}"
             self._learning = self._tasks.start(self._learn(end), name=name)
         return self._learning
 
@@ -175,7 +177,7 @@ class PartitionLog:
             self.coming(offset)
 
     def close(self) -> None:
-        """Another layout is in force: nothing that is here, or on its way, is of use."""
+        """Another layout is in force here: nothing that is here, or on its way, is of use."""
         self.is_closed = True
         for task in (*self._coming.values(), *([self._learning] if self._learning else [])):
             task.cancel()
@@ -195,9 +197,7 @@ class PartitionLog:
     async def _bring(self, offset: int) -> int:
         at_end = self.high_watermark is not None and offset >= self.high_watermark
         try:
-            fetched = await self._pull(
-                Want(self.layout.topic, self._tenancy.partition, offset, WAIT_MS if at_end else 0)
-            )
+            fetched = await self._pull(Want(self._topic, self._tenancy.partition, offset, WAIT_MS if at_end else 0))
         finally:
             self._coming.pop(offset, None)
         self._tally.pulls += 1
@@ -210,7 +210,7 @@ class PartitionLog:
         try:
             self._keep(offset, fetched.records)
         except WireError as error:
-            place = {"topic": self.layout.topic, "partition": self._tenancy.partition, "offset": offset}
+            place = {"topic": self._topic, "partition": self._tenancy.partition, "offset": offset}
             log.error("records_unreadable", **place, error=str(error))
             return Code.CORRUPT_MESSAGE
         return Code.NONE
@@ -234,7 +234,7 @@ class PartitionLog:
         memory = memoryview(bytearray(records)) if records.readonly else records
         place = bisect_right(self._starts, offset)
         before = self._starts[place] if place < len(self._starts) else None
-        found = index(memory, offset, before, tenancy=self._tenancy, v_count=self.layout.v_count, tally=self._tally)
+        found = index(memory, offset, before, tenancy=self._tenancy, v_count=self._v_count, tally=self._tally)
         entries, end, leader_epoch = found
         if end <= offset:
             return

@@ -40,6 +40,15 @@ class _TopicLogs:
         self.tenancies: Mapping[int, Tenancy] = tenancies(layout)
         self.logs: dict[int, PartitionLog] = {}
 
+    def keep(self, former: _TopicLogs) -> None:
+        """Takes over the logs of an earlier layout, but those of partitions on which it has changed anything."""
+        is_same_topic = former.layout.topic_id == self.layout.topic_id
+        for q, each in former.logs.items():
+            if is_same_topic and former.tenancies.get(q) == self.tenancies.get(q):
+                self.logs[q] = each
+            else:
+                each.close()
+
 
 class Readers:
     """Answers Fetch for one worker.
@@ -123,28 +132,30 @@ class Readers:
         return dict(marks)
 
     def invalidate(self, topic: str) -> None:
-        """Lets go what was read under an earlier layout; whoever waits for it goes on under the present one."""
+        """Lets go what was read where the layout has changed; whoever waits for it goes on under the present one."""
         self._frozen.pop(topic, None)
-        self._let_go(topic)
+        managed = self._topics.served(topic)
+        if managed is None:
+            self._let_go(topic)
+        elif topic in self._logs:
+            self._logs_of(managed)
 
     async def close(self) -> None:
         """Ends what is under way."""
         for topic in list(self._logs):
-            self.invalidate(topic)
+            self._let_go(topic)
         await self._tasks.stop()
         await self._pulls.close()
 
     def log_of(self, topic: ManagedTopic, partition: int) -> PartitionLog:
         """Returns what is kept of a physical partition under the layout in force."""
-        known = self._logs.get(topic.name)
-        if known is None or known.layout is not topic.layout:
-            self._let_go(topic.name)
-            known = self._logs[topic.name] = _TopicLogs(topic.layout)
+        known = self._logs_of(topic)
         found = known.logs.get(partition)
         if found is None:
             tenancy = known.tenancies.get(partition) or Tenancy(partition)
             found = known.logs[partition] = PartitionLog(
-                layout=topic.layout,
+                topic=topic.name,
+                v_count=topic.layout.v_count,
                 tenancy=tenancy,
                 cache=self._cache,
                 tally=self.tally,
@@ -190,6 +201,15 @@ class Readers:
         except (UpstreamUnavailable, TimeoutError):
             return False
         return True
+
+    def _logs_of(self, topic: ManagedTopic) -> _TopicLogs:
+        known = self._logs.get(topic.name)
+        if known is None or known.layout is not topic.layout:
+            before, known = known, _TopicLogs(topic.layout)
+            self._logs[topic.name] = known
+            if before is not None:
+                known.keep(before)
+        return known
 
     def _let_go(self, topic: str) -> None:
         former = self._logs.pop(topic, None)

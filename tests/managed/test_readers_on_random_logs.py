@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import event, given, settings
@@ -328,6 +329,27 @@ async def test_reader_goes_on_in_a_layout_that_is_adopted_while_it_waits() -> No
     values: list[str] = []
     assert _consume(row.records, 4, values) == 5
     assert values == ["new"]
+    await readers.close()
+
+
+@pytest.mark.parametrize("same_topic", [True, False])
+async def test_what_a_layout_does_not_change_is_not_read_again(*, same_topic: bool) -> None:
+    """2 grows to 3: partition 0 splits and is read anew, partition 1 is still in the cache; not so of another topic."""
+    layout = Layout.created(NAME, UUID(int=1), 2, 4)
+    world = World(layout, {q: Log() for q in range(3)}, {})
+    for v, q in enumerate(layout.homes):
+        assert q is not None
+        world.logs[q].append(tag(v, 0, 3), [f"{v}"])
+    readers, topic = readers_of(world, 1 << 20, 1 << 20)
+    everything = {v: [f"{v}"] for v in range(4)}
+    assert await read_all(readers, [0, 1, 2, 3]) == everything
+    before = readers.tally.pulled_bytes
+
+    grown = layout.changed(layout.next_epoch(3), {q: log.end for q, log in world.logs.items()})
+    topic.adopt(grown if same_topic else replace(grown, topic_id=UUID(int=2)), {})
+    readers.invalidate(NAME)
+    assert await read_all(readers, [0, 1, 2, 3]) == everything
+    assert (readers.tally.pulled_bytes - before) * 2 == before * (1 if same_topic else 2)
     await readers.close()
 
 
