@@ -39,7 +39,6 @@ class Authorizer:
         self.present = True
         """Whether there is one; until that is known it is taken for granted."""
         self._next_look = 0.0
-        self._coming: set[str] = set()
         self._said: set[str] = set()
 
     async def admit(self, topic: str) -> None:
@@ -55,22 +54,21 @@ class Authorizer:
         missing = await self._own_rights.missing([topic])
         if missing:
             raise TopicsRefused(topic, Code.TOPIC_AUTHORIZATION_FAILED, "; ".join(map(str, missing)))
-        self._coming.add(topic)
         await self._mirror.add(topic)
 
-    async def run(self, topics: Callable[[], Collection[str]], leads: Callable[[], bool]) -> None:
+    async def run(self, topics: Callable[[], Collection[str]], leads: Callable[[], Collection[str] | None]) -> None:
         """Follows for ever.
 
         Args:
             topics: Returns what is managed.
-            leads: Whether this worker is the controller, which mirrors ACLs.
+            leads: Returns the topics whose ACLs this worker mirrors, being the controller; else None.
         """
         while True:
             try:
                 await self._look(topics())
-                if self.present and leads():
-                    self._coming -= set(topics())
-                    await self._mirror.mirror({*topics(), *self._coming})
+                led = leads()
+                if self.present and led is not None:
+                    await self._mirror.mirror(led)
             except TopicsRefused as error:
                 self._say("acls_not_mirrored", str(error))
             except UpstreamUnavailable as error:

@@ -116,6 +116,13 @@ class Leading:
         """The state of all procedures; None until this proxy has taken over."""
         return self._controller
 
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics that are managed, or wished to be."""
+        return frozenset(
+            self._topics.keys() | {each.topic for each in self._wishes.values() if isinstance(each, Manage)}
+        )
+
     async def run(
         self,
         members: Callable[[], frozenset[str]],

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
 from kordon.proxy import apis
-from kordon.proxy.control.brokers import Brokers, CoordinatorKind
+from kordon.proxy.control.brokers import QUESTIONS, Brokers, CoordinatorKind
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.layouts_topic import LAYOUTS_TOPIC
 from kordon.proxy.control.layouts_writer import TRANSACTIONAL_ID
+from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.topics import OWN_PREFIX
 
 DESCRIBE_CLUSTER: Final = 60
 DESCRIBE_GROUPS: Final = 15
+_COORDINATOR_SECONDS: Final = 20.0
+_RETRY_SECONDS: Final = 0.2
 
 
 class Right(IntEnum):
@@ -106,15 +110,36 @@ class OwnRights:
         return int(answer.cluster_authorized_operations)
 
     async def _of_group(self) -> int:
-        fields = {"groups": [self._group], "include_authorized_operations": True}
-        client = await self._brokers.coordinator(CoordinatorKind.GROUP, self._group, "control")
-        (group,) = (await client.ask(DESCRIBE_GROUPS, client.version(DESCRIBE_GROUPS, range(3, 6)), fields)).groups
-        return 0 if group.error_code == Code.GROUP_AUTHORIZATION_FAILED else int(group.authorized_operations)
+        """Asks again while there is no coordinator: a cluster that has had no group yet makes the topic for them."""
+        try:
+            async with asyncio.timeout(_COORDINATOR_SECONDS):
+                while True:
+                    operations = await self._ask_coordinator()
+                    if operations is not None:
+                        return operations
+                    await asyncio.sleep(_RETRY_SECONDS)
+        except TimeoutError:
+            raise UpstreamUnavailable(f"no coordinator of {self._group} in {_COORDINATOR_SECONDS:g} s") from None
+
+    async def _ask_coordinator(self) -> int | None:
+        """Returns what may be done with the group; None: nobody knows it yet."""
+        code = await self._find(CoordinatorKind.GROUP, self._group)
+        if code == Code.NONE:
+            client = await self._brokers.coordinator(CoordinatorKind.GROUP, self._group, QUESTIONS)
+            fields = {"groups": [self._group], "include_authorized_operations": True}
+            (group,) = (await client.ask(DESCRIBE_GROUPS, client.version(DESCRIBE_GROUPS, range(3, 6)), fields)).groups
+            code = group.error_code
+            if code == Code.NONE:
+                return int(group.authorized_operations)
+        return 0 if code == Code.GROUP_AUTHORIZATION_FAILED else None
 
     async def _may_write_layouts(self) -> bool:
-        fields = {"key": TRANSACTIONAL_ID, "key_type": CoordinatorKind.TRANSACTION}
-        answer = await self._brokers.ask_any(apis.FIND_COORDINATOR, range(1, 4), fields)
-        return bool(answer.error_code != Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        code = await self._find(CoordinatorKind.TRANSACTION, TRANSACTIONAL_ID)
+        return code != Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+    async def _find(self, kind: CoordinatorKind, key: str) -> int:
+        answer = await self._brokers.ask_any(apis.FIND_COORDINATOR, range(1, 4), {"key": key, "key_type": kind})
+        return int(answer.error_code)
 
     async def _of_topics(self, names: Iterable[str]) -> Sequence[Any]:
         fields = {

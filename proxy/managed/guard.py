@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple
 from kordon.codecs.produce import Outcome, ProduceRequest, TopicData
 from kordon.proxy import apis
 from kordon.proxy.apis import Route
-from kordon.proxy.control.codes import name_of
 from kordon.proxy.interception import Decision, Serve, Service
 from kordon.proxy.managed.admin_requests import Asked
 from kordon.proxy.managed.metadata import is_own
@@ -121,7 +120,7 @@ def refuse(api_key: int, request: Any, denied: Mapping[str, int], topics: Manage
         A `Refused`; of wishes, each of which has one answer, the request with refusals in their place.
     """
     if isinstance(request, Asked):
-        refusals = {name: OutcomeRecord(code, name_of(code)) for name, code in denied.items()}
+        refusals = {name: OutcomeRecord(code, "") for name, code in denied.items()}
         return replace(request, wishes={**request.wishes, **refusals})
     left: list[Any] = []
     refused: list[Any] = []

@@ -134,8 +134,9 @@ class ManagedWorker:
     def _names_managed(self) -> list[str]:
         return [topic.name for topic in self.topics]
 
-    def _leads(self) -> bool:
-        return self.keeper.leading is not None and self.keeper.leading.controller is not None
+    def _topics_led(self) -> frozenset[str] | None:
+        leading = self.keeper.leading
+        return leading.topics if leading is not None and leading.controller is not None else None
 
     def _asks_rights(self) -> bool:
         """Whether clients differ in what they may do, or have to log in to do anything."""
@@ -180,7 +181,7 @@ class ManagedWorker:
     async def run(self) -> None:
         """Keeps managed topics current for ever."""
         learning = self._tasks.start(self._learn(), name="first look at managed topics")
-        self._tasks.start(self._authorizer.run(self._names_managed, self._leads), name="follow ACLs")
+        self._tasks.start(self._authorizer.run(self._names_managed, self._topics_led), name="follow ACLs")
         try:
             await self.keeper.run()
         finally:

@@ -1,0 +1,390 @@
+"""Rights on managed topics, with a real authorizer: Kordon lets nobody do what a broker would not let him do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from kordon.proxy import apis
+from kordon.testing.broker_config import USERS, needs_zookeeper
+from kordon.testing.cluster import Cluster
+from kordon.testing.jars import kafka_version
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed
+from kordon.testing.managed_writes import a_batch
+from kordon.testing.plain_connection import PlainConnection
+from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.steps import plain, wait_until
+
+SASL_AUTHENTICATE = 36
+TOPIC, ORDINARY = "orders", "ordinary"
+NONE, TOPIC_AUTHORIZATION_FAILED = 0, 29
+LISTENER = "SASL_PLAINTEXT"
+_CLOSED = (OSError, EOFError)
+"""Of a connection that ended in place of an answer."""
+
+
+def login(user: str) -> dict[str, str]:
+    """Settings by which a librdkafka client logs in."""
+    return {
+        "security.protocol": LISTENER,
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": user,
+        "sasl.password": USERS[user],
+    }
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """An ACL, as an operator thinks of it."""
+
+    user: str
+    operation: AclOperation
+    name: str = TOPIC
+    type: ResourceType = ResourceType.TOPIC
+    pattern: ResourcePatternType = ResourcePatternType.LITERAL
+    permission: AclPermissionType = AclPermissionType.ALLOW
+
+    def as_binding(self) -> AclBinding:
+        """For the admin client."""
+        principal = f"User:{self.user}"
+        return AclBinding(self.type, self.name, self.pattern, principal, "*", self.operation, self.permission)
+
+    def as_filter(self) -> AclBindingFilter:
+        """For the admin client, to take it back."""
+        principal = f"User:{self.user}"
+        return AclBindingFilter(self.type, self.name, self.pattern, principal, "*", self.operation, self.permission)
+
+
+@dataclass
+class Secured:
+    """A cluster with an authorizer, a Kordon that is no super user, and an operator who is one."""
+
+    cluster: Cluster
+    kordon: ProxyProcess
+    operator: AdminClient = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.operator = AdminClient({"bootstrap.servers": self.cluster.bootstrap("PLAINTEXT")})
+
+    def allow(self, *acls: Allowed) -> None:
+        """Gives rights."""
+        for done in self.operator.create_acls([each.as_binding() for each in acls]).values() if acls else ():
+            done.result(20)
+
+    def revoke(self, *acls: Allowed) -> None:
+        """Takes rights back."""
+        for done in self.operator.delete_acls([each.as_filter() for each in acls]).values() if acls else ():
+            done.result(20)
+
+    def on_topic(self, name: str) -> set[tuple[str, str]]:
+        """Returns who has what ACLs on a topic, literally."""
+        kind, pattern = ResourceType.TOPIC, ResourcePatternType.LITERAL
+        wanted = AclBindingFilter(kind, name, pattern, None, None, AclOperation.ANY, AclPermissionType.ANY)
+        return {(each.principal, each.operation.name) for each in self.operator.describe_acls(wanted).result(20)}
+
+    def settings(self, user: str) -> dict[str, str]:
+        """Settings of a client that comes through Kordon."""
+        return {"bootstrap.servers": self.kordon.bootstrap, **login(user)}
+
+
+OWN_RIGHTS = (
+    Allowed("kordon", AclOperation.ALL, "__kordon.", pattern=ResourcePatternType.PREFIXED),
+    Allowed("kordon", AclOperation.READ, "kordon", ResourceType.GROUP),
+    Allowed("kordon", AclOperation.WRITE, "kordon.layouts", ResourceType.TRANSACTIONAL_ID),
+    Allowed("kordon", AclOperation.DESCRIBE, "kafka-cluster", ResourceType.BROKER),
+    Allowed("kordon", AclOperation.ALTER, "kafka-cluster", ResourceType.BROKER),
+)
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[Secured]:
+    """A broker that allows nothing that no ACL allows, with a managed topic of which alice may do all."""
+    if needs_zookeeper(kafka_version()):
+        pytest.skip("managed topics need DescribeProducers (KIP-664, Kafka 2.8)")
+    strict = {"allow.everyone.if.no.acl.found": "false", "connections.max.reauth.ms": "60000"}
+    with Cluster.start(listeners=("PLAINTEXT", LISTENER), config=strict) as cluster:
+        sasl = {"mechanism": "PLAIN", "username": "kordon", "password": USERS["kordon"]}
+        upstream = {"bootstrap": cluster.bootstrap(LISTENER), "sasl": sasl}
+        with ProxyProcess.start(cluster.bootstrap(LISTENER), config={"upstream": upstream}) as kordon:
+            found = Secured(cluster, kordon)
+            groups = {"type": ResourceType.GROUP, "pattern": ResourcePatternType.PREFIXED}
+            found.allow(*OWN_RIGHTS, Allowed("kordon", AclOperation.ALL))
+            found.allow(Allowed("alice", AclOperation.ALL), Allowed("alice", AclOperation.ALL, ORDINARY))
+            found.allow(*(Allowed(user, AclOperation.READ, "group-", **groups) for user in ("alice", "bob")))
+            found.operator.create_topics([NewTopic(ORDINARY, VIRTUAL_PARTITIONS, 1)])[ORDINARY].result(20)
+            create_managed(kordon.bootstrap, TOPIC, login("admin"))
+            yield found
+
+
+def produce(settings: dict[str, str], topic: str, count: int = 24) -> list[str | None]:
+    """Writes records; returns the error of each, None for those that were acknowledged."""
+    outcomes: list[str | None] = []
+    producer = Producer({**settings, "message.timeout.ms": "10000"})
+    for number in range(count):
+        producer.produce(
+            topic, str(number), key=str(number), on_delivery=lambda error, _: outcomes.append(error and error.name())
+        )
+    producer.flush(20)
+    return outcomes
+
+
+def logged_in(bootstrap: str, user: str) -> PlainConnection:
+    """Returns a connection on which a user has logged in."""
+    connection = PlainConnection(bootstrap)
+    assert connection.ask(apis.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}).error_code == NONE
+    token = f"\0{user}\0{USERS[user]}".encode()
+    assert connection.ask(SASL_AUTHENTICATE, 2, {"auth_bytes": token}).error_code == NONE
+    return connection
+
+
+def requests_about(name: str, topic_id: UUID) -> dict[tuple[int, int], dict[str, Any]]:
+    """Requests by api key and version that name one partition of a topic."""
+    written = {"partition_data": [{"index": 1, "records": a_batch("one")}]}
+    produced = {"acks": -1, "timeout_ms": 1000}
+    fetched = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1000, "isolation_level": 0, "session_epoch": -1}
+    read = {"partitions": [{"partition": 1, "fetch_offset": 0, "partition_max_bytes": 1000}]}
+    return {
+        (apis.PRODUCE, 9): {**produced, "topic_data": [{"name": name, **written}]},
+        (apis.PRODUCE, 13): {**produced, "topic_data": [{"topic_id": topic_id, **written}]},
+        (apis.FETCH, 11): {**fetched, "replica_id": -1, "topics": [{"topic": name, **read}]},
+        (apis.FETCH, 16): {**fetched, "topics": [{"topic_id": topic_id, **read}]},
+        (apis.LIST_OFFSETS, 7): {
+            "replica_id": -1,
+            "topics": [{"name": name, "partitions": [{"partition_index": 1, "timestamp": -1}]}],
+        },
+        (apis.OFFSET_FOR_LEADER_EPOCH, 4): {
+            "replica_id": -1,
+            "topics": [{"topic": name, "partitions": [{"partition": 1, "leader_epoch": 0}]}],
+        },
+        (apis.DELETE_RECORDS, 2): {
+            "topics": [{"name": name, "partitions": [{"partition_index": 1, "offset": 0}]}],
+            "timeout_ms": 1000,
+        },
+        (apis.CREATE_PARTITIONS, 3): {
+            "topics": [{"name": name, "count": 6, "assignments": None}],
+            "timeout_ms": 1000,
+            "validate_only": False,
+        },
+        (apis.INCREMENTAL_ALTER, 1): {
+            "resources": [
+                {
+                    "resource_type": 2,
+                    "resource_name": name,
+                    "configs": [{"name": "kordon.virtual.partitions", "config_operation": 0, "value": "24"}],
+                }
+            ],
+            "validate_only": False,
+        },
+        (apis.METADATA, 12): {"topics": [{"name": name}], "allow_auto_topic_creation": False},
+    }
+
+
+def topic_id(connection: PlainConnection, name: str) -> UUID:
+    """Returns the id by which clients know a topic; `connection` is of one who may."""
+    (row,) = connection.ask(apis.METADATA, 12, {"topics": [{"name": name}]}).topics
+    return UUID(int=row.topic_id.int)
+
+
+def comparable(answer: Any, name: str, known_id: UUID) -> str:
+    """Returns an answer as text without what differs between two topics or two moments."""
+    text = str(plain(answer)).replace(name, "<topic>").replace(str(known_id), "<id>").replace(known_id.hex, "<id>")
+    return text.replace(repr(known_id.bytes), "<id>")
+
+
+@pytest.mark.parametrize("describes", [False, True], ids=["no right", "describe only"])
+def test_a_client_without_rights_gets_the_answers_of_a_broker(secured: Secured, *, describes: bool) -> None:
+    """Request by request, field by field: what Kordon serves is refused as the broker refuses an ordinary topic."""
+    more = tuple(Allowed("bob", AclOperation.DESCRIBE, name) for name in (TOPIC, ORDINARY)) if describes else ()
+    secured.allow(*more)
+    try:
+        compare_refusals(secured, describes=describes)
+    finally:
+        secured.revoke(*more)
+
+
+def compare_refusals(secured: Secured, *, describes: bool) -> None:
+    """Asks for a managed and an ordinary topic what bob may not have."""
+    port = secured.kordon.bootstrap
+    with closing_all(logged_in(port, "alice"), logged_in(port, "bob")) as (alice, bob):
+        wait_until("bob's rights are known", lambda: metadata_code(bob) == (NONE if describes else 29))
+        ids = {name: topic_id(alice, name) for name in (TOPIC, ORDINARY)}
+        ordinary = requests_about(ORDINARY, ids[ORDINARY])
+        compared = 0
+        for (key, version), fields in requests_about(TOPIC, ids[TOPIC]).items():
+            if describes and key in (apis.LIST_OFFSETS, apis.OFFSET_FOR_LEADER_EPOCH, apis.METADATA):
+                continue  # allowed by it
+            managed = bob.ask(key, version, fields)
+            assert str(TOPIC_AUTHORIZATION_FAILED) in str(plain(managed)), (key, version)
+            expected = bob.ask(key, version, ordinary[key, version])
+            assert comparable(managed, TOPIC, ids[TOPIC]) == comparable(expected, ORDINARY, ids[ORDINARY]), key
+            compared += 1
+        assert compared == (7 if describes else 10)
+
+
+def metadata_code(connection: PlainConnection) -> int:
+    """Returns what a client is told of the managed topic."""
+    (row,) = connection.ask(apis.METADATA, 12, {"topics": [{"name": TOPIC}]}).topics
+    return int(row.error_code)
+
+
+class closing_all:  # noqa: N801 - reads like closing
+    """Closes connections at the end."""
+
+    def __init__(self, *connections: PlainConnection) -> None:
+        self._connections = connections
+
+    def __enter__(self) -> tuple[PlainConnection, ...]:
+        return self._connections
+
+    def __exit__(self, *_: object) -> None:
+        for each in self._connections:
+            each.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_reads_and_commits_by_the_rights_of_the_topic(secured: Secured, protocol: str) -> None:
+    """Alice may, through the ACLs of the face that mirror her topic's; bob, whose reads would be cached, may not."""
+    assert produce(secured.settings("alice"), TOPIC) == [None] * 24
+    for user in ("alice", "bob"):
+        config = {"group.id": f"group-{user}-{protocol}", "auto.offset.reset": "earliest", "group.protocol": protocol}
+        consumer = Consumer({**secured.settings(user), **config, "enable.auto.commit": False})
+        with closing(consumer):
+            consumer.subscribe([TOPIC])
+            got, errors = 0, set[str]()
+            deadline = time.monotonic() + 20
+            while not errors and got < 24 and time.monotonic() < deadline:
+                message = consumer.poll(0.5)
+                if message is not None and (error := message.error()) is not None:
+                    errors.add(error.name())
+                got += message is not None and message.error() is None
+            if user == "alice":
+                assert (got, errors) == (24, set())
+                committed = consumer.commit(asynchronous=False)
+                assert [each.error for each in committed or ()] == [None] * len(committed or ())
+            else:
+                assert (got, errors) == (0, {"TOPIC_AUTHORIZATION_FAILED"})
+
+
+def test_a_right_that_is_revoked_holds_for_a_second_at_most(secured: Secured) -> None:
+    """Writes and reads of a busy connection end within ordering.rights_ms, and go on when the right is back."""
+    secured.allow(Allowed("bob", AclOperation.READ), Allowed("bob", AclOperation.WRITE))
+    with closing_all(logged_in(secured.kordon.bootstrap, "bob")) as (bob,):
+        for key, version, operation in (
+            (apis.PRODUCE, 9, AclOperation.WRITE),
+            (apis.FETCH, 11, AclOperation.READ),
+        ):
+            fields = requests_about(TOPIC, UUID(int=0))[key, version]
+            right = Allowed("bob", operation)
+            may = partial(is_allowed, bob, key, version, fields)
+            wait_until("bob may", may)
+            secured.revoke(right)
+            revoked = time.monotonic()
+            while may():
+                assert time.monotonic() < revoked + 2.0
+            # a request that was let in just before may have been on its way for a moment
+            assert time.monotonic() - revoked < 1.5
+            secured.allow(right)
+            wait_until("bob may again", may)
+    secured.revoke(Allowed("bob", AclOperation.READ), Allowed("bob", AclOperation.WRITE))
+
+
+def code_of(connection: PlainConnection, key: int, version: int, fields: dict[str, Any]) -> int:
+    """Asks; returns the one partition's error code."""
+    (topic,) = connection.ask(key, version, fields).responses
+    (row,) = topic.get("partition_responses") or topic.partitions
+    return int(row.error_code)
+
+
+def is_allowed(connection: PlainConnection, key: int, version: int, fields: dict[str, Any]) -> bool:
+    """Asks; returns whether nothing is refused."""
+    return code_of(connection, key, version, fields) == NONE
+
+
+@pytest.mark.parametrize(("key", "version"), [(apis.PRODUCE, 9), (apis.FETCH, 11), (apis.LIST_OFFSETS, 7)])
+def test_who_has_not_logged_in_gets_nothing(secured: Secured, key: int, version: int) -> None:
+    """The broker ends such a connection, so Kordon never learns that anything is allowed on it."""
+    with PlainConnection(secured.kordon.bootstrap) as nobody, pytest.raises(_CLOSED):
+        nobody.ask(key, version, requests_about(TOPIC, UUID(int=0))[key, version])
+
+
+def test_a_connection_cannot_become_somebody_elses(secured: Secured) -> None:
+    """Kafka refuses another principal in a later log-in, so what was told of a connection stays true of it."""
+    with closing_all(logged_in(secured.kordon.bootstrap, "alice")) as (alice,):
+        fields = requests_about(TOPIC, UUID(int=0))[apis.FETCH, 11]
+        assert code_of(alice, apis.FETCH, 11, fields) == NONE
+        assert alice.ask(apis.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}).error_code == NONE
+        token = f"\0bob\0{USERS['bob']}".encode()
+        assert alice.ask(SASL_AUTHENTICATE, 2, {"auth_bytes": token}).error_code != NONE
+        with pytest.raises(_CLOSED):
+            code_of(alice, apis.FETCH, 11, fields)
+
+
+def test_acls_of_a_topic_reach_its_face_and_leave_it(secured: Secured) -> None:
+    """Prefixed ones as literal ones, reading only; within moments, in both directions."""
+    prefixed = Allowed("bob", AclOperation.ALL, "ord", pattern=ResourcePatternType.PREFIXED)
+    secured.allow(prefixed)
+    face = f"__kordon.{TOPIC}"
+    wanted = {("User:bob", "READ"), ("User:bob", "DESCRIBE")}
+    wait_until("the face has them", lambda: wanted <= secured.on_topic(face))
+    assert not {("User:bob", "WRITE"), ("User:bob", "ALL")} & secured.on_topic(face)
+    secured.revoke(prefixed)
+    wait_until("the face has them no more", lambda: not wanted & secured.on_topic(face))
+
+
+def test_the_acls_of_a_face_go_with_its_topic(secured: Secured) -> None:
+    """A topic of the same name that is made later begins without them."""
+    topic = "short-lived"
+    secured.allow(Allowed("kordon", AclOperation.ALL, topic), Allowed("alice", AclOperation.READ, topic))
+    admin = create_managed(secured.kordon.bootstrap, topic, login("admin"))
+    assert ("User:alice", "READ") in secured.on_topic(f"__kordon.{topic}")
+    admin.delete_topics([topic])[topic].result(60)
+    wait_until("they are gone", lambda: not secured.on_topic(f"__kordon.{topic}"))
+
+
+def test_a_right_that_kordon_lacks_is_named_with_the_command_that_gives_it(secured: Secured) -> None:
+    """Whoever wants a topic managed learns it at once, and nothing is begun."""
+    topic = "not-kordons"
+    secured.operator.create_topics([NewTopic(topic, 3, 1)])[topic].result(20)
+    secured.allow(Allowed("kordon", AclOperation.READ, topic))
+    with pytest.raises(KafkaException) as refused:
+        create_managed_again(secured, topic)
+    text = str(refused.value)
+    assert "TOPIC_AUTHORIZATION_FAILED" in text
+    assert "lacks Write, Alter, Delete, DescribeConfigs" in text
+    assert "--add --allow-principal User:kordon --operation Write --operation Alter" in text
+    assert f"--topic {topic}" in text
+
+
+def create_managed_again(secured: Secured, topic: str) -> None:
+    """Has a topic managed that there is already, by its config."""
+    admin = AdminClient(secured.settings("admin"))
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    resource.add_incremental_config(virtual_partitions())
+    for done in admin.incremental_alter_configs([resource], request_timeout=60).values():
+        done.result(70)
+
+
+def virtual_partitions() -> Any:
+    """The config that has a topic managed."""
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry  # noqa: PLC0415
+
+    return ConfigEntry("kordon.virtual.partitions", "12", incremental_operation=AlterConfigOpType.SET)
