@@ -207,7 +207,7 @@ _ROUTE_BY_CODE: Final = {route.api.key << 16 | route.version: route for route in
 
 def route(api_key: int, api_version: int) -> Route | None:
     """Finds the row of a request; None means: refuse."""
-    return _ROUTE_BY_CODE.get(api_key << 16 | api_version) if api_key >= 0 <= api_version else None
+    return _ROUTE_BY_CODE.get(api_key << 16 | api_version)  # negative if one of them is
 
 
 def api_name(api_key: int) -> str:

@@ -101,15 +101,9 @@ class _End(asyncio.BufferedProtocol):
         view = self._buffer.view
         if not self._unread:
             return view
-        kept = len(self._unread)
-        view[:kept] = self._unread
-        return view[kept:]
-
-    def take(self, nbytes: int) -> memoryview:
-        """Returns the chunk that has just been read, with what was unread in front."""
-        if not self._unread:
-            return self._buffer.view[:nbytes]
-        return self._buffer.view[: len(self._unread) + nbytes]
+        unread = len(self._unread)
+        view[:unread] = self._unread
+        return view[unread:]
 
     def keep_unread(self, chunk: memoryview, unread: int) -> None:
         """Saves the end of a chunk for the next one."""
@@ -189,9 +183,9 @@ class _Downstream(_End):
 
     def buffer_updated(self, nbytes: int) -> None:
         relay = self.relay
-        core, tally = relay.core, relay.relays.tally
+        core, tally = relay.core, relay.tally
         tally.received_downstream_bytes += nbytes
-        chunk = self.take(nbytes)
+        chunk = self._buffer.view[: len(self._unread) + nbytes]
         commands = core.receive_requests(chunk, monotonic())
         if commands is None:
             tally.sent_upstream_bytes += relay.upstream.send(chunk)
@@ -226,19 +220,10 @@ class _Upstream(_End):
     """The broker's end."""
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.relay.relays.tally.received_upstream_bytes += nbytes
-        self._handle(self.take(nbytes))
-
-    def read_again(self) -> None:
-        """Hands what was left unread to the core once more."""
-        unread = len(self._unread)
-        if unread:
-            self._buffer.view[:unread] = self._unread
-            self._handle(self._buffer.view[:unread])
-
-    def _handle(self, chunk: memoryview) -> None:
         relay = self.relay
-        core, tally = relay.core, relay.relays.tally
+        core, tally = relay.core, relay.tally
+        tally.received_upstream_bytes += nbytes
+        chunk = self._buffer.view[: len(self._unread) + nbytes]
         commands = core.receive_responses(chunk, monotonic())
         if commands is None:
             tally.sent_downstream_bytes += relay.downstream.send(chunk)
@@ -248,6 +233,12 @@ class _Upstream(_End):
             core.responses.performed(monotonic())
         if self._unread or core.responses.unread:
             self.keep_unread(chunk, core.responses.unread)
+
+    def read_again(self) -> None:
+        """Hands what was left unread to the core once more."""
+        if self._unread:
+            self.get_buffer(-1)
+            self.buffer_updated(0)
 
     def eof_received(self) -> bool:
         self.ended = True
@@ -277,6 +268,7 @@ class Relay:
 
     def __init__(self, relays: Relays, listener: Listener, sock: socket.socket, client: str) -> None:
         self.relays = relays
+        self.tally = relays.tally
         self.listener = listener
         self.client = client
         self.downstream = _Downstream(self, relays.buffer)
@@ -286,9 +278,7 @@ class Relay:
         self.opened = monotonic()
         self.lingering = False
         self._service = relays.service.connected()
-        self.core = Connection(
-            relays.config.limits, relays.tally, relays.advertised_at(sock), self.opened, self._service
-        )
+        self.core = Connection(relays.config.limits, self.tally, relays.advertised_at(sock), self.opened, self._service)
         self._parts: dict[Waiting, asyncio.Future[Any]] = {}
         self._serving: set[asyncio.Task[None]] = set()
         self._socket = sock
@@ -394,9 +384,9 @@ class Relay:
         for command in commands:
             match command:
                 case SendUpstream(pieces):
-                    self.relays.tally.sent_upstream_bytes += self.upstream.send_all(pieces)
+                    self.tally.sent_upstream_bytes += self.upstream.send_all(pieces)
                 case SendDownstream(pieces):
-                    self.relays.tally.sent_downstream_bytes += self.downstream.send_all(pieces)
+                    self.tally.sent_downstream_bytes += self.downstream.send_all(pieces)
                 case LearnNodes(nodes):
                     self.relays.learn(nodes)
                 case StartServing(waiting, request):

@@ -260,7 +260,4 @@ EDITS: Final = {
     if route.api.key == edit.message.api_key and route.version >= edit.since
 }
 
-
-def edit_of(route: Route) -> Edit | None:
-    """Returns what is changed in the responses of a route; None: they stream through."""
-    return EDITS.get((route.api.key, route.version))
+"""By api key and version of the request; without an entry its response streams through."""
