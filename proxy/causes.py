@@ -55,3 +55,6 @@ LIMIT_OF_CAUSE = {
     CloseCause.MEMORY_LIMIT: "held_bytes",
 }
 """The limit (its name in the configuration) that a cause says was hit."""
+
+LIMITS = frozenset((*LIMIT_OF_CAUSE.values(), "requests_in_flight"))
+"""Limits whose hits are counted: those that end a connection, and the one that only has its client read later."""

@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 import kordon
 from kordon.proxy.apis import APIS
-from kordon.proxy.causes import LIMIT_OF_CAUSE, ORDINARY, CloseCause
+from kordon.proxy.causes import LIMITS, ORDINARY, CloseCause
 from kordon.proxy.tally import Histogram, Tally
 
 if TYPE_CHECKING:
@@ -240,7 +240,6 @@ def _responses(metrics: Metrics) -> Samples:
 
 CAUSES: Final = frozenset(cause.value for cause in CloseCause)
 ERROR_CAUSES: Final = frozenset(cause.value for cause in set(CloseCause) - ORDINARY)
-LIMITS: Final = frozenset((*LIMIT_OF_CAUSE.values(), "requests_in_flight"))
 
 VALUES: Final[dict[str, Callable[[Metrics], Samples]]] = {
     "kordon_connections": lambda m: _by_label(m.tally.connections),

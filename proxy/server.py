@@ -12,7 +12,7 @@ import structlog
 
 import kordon
 from kordon.proxy.addresses import Advertised
-from kordon.proxy.causes import LIMIT_OF_CAUSE
+from kordon.proxy.causes import LIMITS
 from kordon.proxy.config import WILDCARD_HOSTS, Config
 from kordon.proxy.config_options import differences
 from kordon.proxy.listeners import Listeners, remember_server_name
@@ -179,7 +179,7 @@ class Proxy:
                 "sent_upstream": tally.sent_upstream_bytes,
                 "held": tally.held_bytes,
             },
-            "limits": {"hits": {name: tally.limit_hits[name] for name in sorted(set(LIMIT_OF_CAUSE.values()))}},
+            "limits": {"hits": {name: tally.limit_hits[name] for name in sorted(LIMITS)}},
             "unready": self.unready(),
         }
 

@@ -12,10 +12,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kordon.proxy.apis import APIS
-from kordon.proxy.causes import CloseCause
-from kordon.proxy.config import Limits
+from kordon.proxy.causes import LIMITS, CloseCause
+from kordon.proxy.config import Config, Limits
 from kordon.proxy.merge import SUPERVISOR_FAMILIES, merge_metrics
-from kordon.proxy.metrics import FAMILIES, LAG_INTERVAL_SECONDS, LIMITS, LoopLag, Metrics
+from kordon.proxy.metrics import FAMILIES, LAG_INTERVAL_SECONDS, LoopLag, Metrics
+from kordon.proxy.server import Proxy
 from kordon.proxy.tally import Tally
 
 if TYPE_CHECKING:
@@ -111,6 +112,22 @@ def test_process_metrics_come_with_them() -> None:
 def test_limits_that_are_counted_are_options() -> None:
     """Each label of the limit metric is the name of an option, so that a reader finds it."""
     assert set(Limits.model_fields) >= LIMITS
+
+
+async def test_the_status_page_tells_of_the_limits_that_the_metric_does() -> None:
+    """Whoever looks for a limit that took effect finds it in both."""
+    config = Config.model_validate(
+        {
+            "upstream": {"bootstrap": ["127.0.0.1:9"]},
+            "listen": {"address": "127.0.0.1:9"},
+            "ordering": {"enabled": False},
+        }
+    )
+    metrics = Metrics(Tally())
+    metrics.tally.limit_hits["requests_in_flight"] = 3
+    hits = Proxy(config, metrics, 0).status()["limits"]["hits"]
+    assert hits.keys() == LIMITS
+    assert hits["requests_in_flight"] == 3
 
 
 def test_every_cause_and_limit_is_there_before_it_happens() -> None:
