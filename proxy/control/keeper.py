@@ -19,6 +19,7 @@ from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
 from kordon.proxy.control.leading import Leading
 from kordon.proxy.control.lease import LEASE_SECONDS, clock
 from kordon.proxy.control.membership import Generation, Membership
+from kordon.proxy.control.takeovers import Takeovers
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
@@ -70,6 +71,10 @@ class Readers(Protocol):
 
     def invalidate(self, topic: str) -> None:
         """Another layout is in force."""
+        ...
+
+    async def nothing_between(self, topic: str, v: int, offset: int, until: int) -> bool:
+        """Whether no record of a virtual partition stands in [offset, until), as far as can be known in a moment."""
         ...
 
 
@@ -364,8 +369,14 @@ class Keeper:
     async def _lead(self) -> None:
         while True:
             lease_seconds = self._generation.longest_lease_seconds if self._generation else LEASE_SECONDS
+            takeovers = Takeovers(self._admin, self._readers.nothing_between)
             self.leading = Leading(
-                self._admin, self._make_writer(), self._membership.confirm, lease_seconds, self._admit
+                self._admin,
+                self._make_writer(),
+                self._membership.confirm,
+                lease_seconds,
+                self._admit,
+                takeovers=takeovers,
             )
             try:
                 await self.leading.run(

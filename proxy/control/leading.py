@@ -62,7 +62,7 @@ CUT_SECONDS: Final = 1.5
 """How long ends may take to stand still; below the time that a fence lasts."""
 _MEMBERS_RETRY_SECONDS: Final = 0.2
 ADOPTION_SECONDS: Final = 12.0
-"""How long a topic that is managed waits until all proxies know it; a dead one is out of their group by then."""
+"""How long whoever wishes waits until all proxies know the layout; a dead one is out of their group by then."""
 
 
 class Refused(Exception):  # noqa: N818 - what is told to whoever asked
@@ -82,6 +82,7 @@ class Leading:
         confirm: Tells whether the generation that is known is still the present one.
         lease_seconds: L.
         admit: Sees that a topic can be managed as far as rights go; raises TopicsRefused where not.
+        takeovers: Look at topics with data.
     """
 
     def __init__(
@@ -91,8 +92,11 @@ class Leading:
         confirm: Callable[[], Awaitable[bool]],
         lease_seconds: float,
         admit: Callable[[str], Awaitable[None]],
+        *,
+        takeovers: Takeovers,
     ) -> None:
         self._admit = admit
+        self._takeovers = takeovers
         self._admin = admin
         self._writer = writer
         self._confirm = confirm
@@ -106,7 +110,6 @@ class Leading:
         self._members: Callable[[], frozenset[str]] = frozenset
         self._heard = asyncio.Event()  # of a member or an acknowledgement
         self._adopters: dict[str, set[str]] = {}  # of topics that have just been managed, by fence
-        self._takeovers = Takeovers(admin)
         self._looking: set[str] = set()  # topics whose groups are being looked at, so that nothing else begins
         self._bindings = Bindings(admin, lambda: {t: r.layout.topic_id for t, r in self._topics.items()}, self._on_gone)
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -363,7 +366,7 @@ class Leading:
             self._controller.know_again(record)
 
     async def _wait_until_adopted(self, record: TopicRecord) -> None:
-        """Returns when all proxies know a topic that has just been managed, so that none takes it for an ordinary one.
+        """Returns when all proxies know a layout: none takes the topic for an ordinary one, or tells a former count.
 
         They acknowledge a fence that holds nothing and stands behind the layout. One that does not is either gone, or
         may not serve without reading the layouts anew.
@@ -489,6 +492,7 @@ class Leading:
         if layout.epoch == 1 and layout.epochs[0].placement is Placement.UNMANAGED:
             log.info("topic_managed", topic=topic, partitions=layout.n, virtual_partitions=layout.v_count)
         if topic in self._asked:
+            await self._wait_until_adopted(self._topics[topic])
             await self._conclude(topic, OutcomeRecord(0, ""))
 
     async def _abandon(self, topic: str, problem: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
 from kordon.proxy.control.codes import Code
@@ -28,10 +28,12 @@ class Takeovers:
 
     Args:
         admin: Asks the cluster.
+        nothing_between: Whether no record of a virtual partition of a topic stands between two offsets.
     """
 
-    def __init__(self, admin: TopicsAdmin) -> None:
+    def __init__(self, admin: TopicsAdmin, nothing_between: Callable[[str, int, int, int], Awaitable[bool]]) -> None:
         self._admin = admin
+        self._nothing_between = nothing_between
         self._next: dict[str, float] = {}
 
     async def refuse_transactions(self, topic: str, partitions: Collection[int]) -> None:
@@ -85,5 +87,18 @@ class Takeovers:
             starts = await self._admin.log_starts(layout.topic, range(layout.n))
             names = (face_of(layout.topic), layout.topic)
             commits = await self._admin.groups.committed(groups, names, range(layout.n))
-            behind = [group for group, offsets in commits.items() if not has_passed(takeover, offsets, starts)]
+            behind = [
+                group for group, offsets in commits.items() if not await self._has_passed(record, offsets, starts)
+            ]
         return looked_at(takeover, behind, await self._admin.groups.subscribers(groups, layout.topic))
+
+    async def _has_passed(self, record: TopicRecord, committed: Mapping[int, int], starts: Mapping[int, int]) -> bool:
+        """Asks for what stands between a commit and the cut, too: it may all be of other virtual partitions."""
+        takeover = record.takeover
+        assert takeover is not None, "it is being taken over"
+        reached = dict(committed)
+        for p, offset in committed.items():
+            cut = takeover.cuts.get(p, 0)
+            if offset < cut and await self._nothing_between(record.layout.topic, p, offset, cut):
+                reached[p] = cut
+        return has_passed(takeover, reached, starts)

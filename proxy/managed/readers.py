@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from kordon.proxy import apis
+from kordon.proxy.control.codes import Code
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.chunks import Cache, ReadTally
 from kordon.proxy.managed.leaders import Leaders
@@ -22,12 +23,13 @@ from kordon.proxy.managed.pulls import Pulls
 from kordon.proxy.managed.questions import Form, Question, Questions
 from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.reading import Tenancy, tenancies
+from kordon.proxy.ordering.reading import Tenancy, reading_place, tenancies
 from kordon.proxy.tasks import Tasks
 
 CACHE_BYTES: Final = 128 * 1024 * 1024
 """Of one worker; what clients are being sent comes on top."""
 _FORM: Final = Form(apis.LIST_OFFSETS, range(4, 7), "name", "partition_index", "read ends")
+_NOTHING_SECONDS: Final = 2.0
 _GRACE_SECONDS: Final = 1.0
 """How much longer than it may a request waits for what a broker would have had at once: the first look at a log."""
 
@@ -182,6 +184,40 @@ class Readers:
         asked = {Question(topic, q, fields): q for q in partitions}
         rows = await self._questions.ask(_FORM, asked.keys(), {"replica_id": -1, "isolation_level": 0})
         return {asked[each]: row["offset"] for each, row in rows.items() if not row["error_code"]}
+
+    async def nothing_between(self, topic: str, v: int, offset: int, until: int) -> bool:
+        """Whether no record of a virtual partition stands in [offset, until), as far as can be known in a moment.
+
+        What stands there may all be its co-residents', so that many consumers do not commit behind it (rule F6).
+        """
+        managed = self._topics.named(topic)
+        if managed is None:
+            return False
+        try:
+            async with asyncio.timeout(_NOTHING_SECONDS):
+                return await self._pass_over(managed, v, offset, until)
+        except TimeoutError:
+            return False
+
+    async def _pass_over(self, topic: ManagedTopic, v: int, offset: int, until: int) -> bool:
+        layout = topic.layout
+        while offset < until:
+            place = reading_place(layout.chains[v], offset, 0)
+            if place is None or topic.layout is not layout:
+                return False
+            stay = place.stay
+            stop = until - stay.delta if stay.end is None else min(until - stay.delta, stay.end)
+            log = self.log_of(topic, stay.partition)
+            empty = log.empty_until(v, place.position, stop)
+            if empty is None:
+                return False
+            if empty < stop:
+                reading = log.coming(empty)
+                await asyncio.wait({reading})
+                if reading.cancelled() or reading.result() != Code.NONE:
+                    return False
+            offset = empty + stay.delta
+        return True
 
     def start(self, work: Any, name: str) -> asyncio.Task[Any]:
         """Runs something that a portion waits for."""

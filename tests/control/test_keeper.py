@@ -35,6 +35,10 @@ class Clients:
     def invalidate(self, topic: str) -> None:
         """Has read nothing."""
 
+    async def nothing_between(self, topic: str, v: int, offset: int, until: int) -> bool:
+        """Knows nothing."""
+        return False
+
     def lease_renewed(self) -> None:
         """Has kept nothing."""
 

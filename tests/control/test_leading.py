@@ -37,7 +37,9 @@ async def confirm() -> bool:
 
 async def test_a_role_whose_writer_failed_ends_and_is_taken_up_again() -> None:
     """A writer that failed has to be opened anew: to go on with it would delay every wish for ever."""
-    leading = Leading(cast("Any", None), cast("Any", Writer()), confirm, 20.0, cast("Any", None))
+    leading = Leading(
+        cast("Any", None), cast("Any", Writer()), confirm, 20.0, cast("Any", None), takeovers=cast("Any", None)
+    )
     async with asyncio.timeout(5):
         with pytest.raises(NotCommitted):
             await leading.run(

@@ -92,10 +92,10 @@ def test_no_client_notices_that_its_topic_is_taken_over_and_grown(proxies: list[
     plan = Plan(
         [proxy.bootstrap for proxy in proxies],
         topic,
-        seconds=18,
+        seconds=14,
         rate=300,
         churn_seconds=6,
-        actions=[Action(2, "take over", take_over), Action(10, "grow", grow)],
+        actions=[Action(2, "take over", take_over), Action(8, "grow", grow)],
     )
     outcome = Run(plan, lambda partitions: None).run()
     assert outcome.problems == []

@@ -279,6 +279,16 @@ def test_what_is_not_quiesced_is_given_up_before_anything_has_changed(read: dict
     assert made.changes == {}
 
 
+def test_a_takeover_that_lost_its_controller_before_the_cut_is_begun_again_by_its_wish() -> None:
+    """The next one takes the fence away, so that clients go on; it does not know what had been proven."""
+    fence = FenceRecord("old", "orders", TOPIC.next_epoch(2), frozenset({0, 1}), TopicRecord(TOPIC, FACE))
+    made = Controller(-100.0, 20.0, frozenset({"a"}))
+    assert committed(made.found_fence(fence, 0.0)) == {"fence/orders": None}
+    (given_up,) = made.on_committed("orders", 0.1)
+    assert isinstance(given_up, Abandoned)
+    assert made.changes == {}
+
+
 def test_a_group_is_waited_for_until_it_has_read_what_was_there() -> None:
     """By its commits; records that retention has taken are nobody's to read; who has no commit reads something else."""
     takeover = Takeover(UNTIL, {0: 10, 1: 20})
