@@ -68,6 +68,8 @@ class ManagedNumbers:
     cached_bytes: int = 0
     hidden: dict[str, int] = field(default_factory=dict[str, int])
     """By kind."""
+    bypassed: dict[str, int] = field(default_factory=dict[str, int])
+    """By topic."""
     findings: dict[str, int] = field(default_factory=dict[str, int])
     """By kind."""
 
@@ -124,6 +126,9 @@ FAMILIES: Final = {
         Family("kordon_managed_cache_looks_total", "counter", ("outcome",), "Looks for what was read before."),
         Family("kordon_managed_cached_bytes", "gauge", (), "Bytes kept for other readers."),
         Family("kordon_managed_hidden_batches_total", "counter", ("kind",), "Batches that nobody gets as they are."),
+        Family(
+            "kordon_managed_bypassed_batches_total", "counter", ("topic",), "Batches of writers that went round it."
+        ),
         Family("kordon_managed_findings_total", "counter", ("kind",), "What the controller found wrong with topics."),
         Family("kordon_build_info", "gauge", ("version", "python"), "Always 1; the labels say what runs."),
     )
@@ -276,6 +281,7 @@ VALUES: Final[dict[str, Callable[[Metrics], Samples]]] = {
     ),
     "kordon_managed_cached_bytes": lambda m: {(): m.read_managed().cached_bytes},
     "kordon_managed_hidden_batches_total": lambda m: _by_label(m.read_managed().hidden),
+    "kordon_managed_bypassed_batches_total": lambda m: _by_label(m.read_managed().bypassed),
     "kordon_managed_findings_total": lambda m: _by_label(m.read_managed().findings),
     "kordon_build_info": lambda _: {(kordon.__version__, platform.python_version()): 1},
 }

@@ -16,7 +16,6 @@ from kordon.proxy.causes import LIMITS
 from kordon.proxy.config import WILDCARD_HOSTS, Config
 from kordon.proxy.config_options import differences
 from kordon.proxy.listeners import Listeners, remember_server_name
-from kordon.proxy.managed.pages import ManagedPages
 from kordon.proxy.managed.worker import ManagedWorker
 from kordon.proxy.metrics import Metrics
 from kordon.proxy.relays import Relays
@@ -60,7 +59,7 @@ class Proxy:
         self.managed = ManagedWorker(config, self._topology) if config.ordering.enabled else None
         if self.managed is not None:
             metrics.read_managed = self.managed.numbers
-        self.pages = ManagedPages(self.managed.topics, self.managed.keeper) if self.managed is not None else None
+        self.pages = self.managed.pages if self.managed is not None else None
         """What the admin pages show of managed topics; None: they are switched off."""
         service = self.managed.service if self.managed is not None else None
         self._relays = Relays(config, metrics.tally, self._topology, advertised(config), service)

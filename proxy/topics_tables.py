@@ -102,7 +102,10 @@ def _summary(facts: Facts) -> list[RenderableType]:
         "" if facts["ordered_delivery"] else ", delivery is not ordered (enable.ordered.delivery=false)",
     )
     ids = Text(f"topic id {facts['topic_id']}, to clients {facts['face_id']} ({facts['face']})", "dim")
-    found = [Text(f"  - {draw_finding(facts['finding'])}", "red")] if facts.get("finding") else []
+    bypassed = facts.get("bypassed_batches", 0)
+    why = f"{bypassed} batches of writers that went round Kordon were read here: their keys are not kept in order"
+    found = [Text(f"  - {why}", "red")] if bypassed else []
+    found += [Text(f"  - {draw_finding(facts['finding'])}", "red")] if facts.get("finding") else []
     return [line, ids, *found, *(Text(f"  - {_held(each)}", "yellow") for each in facts["held"]), Text()]
 
 

@@ -75,6 +75,8 @@ class ReadTally:
     """Chunks that the bound drove out before all was sent: more of them means that the cache is too small."""
     cached_bytes: int = 0
     """Now."""
+    bypassed: Counter[str] = field(default_factory=Counter[str])
+    """By topic, batches of writers that went round Kordon, each time they were read (rule F2)."""
     hidden: Counter[str] = field(default_factory=Counter[str])
     """Batches that nobody gets as they are, by kind; of bypass, its records are given out."""
 

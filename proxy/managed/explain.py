@@ -34,8 +34,14 @@ def explain_all(topics: Iterable[ManagedTopic], control: ControlState) -> Facts:
     }
 
 
-def explain_topic(topic: ManagedTopic, control: ControlState) -> Facts:
-    """Tells all about one topic: the object of /topics/NAME."""
+def explain_topic(topic: ManagedTopic, control: ControlState, bypassed: int = 0) -> Facts:
+    """Tells all about one topic: the object of /topics/NAME.
+
+    Args:
+        topic: The topic.
+        control: Of the worker.
+        bypassed: Batches that the worker has read of writers that went round Kordon (rule F2).
+    """
     layout = topic.layout
     return {
         **_brief(topic, control),
@@ -50,6 +56,7 @@ def explain_topic(topic: ManagedTopic, control: ControlState) -> Facts:
         "chains": _chains(layout),
         "floors": {str(v): floor for v, floor in sorted((layout.floors or {}).items()) if floor},
         "producers_carried": {str(v): len(image) for v, image in sorted(topic.images.items()) if image},
+        "bypassed_batches": bypassed,
         "finding": _finding(control.findings[topic.name]) if topic.name in control.findings else None,
         "control": explain_control(control),
     }

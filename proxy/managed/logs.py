@@ -17,7 +17,7 @@ from kordon.codecs.fetched import Fetched
 from kordon.proxy.control.codes import Code
 from kordon.proxy.managed.chunks import Cache, Chunk, Entry, ReadTally, index, new_chunk
 from kordon.proxy.managed.pulls import WAIT_MS, Want
-from kordon.proxy.ordering.reading import Scanned, Tenancy
+from kordon.proxy.ordering.reading import Hidden, Scanned, Tenancy
 from kordon.proxy.tasks import Tasks
 
 log = structlog.get_logger(__name__)
@@ -234,7 +234,9 @@ class PartitionLog:
         memory = memoryview(bytearray(records)) if records.readonly else records
         place = bisect_right(self._starts, offset)
         before = self._starts[place] if place < len(self._starts) else None
+        known = self._tally.hidden[Hidden.BYPASS.value]
         found = index(memory, offset, before, tenancy=self._tenancy, v_count=self._v_count, tally=self._tally)
+        self._count_bypassed(self._tally.hidden[Hidden.BYPASS.value] - known)
         entries, end, leader_epoch = found
         if end <= offset:
             return
@@ -245,6 +247,11 @@ class PartitionLog:
         self._chunks[offset] = chunk
         self._scanned.extend(offset, end, chunk.last, leader_epoch)
         self._cache.add(chunk)
+
+    def _count_bypassed(self, batches: int) -> None:
+        if batches and not self._tally.bypassed[self._topic]:
+            log.warning("bypass_found", topic=self._topic, partition=self._tenancy.partition)
+        self._tally.bypassed[self._topic] += batches
 
     def _forget(self, chunk: Chunk) -> None:
         del self._chunks[chunk.start]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kordon.proxy.control.keeper import Keeper
 from kordon.proxy.control.state import state_of
 from kordon.proxy.managed.explain import Facts, explain_all, explain_topic, sum_up, why_not_served
@@ -14,11 +16,13 @@ class ManagedPages:
     Args:
         topics: What is managed.
         keeper: What keeps it current.
+        bypassed: By topic, batches of writers that went round Kordon; as it stands when it is looked at.
     """
 
-    def __init__(self, topics: ManagedTopics, keeper: Keeper) -> None:
+    def __init__(self, topics: ManagedTopics, keeper: Keeper, bypassed: Mapping[str, int]) -> None:
         self._topics = topics
         self._keeper = keeper
+        self._bypassed = bypassed
 
     def all(self) -> Facts:
         """Returns the object of /topics."""
@@ -27,7 +31,9 @@ class ManagedPages:
     def topic(self, name: str) -> Facts | None:
         """Returns the object of /topics/NAME; None: no such topic is managed."""
         topic = self._topics.named(name)
-        return explain_topic(topic, state_of(self._keeper)) if topic is not None else None
+        if topic is None:
+            return None
+        return explain_topic(topic, state_of(self._keeper), self._bypassed.get(name, 0))
 
     def sum(self) -> Facts:
         """Returns the section of /status."""

@@ -30,6 +30,7 @@ from kordon.proxy.managed.lanes import Lanes
 from kordon.proxy.managed.leaders import Leaders
 from kordon.proxy.managed.links import Links
 from kordon.proxy.managed.metadata import DescribeTopicPartitionsTranslation, MetadataTranslation
+from kordon.proxy.managed.pages import ManagedPages
 from kordon.proxy.managed.produce import ProduceService
 from kordon.proxy.managed.queries import ListOffsets, OffsetForLeaderEpoch
 from kordon.proxy.managed.questions import Questions
@@ -97,6 +98,7 @@ class ManagedWorker:
             make_writer=lambda: LayoutsWriter(brokers),
             admit=self._authorizer.admit,
         )
+        self.pages = ManagedPages(self.topics, self.keeper, self.readers.tally.bypassed)
         questions = Questions(self.links, leaders)
         offsets = ListOffsets(
             self.topics, questions, read_layouts_to_end=layouts.read_to_end, may_serve=self._may_serve
@@ -175,6 +177,7 @@ class ManagedWorker:
             cache_misses=read.misses,
             cached_bytes=read.cached_bytes,
             hidden={kind.value: read.hidden[kind.value] for kind in Hidden},
+            bypassed=dict(read.bypassed),
             findings={kind: self.keeper.found[kind] for kind in KINDS},
         )
 
