@@ -15,9 +15,10 @@ from kordon.proxy import apis
 from kordon.proxy.control.acl_mirror import Acl, wanted_of_face
 from kordon.proxy.control.own_rights import Missing, Right
 from kordon.proxy.interception import Decision, Question, Serve
+from kordon.proxy.managed.admin_requests import AdminRequests
 from kordon.proxy.managed.guard import Guard, Refused
 from kordon.proxy.managed.parts import ROWS
-from kordon.proxy.managed.rights import Operation, Rights
+from kordon.proxy.managed.rights import NEEDED, Operation, Rights
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
 from kordon.testing.managed_writes import a_batch
@@ -278,3 +279,9 @@ def test_what_is_missing_is_said_with_the_command_that_gives_it() -> None:
     """An operator can copy it."""
     text = str(Missing([Right.READ, Right.DESCRIBE_CONFIGS], "--topic orders", "User:kordon"))
     assert "--add --allow-principal User:kordon --operation Read --operation DescribeConfigs --topic orders" in text
+
+
+def test_each_request_that_kordon_answers_by_itself_has_a_right_that_it_needs() -> None:
+    """Only what the broker does with the client's own rights, before Kordon goes on, has none."""
+    asks_the_broker_first = {apis.CREATE_TOPICS, apis.DELETE_TOPICS}
+    assert ROWS.keys() | AdminRequests.KEYS == NEEDED.keys() | asks_the_broker_first

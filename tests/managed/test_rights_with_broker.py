@@ -86,14 +86,22 @@ class Secured:
         self.operator = AdminClient({"bootstrap.servers": self.cluster.bootstrap("PLAINTEXT")})
 
     def allow(self, *acls: Allowed) -> None:
-        """Gives rights."""
-        for done in self.operator.create_acls([each.as_binding() for each in acls]).values() if acls else ():
-            done.result(20)
+        """Gives rights; returns when the broker knows them."""
+        for each in acls:
+            self.operator.create_acls([each.as_binding()])[each.as_binding()].result(20)
+            wait_until(f"{each}", partial(self._has, each))
 
     def revoke(self, *acls: Allowed) -> None:
-        """Takes rights back."""
-        for done in self.operator.delete_acls([each.as_filter() for each in acls]).values() if acls else ():
-            done.result(20)
+        """Takes rights back; returns when the broker knows it."""
+        for each in acls:
+            self.operator.delete_acls([each.as_filter()])[each.as_filter()].result(20)
+            wait_until(f"no {each}", partial(self._has_not, each))
+
+    def _has(self, acl: Allowed) -> bool:
+        return bool(self.operator.describe_acls(acl.as_filter()).result(20))
+
+    def _has_not(self, acl: Allowed) -> bool:
+        return not self._has(acl)
 
     def on_topic(self, name: str) -> set[tuple[str, str]]:
         """Returns who has what ACLs on a topic, literally."""
@@ -388,3 +396,29 @@ def virtual_partitions() -> Any:
     from confluent_kafka.admin import AlterConfigOpType, ConfigEntry  # noqa: PLC0415
 
     return ConfigEntry("kordon.virtual.partitions", "12", incremental_operation=AlterConfigOpType.SET)
+
+
+@pytest.mark.parametrize("by_id", [False, True], ids=["by name", "by id"])
+def test_who_may_not_delete_a_topic_does_not_have_it_let_go_either(secured: Secured, *, by_id: bool) -> None:
+    """The broker refuses, so the topic stays managed: its layout must not go before the topic has."""
+    with closing_all(logged_in(secured.kordon.bootstrap, "alice"), logged_in(secured.kordon.bootstrap, "bob")) as both:
+        alice, bob = both
+        row = {"name": None, "topic_id": topic_id(alice, TOPIC)} if by_id else {"name": TOPIC}
+        (result,) = bob.ask(apis.DELETE_TOPICS, 6, {"topics": [row], "timeout_ms": 5000}).responses
+        assert result.error_code == TOPIC_AUTHORIZATION_FAILED
+        (seen,) = alice.ask(apis.METADATA, 12, {"topics": [{"name": TOPIC}]}).topics
+        assert len(seen.partitions) == VIRTUAL_PARTITIONS
+
+
+def test_who_may_not_create_a_topic_cannot_have_it_managed_by_creating_it(secured: Secured) -> None:
+    """What the broker refuses to create is not taken over in its stead."""
+    with closing_all(logged_in(secured.kordon.bootstrap, "bob")) as (bob,):
+        row = {
+            "name": ORDINARY,
+            "num_partitions": 3,
+            "replication_factor": 1,
+            "assignments": [],
+            "configs": [{"name": "kordon.virtual.partitions", "value": "12"}],
+        }
+        answer = bob.ask(apis.CREATE_TOPICS, 7, {"topics": [row], "timeout_ms": 5000, "validate_only": False})
+        assert [each.error_code for each in answer.topics] == [TOPIC_AUTHORIZATION_FAILED]
