@@ -83,7 +83,7 @@ def test_no_client_notices_that_its_topic_is_taken_over_and_grown(proxies: list[
     admin = create(proxies[0].bootstrap, topic)
 
     def take_over() -> None:
-        manage(admin, topic, **{".transition.ms": "4000"}).result(60)
+        manage(admin, topic, **{".transition.ms": "3000"}).result(60)
 
     def grow() -> None:
         wait_until("all is taken over", lambda: is_taken_over(proxies[0], topic), 60)
@@ -92,10 +92,10 @@ def test_no_client_notices_that_its_topic_is_taken_over_and_grown(proxies: list[
     plan = Plan(
         [proxy.bootstrap for proxy in proxies],
         topic,
-        seconds=14,
+        seconds=12,
         rate=300,
-        churn_seconds=6,
-        actions=[Action(2, "take over", take_over), Action(8, "grow", grow)],
+        churn_seconds=0,
+        actions=[Action(2, "take over", take_over), Action(7, "grow", grow)],
     )
     outcome = Run(plan, lambda partitions: None).run()
     assert outcome.problems == []
@@ -104,17 +104,26 @@ def test_no_client_notices_that_its_topic_is_taken_over_and_grown(proxies: list[
     assert (facts(proxies[0], topic)["layout_epoch"], facts(proxies[0], topic)["undeleted_partition_count"]) == (3, 6)
 
 
-def test_a_quiesced_topic_is_taken_over_at_once_and_its_group_keeps_its_place(proxies: list[ProxyProcess]) -> None:
-    """What a group had read does not come again, and what it had not comes before all that is written later."""
-    topic = "quiesced"
+def test_what_is_quiesced_is_taken_over_at_once_and_what_is_not_stays_as_it_was(proxies: list[ProxyProcess]) -> None:
+    """A group keeps its place: what it had read does not come again, what it had not comes before what is new."""
+    topic, other = "quiesced", "busy"
     admin = create(proxies[0].bootstrap, topic)
-    sender = Sender(proxies[0].bootstrap, topic)
-    sender.send_for(0.3)
-    sender.finish()
+    create(proxies[0].bootstrap, other)
+    sender, busy = Sender(proxies[0].bootstrap, topic), Sender(proxies[0].bootstrap, other)
+    for each in (sender, busy):
+        each.send_for(0.3)
+        each.finish()
     group = Reader(proxies[1].bootstrap, topic, "midway")
     before = group.read(sender.sent // 3)
 
-    manage(admin, topic, **{"": "quiesced"}).result(60)
+    done, refused = (manage(admin, name, **{"": "quiesced"}) for name in (topic, other))
+    busy.send_for(0.1, refused)
+    assert "somebody writes to busy" in str(refused.exception(60))
+    busy.finish()
+    assert len(admin.list_topics(other, timeout=20).topics[other].partitions) == 3
+    assert_all_once_and_in_order(busy, read_all(proxies[0].bootstrap, other, busy.sent))
+
+    done.result(60)
     wait_until("the group is waited for", lambda: "group midway" in str(facts(proxies[0], topic)["held"]))
     sender.send_for(0.3)
     sender.finish()
@@ -124,21 +133,6 @@ def test_a_quiesced_topic_is_taken_over_at_once_and_its_group_keeps_its_place(pr
     group.close()
     wait_until("all is taken over", lambda: is_taken_over(proxies[0], topic))
     assert_all_once_and_in_order(sender, read_all(proxies[1].bootstrap, topic, sender.sent))
-
-
-def test_a_topic_that_is_written_to_is_not_quiesced_and_stays_as_it_was(proxies: list[ProxyProcess]) -> None:
-    """The refusal names what cannot be; clients have noticed nothing, and the topic is what it was."""
-    topic = "busy"
-    admin = create(proxies[0].bootstrap, topic)
-    sender = Sender(proxies[0].bootstrap, topic)
-    sender.send_for(0.2)
-    sender.finish()
-    done = manage(admin, topic, **{"": "quiesced"})
-    sender.send_for(0.1, done)
-    assert "somebody writes to busy" in str(done.exception(60))
-    sender.finish()
-    assert len(admin.list_topics(topic, timeout=20).topics[topic].partitions) == 3
-    assert_all_once_and_in_order(sender, read_all(proxies[0].bootstrap, topic, sender.sent))
 
 
 def test_a_group_that_nobody_reads_by_any_more_is_left_out(proxies: list[ProxyProcess]) -> None:
