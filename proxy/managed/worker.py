@@ -21,7 +21,7 @@ from kordon.proxy.control.membership import Membership, new_incarnation
 from kordon.proxy.control.own_rights import OwnRights
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.managed import groups, physical
+from kordon.proxy.managed import acls, groups, physical
 from kordon.proxy.managed.admin_requests import AdminRequests
 from kordon.proxy.managed.caught_up import CaughtUp
 from kordon.proxy.managed.delete_records import DeleteRecords
@@ -118,6 +118,7 @@ class ManagedWorker:
             apis.DESCRIBE_CONFIGS: DescribeConfigsTranslation(),
             **groups.TRANSLATIONS,
             **physical.TRANSLATIONS,
+            **acls.TRANSLATIONS,
             apis.CONSUMER_GROUP_HEARTBEAT: groups.ConsumerGroupHeartbeat(regexes),
         }
         admin = AdminRequests(self.topics, self.keeper.wish)

@@ -15,6 +15,7 @@ from kordon.proxy import apis
 from kordon.proxy.control.acl_mirror import Acl, wanted_of_face
 from kordon.proxy.control.own_rights import Missing, Right
 from kordon.proxy.interception import Decision, Question, Serve
+from kordon.proxy.managed.acls import TRANSLATIONS
 from kordon.proxy.managed.admin_requests import AdminRequests
 from kordon.proxy.managed.guard import Guard, Refused
 from kordon.proxy.managed.parts import ROWS
@@ -285,3 +286,25 @@ def test_each_request_that_kordon_answers_by_itself_has_a_right_that_it_needs() 
     """Only what the broker does with the client's own rights, before Kordon goes on, has none."""
     asks_the_broker_first = {apis.CREATE_TOPICS, apis.DELETE_TOPICS}
     assert ROWS.keys() | AdminRequests.KEYS == NEEDED.keys() | asks_the_broker_first
+
+
+@pytest.mark.parametrize("version", apis.API_BY_KEY[apis.DESCRIBE_ACLS].versions)
+def test_clients_see_the_acls_of_topics_and_not_those_of_faces(version: int) -> None:
+    """A tool that deletes what is not in its file would have them deleted again and again."""
+    names = ("orders", "__kordon.orders", "__kordon.not-managed")
+    acl = {"principal": "User:alice", "host": "*", "operation": READ, "permission_type": ALLOW}
+    found = [{"resource_type": 2, "resource_name": name, "pattern_type": LITERAL, **acl} for name in names]
+    found.append({**found[1], "resource_type": 3})
+    listed = {"resources": [{**row, "acls": [acl]} for row in found]}
+    deleted = {"filter_results": [{"matching_acls": found}]}
+    for key, fields in ((apis.DESCRIBE_ACLS, listed), (apis.DELETE_ACLS, deleted)):
+        table = response(key)
+        answer = table.parse(version, table.build(version, fields))
+        TRANSLATIONS[key].response(version, answer, managed("orders"), None)
+        answer = table.parse(version, table.build(version, answer))
+        rows = answer.get("resources") or answer.filter_results[0].matching_acls
+        assert [(row.resource_type, row.resource_name) for row in rows] == [
+            (2, "orders"),
+            (2, "__kordon.not-managed"),
+            (3, "__kordon.orders"),
+        ]
