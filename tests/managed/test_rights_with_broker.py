@@ -1,5 +1,6 @@
 """Rights on managed topics, with a real authorizer: Kordon lets nobody do what a broker would not let him do."""
 
+# pyright: reportPrivateImportUsage=false
 from __future__ import annotations
 
 import time
@@ -12,12 +13,14 @@ from uuid import UUID
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
-from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
+from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
     NewTopic,
     ResourcePatternType,
@@ -38,6 +41,8 @@ SASL_AUTHENTICATE = 36
 TOPIC, ORDINARY = "orders", "ordinary"
 NONE, TOPIC_AUTHORIZATION_FAILED = 0, 29
 LISTENER = "SASL_PLAINTEXT"
+_ANYBODY: Any = (None, None)
+"""Principal and host of a filter; the library's types do not know that there may be none."""
 _CLOSED = (OSError, EOFError)
 """Of a connection that ended in place of an answer."""
 
@@ -106,14 +111,15 @@ class Secured:
     def on_topic(self, name: str) -> set[tuple[str, str]]:
         """Returns who has what ACLs on a topic, literally."""
         kind, pattern = ResourceType.TOPIC, ResourcePatternType.LITERAL
-        wanted = AclBindingFilter(kind, name, pattern, None, None, AclOperation.ANY, AclPermissionType.ANY)
+        wanted = AclBindingFilter(kind, name, pattern, *_ANYBODY, AclOperation.ANY, AclPermissionType.ANY)
         return {(each.principal, each.operation.name) for each in self.operator.describe_acls(wanted).result(20)}
 
-    def settings(self, user: str) -> dict[str, str]:
+    def settings(self, user: str) -> dict[str, Any]:
         """Settings of a client that comes through Kordon."""
         return {"bootstrap.servers": self.kordon.bootstrap, **login(user)}
 
 
+_GROUP, _PREFIXED = ResourceType.GROUP, ResourcePatternType.PREFIXED
 OWN_RIGHTS = (
     Allowed("kordon", AclOperation.ALL, "__kordon.", pattern=ResourcePatternType.PREFIXED),
     Allowed("kordon", AclOperation.READ, "kordon", ResourceType.GROUP),
@@ -134,22 +140,24 @@ def secured() -> Iterator[Secured]:
         upstream = {"bootstrap": cluster.bootstrap(LISTENER), "sasl": sasl}
         with ProxyProcess.start(cluster.bootstrap(LISTENER), config={"upstream": upstream}) as kordon:
             found = Secured(cluster, kordon)
-            groups = {"type": ResourceType.GROUP, "pattern": ResourcePatternType.PREFIXED}
             found.allow(*OWN_RIGHTS, Allowed("kordon", AclOperation.ALL))
             found.allow(Allowed("alice", AclOperation.ALL), Allowed("alice", AclOperation.ALL, ORDINARY))
-            found.allow(*(Allowed(user, AclOperation.READ, "group-", **groups) for user in ("alice", "bob")))
+            found.allow(*(Allowed(user, AclOperation.READ, "group-", _GROUP, _PREFIXED) for user in ("alice", "bob")))
             found.operator.create_topics([NewTopic(ORDINARY, VIRTUAL_PARTITIONS, 1)])[ORDINARY].result(20)
             create_managed(kordon.bootstrap, TOPIC, login("admin"))
             yield found
 
 
-def produce(settings: dict[str, str], topic: str, count: int = 24) -> list[str | None]:
+def produce(settings: dict[str, Any], topic: str, count: int = 24) -> list[str | None]:
     """Writes records; returns the error of each, None for those that were acknowledged."""
     outcomes: list[str | None] = []
     producer = Producer({**settings, "message.timeout.ms": "10000"})
     for number in range(count):
         producer.produce(
-            topic, str(number), key=str(number), on_delivery=lambda error, _: outcomes.append(error and error.name())
+            topic,
+            str(number),
+            key=str(number),
+            on_delivery=lambda error, _: outcomes.append(None if error is None else str(error)),
         )
     producer.flush(20)
     return outcomes
@@ -386,16 +394,10 @@ def create_managed_again(secured: Secured, topic: str) -> None:
     """Has a topic managed that there is already, by its config."""
     admin = AdminClient(secured.settings("admin"))
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    resource.add_incremental_config(virtual_partitions())
+    value = ConfigEntry("kordon.virtual.partitions", "12", incremental_operation=AlterConfigOpType.SET)
+    resource.add_incremental_config(value)
     for done in admin.incremental_alter_configs([resource], request_timeout=60).values():
         done.result(70)
-
-
-def virtual_partitions() -> Any:
-    """The config that has a topic managed."""
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry  # noqa: PLC0415
-
-    return ConfigEntry("kordon.virtual.partitions", "12", incremental_operation=AlterConfigOpType.SET)
 
 
 @pytest.mark.parametrize("by_id", [False, True], ids=["by name", "by id"])
