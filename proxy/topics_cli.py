@@ -45,9 +45,10 @@ Managing {topic} with {virtual} virtual partitions means:
   - Transactional producers, share groups and streams groups are refused.
 """
 UNMANAGING: Final = """\
-Letting {topic} go means:
-  - It is an ordinary topic with the {physical} partitions it has: it cannot shrink any more, and growing it breaks the
-    order of keys.
+Letting {topic} go is possible while each virtual partition has only been the brokers' partition of its number
+(V = N, never resized), or while the topic holds no records. It means:
+  - It is an ordinary topic with the partitions that the brokers have of it, {physical} or more: it cannot shrink any
+    more, and growing it breaks the order of keys.
   - Its topic id changes for clients. Restart idempotent producers: their sequences were counted by virtual partition.
   - Offsets that groups have committed while it was managed are gone: note them before (kafka-consumer-groups.sh
     --describe), and set them anew (--reset-offsets).

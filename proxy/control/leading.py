@@ -24,6 +24,7 @@ from kordon.proxy.control.topics_admin import TopicsAdmin, TopicsRefused
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.topics import face_of
 from kordon.proxy.ordering.controller import (
+    FENCE_SECONDS,
     Abandoned,
     Command,
     Commit,
@@ -35,7 +36,7 @@ from kordon.proxy.ordering.controller import (
     ReadCuts,
     Stage,
 )
-from kordon.proxy.ordering.findings import topic_gone
+from kordon.proxy.ordering.findings import topic_gone, why_not_let_go
 from kordon.proxy.ordering.floors import with_floors
 from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.images import Image
@@ -373,17 +374,26 @@ class Leading:
         """
         topic, layout = record.layout.topic, record.layout
         fence = FenceRecord(uuid.uuid4().hex[:12], topic, layout.epochs[-1], frozenset())
+        if not await self._raise(fence, ADOPTION_SECONDS):
+            missing = self._members() - self._adopters[fence.id]
+            log.warning("layout_unadopted", topic=topic, members=sorted(missing))
+        await self._lower(fence)
+
+    async def _raise(self, fence: FenceRecord, seconds: float) -> bool:
+        """Writes a fence and waits; returns whether all members have acknowledged it. `_lower` ends it."""
         adopters = self._adopters[fence.id] = set()
-        await self._write(((f"fence/{topic}", fence),))
+        await self._write(((f"fence/{fence.topic}", fence),))
         with suppress(TimeoutError):
-            async with asyncio.timeout(ADOPTION_SECONDS):
+            async with asyncio.timeout(seconds):
                 while not self._members() <= adopters:
                     self._heard.clear()
                     await self._heard.wait()
-        if missing := self._members() - adopters:
-            log.warning("layout_unadopted", topic=topic, members=sorted(missing))
-        del self._adopters[fence.id]
-        await self._write(((f"fence/{topic}", None), *((f"ack/{fence.id}/{each}", None) for each in sorted(adopters))))
+        return self._members() <= adopters
+
+    async def _lower(self, fence: FenceRecord) -> None:
+        acknowledged = sorted(self._adopters.pop(fence.id))
+        acks = ((f"ack/{fence.id}/{each}", None) for each in acknowledged)
+        await self._write(((f"fence/{fence.topic}", None), *acks))
 
     async def _leaders_of_new(self, topic: str) -> dict[int, LeaderAt]:
         """Waits for the leaders of a topic that may have been created a moment ago; brokers hear of it one by one."""
@@ -409,10 +419,31 @@ class Leading:
         record = self._topics.get(topic)
         if record is None:
             raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} is not managed by Kordon")
-        if record.layout.u != record.layout.v_count or record.layout.epoch:
-            detail = "a topic can be let go only while each virtual partition has had one partition of its own"
-            raise Refused(Code.INVALID_REQUEST, detail)
-        await self._let_go(topic)
+        if record.takeover is not None:
+            detail = f"{topic} is still being taken over; see kordon topics describe {topic}"
+            raise Refused(Code.REASSIGNMENT_IN_PROGRESS, detail)
+        if record.layout.is_plain:
+            await self._let_go(topic)
+        else:
+            await self._let_go_empty(record)
+
+    async def _let_go_empty(self, record: TopicRecord) -> None:
+        """Lets a topic go whose keys will lie on other partitions: only while it holds nothing, and nobody writes."""
+        topic, layout = record.layout.topic, record.layout
+        fence = FenceRecord(uuid.uuid4().hex[:12], topic, layout.epochs[-1], frozenset(layout.open_segments))
+        held = await self._raise(fence, FENCE_SECONDS)
+        try:
+            if self._controller is None or not (held and self._controller.is_heard_of_all(clock())):
+                detail = f"not all proxies have stopped writing to {topic} within {FENCE_SECONDS:g} s; try again"
+                raise Refused(Code.REQUEST_TIMED_OUT, detail)
+            partitions = {each.id.partition for each in layout.segments}
+            starts = await self._admin.log_starts(topic, partitions)
+            ends = await self._admin.ends_of(topic, partitions)
+            if left := sorted(q for q, end in ends.items() if end.log_end_offset > starts[q]):
+                raise Refused(Code.INVALID_REQUEST, why_not_let_go(layout, left))
+            await self._let_go(topic)
+        finally:
+            await self._lower(fence)
 
     async def _let_go(self, topic: str, finding: FindingRecord | None = None) -> None:
         """Ends a topic's layout, and its face with the commits that groups have there."""

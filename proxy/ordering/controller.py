@@ -166,6 +166,10 @@ class Controller:
         """Takes in a layout that differs in no epoch, while no change of the topic is under way."""
         self._topics[topic.layout.topic] = topic
 
+    def is_heard_of_all(self, now: float) -> bool:
+        """Whether nobody serves but the members of the present generation (rule C2)."""
+        return now >= self._alone_from
+
     def forget(self, topic: str) -> None:
         """A topic is let go; a change of it that is between two attempts is given up."""
         self._changes.pop(topic, None)

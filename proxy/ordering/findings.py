@@ -1,7 +1,8 @@
-"""What went wrong with a topic, in words for the people who have to know."""
+"""What went wrong with a topic or cannot be, in words for the people who have to know."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, get_args
 from uuid import UUID
 
@@ -25,3 +26,19 @@ def topic_gone(layout: Layout, successor: UUID | None, now_ms: int) -> FindingRe
         return FindingRecord("topic_deleted", layout.topic, f"{former} was deleted at the brokers: {ended}", now_ms)
     again = f"{former} was deleted at the brokers and made again ({successor}): {ended}; it is not managed any more"
     return FindingRecord("topic_replaced", layout.topic, again, now_ms)
+
+
+def why_not_let_go(layout: Layout, filled: Iterable[int]) -> str:
+    """Says why a topic cannot be an ordinary one as it is, and what would work.
+
+    Args:
+        layout: In force; not plain.
+        filled: The physical partitions that hold records.
+    """
+    return (
+        f"{layout.topic} has {layout.v_count} virtual partitions that have lain on others than those of their numbers:"
+        " as an ordinary topic its keys go to other partitions than those where their records are, out of order."
+        " It can be let go once it is empty: stop its producers, have its groups read to the end, delete its records"
+        " (kafka-delete-records.sh through Kordon, or retention), and ask again."
+        f" Records are on the brokers' partitions {', '.join(map(str, filled))}"
+    )

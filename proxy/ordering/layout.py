@@ -147,6 +147,12 @@ class Layout:
         homes = [self._homes(epoch) for epoch in self.epochs]
         return tuple(self._chain(v, [each[v] for each in homes]) for v in range(self.v_count))
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether each virtual partition has only ever been the physical one of its number, offset by offset."""
+        chains = enumerate(self.chains)
+        return all(stay.partition == v and not stay.delta for v, chain in chains for stay in chain.stays)
+
     def withholds(self, v: int) -> bool:
         """Whether a virtual partition is written and not delivered now (rule A2)."""
         return self.withheld and self.ordered_delivery and v >= self.n

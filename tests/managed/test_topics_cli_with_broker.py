@@ -7,6 +7,7 @@ from collections.abc import Generator
 
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka import OFFSET_END, TopicPartition
 from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
     AdminClient,
     ConfigResource,
@@ -16,6 +17,7 @@ from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.proxy.cli import main
 from kordon.testing.cluster import Cluster
+from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, read_all
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.steps import wait_until
 
@@ -118,6 +120,32 @@ def test_a_topic_of_which_nothing_was_changed_can_be_let_go(proxy: ProxyProcess)
     assert done("unmanage", "cli-alone", "--yes", *to).startswith("cli-alone is not managed any more")
     wait_until("nobody knows it", lambda: run("describe", "cli-alone", "--admin", proxy.admin).exit_code == 1)
     assert len(admin.list_topics(timeout=30).topics["cli-alone"].partitions) == 3
+
+
+def test_a_topic_that_was_resized_can_be_let_go_once_it_is_empty(proxy: ProxyProcess) -> None:
+    """As an ordinary topic its keys lie elsewhere, so none may be left; the refusal says how to get there."""
+    admin, to = create(proxy.bootstrap, "cli-leaving"), ("--bootstrap", proxy.bootstrap)
+    done("manage", "cli-leaving", "--virtual", "6", "--yes", *to)
+    sender = Sender(proxy.bootstrap, "cli-leaving")
+    sender.send_for(0.2)
+    done("grow", "cli-leaving", "4", *to)
+    sender.finish()
+    refused = run("unmanage", "cli-leaving", "--yes", *to)
+    assert refused.exit_code == 1
+    assert "can be let go once it is empty" in refused.output
+    sender.send_for(0.2)  # what was held goes on
+    sender.finish()
+
+    ends = [TopicPartition("cli-leaving", v, OFFSET_END) for v in range(6)]
+    deleting = AdminClient({"bootstrap.servers": proxy.bootstrap})  # another one: `admin` remembers 3 partitions
+    for answer in deleting.delete_records(ends).values():
+        answer.result(60)
+    done("unmanage", "cli-leaving", "--yes", *to)
+    wait_until("4 partitions", lambda: len(admin.list_topics(timeout=30).topics["cli-leaving"].partitions) == 4)
+    after = Sender(proxy.bootstrap, "cli-leaving")
+    after.send_for(0.2)
+    after.finish()
+    assert_all_once_and_in_order(after, read_all(proxy.bootstrap, "cli-leaving", after.sent))
 
 
 def test_configs_of_a_managed_topic_are_there_for_any_admin_client(proxy: ProxyProcess) -> None:
