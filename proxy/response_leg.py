@@ -20,7 +20,7 @@ from kordon.proxy.apis import Route
 from kordon.proxy.causes import CloseCause
 from kordon.proxy.errors import BrokerProtocolError
 from kordon.proxy.request_leg import FrameLimits
-from kordon.proxy.rewrite import SMALLEST_ENDPOINTS, Edit, Nodes, Section, Translated
+from kordon.proxy.rewrite import SMALLEST_ENDPOINTS, Change, Edit, Nodes, Section, Translated
 from kordon.proxy.tally import Tally
 from kordon.proxy.waiting import Waiting
 
@@ -60,7 +60,7 @@ class ResponseLeg:
         self._remaining = 0
         self._started = 0.0
         self._frame_at = -1  # where it begins in the chunk at hand; -1: in an earlier one
-        self._edit: Edit | Translated | None = None
+        self._edit: Change | None = None
         self._skim: Skim | None = None  # finds the border of the section, None once it is behind
         self._holding = False
         self._held = bytearray()
@@ -191,9 +191,7 @@ class ResponseLeg:
             self._finish(chunk)
         return body
 
-    def _begin_edit(
-        self, edit: Edit | Translated, route: Route, chunk: memoryview, at: int, end: int, *, size: int
-    ) -> int | None:
+    def _begin_edit(self, edit: Change, route: Route, chunk: memoryview, at: int, end: int, *, size: int) -> int | None:
         """Prepares to change the response at `at`; returns where its body begins, None if bytes are missing."""
         frame_end = at + SIZE_BYTES + size
         if edit.section is Section.TAIL and _names_nobody(chunk, frame_end, end):

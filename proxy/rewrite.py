@@ -2,7 +2,7 @@
 
 Only the section of a response that holds addresses is parsed. Which one that is says `EDITS`, a row per api key:
 
-- WHOLE: small answers (FindCoordinator, DescribeCluster, DescribeQuorum, ApiVersions);
+- WHOLE: small answers (FindCoordinator, DescribeCluster, DescribeQuorum; ApiVersions, an `Offer`);
 - HEAD: Metadata names the brokers before the topics, so the topics stream on unread;
 - TAIL: Produce, Fetch and their share counterparts name new leaders behind all data (KIP-951). The data is walked,
   not kept. Where the frame's size has been sent on already, the new tail is fitted into the room of the old one.
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from kordon.codecs.messages import response
 from kordon.codecs.schema import Message
@@ -90,8 +90,6 @@ class Edit:
         return codec.build(value), nodes
 
     def _whole(self, version: int, body: bytes, advertised: Advertised) -> tuple[bytes, Nodes]:
-        if self.message.api_key == apis.API_VERSIONS:
-            return _clamped(version, body), {}
         value = self.message.parse(version, body)
         nodes = self.change(value, advertised)
         return self.message.build(version, value), nodes
@@ -107,6 +105,16 @@ class Edit:
         return next(built for built in _fitting(codec.build, value, len(tail)) if len(built) == len(tail)), nodes
 
 
+class Offer:
+    """How ApiVersions is changed: it offers what broker and table both have, and names nobody."""
+
+    section = Section.WHOLE
+
+    def apply(self, version: int, section: bytes, advertised: Advertised, *, fit: bool = False) -> tuple[bytes, Nodes]:
+        """Does what `Edit.apply` does."""
+        return _clamped(version, section), {}
+
+
 class Translated:
     """An answer that is changed as a whole because its request was: addresses as ever, then what `back` does.
 
@@ -118,7 +126,7 @@ class Translated:
 
     section = Section.WHOLE
 
-    def __init__(self, route: Route, edit: Edit | Translated | None, back: Callable[[Any], None]) -> None:
+    def __init__(self, route: Route, edit: Change | None, back: Callable[[Any], None]) -> None:
         self._message = response(route.api.key)
         self._edit = edit
         self._back = back
@@ -138,6 +146,10 @@ class Translated:
         """Does what `Edit.apply` does."""
         value, nodes = self.parse(version, section, advertised)
         return self._message.build(version, value), nodes
+
+
+Change: TypeAlias = Edit | Offer | Translated
+"""What is changed in one response."""
 
 
 def _fitting(build: Callable[[Any], bytes], value: Any, room: int) -> Iterator[bytes]:
@@ -234,11 +246,6 @@ def _clamped(version: int, body: bytes) -> bytes:
     return message.build(version, value)
 
 
-def _nobody(_: Any, __: Advertised) -> Nodes:
-    """ApiVersions names no broker; `_clamped` changes it."""
-    return {}
-
-
 _EDITS: Final = tuple(
     Edit(response(key), section, change, since, last, until)
     for key, section, change, since, last, until in (
@@ -246,18 +253,17 @@ _EDITS: Final = tuple(
         (apis.FETCH, Section.TAIL, _endpoints, 16, "responses", ""),
         (apis.METADATA, Section.HEAD, _brokers, 0, "brokers", "cluster_id"),
         (apis.FIND_COORDINATOR, Section.WHOLE, _coordinators, 0, "", ""),
-        (apis.API_VERSIONS, Section.WHOLE, _nobody, 0, "", ""),
         (apis.DESCRIBE_QUORUM, Section.WHOLE, _leave_out_controllers, 2, "", ""),
         (apis.DESCRIBE_CLUSTER, Section.WHOLE, _cluster, 0, "", ""),
         (apis.SHARE_FETCH, Section.TAIL, _endpoints, 0, "responses", ""),
         (apis.SHARE_ACKNOWLEDGE, Section.TAIL, _endpoints, 0, "responses", ""),
     )
 )
-EDITS: Final = {
+EDITS: Final[dict[tuple[int, int], Edit | Offer]] = {
     (edit.message.api_key, route.version): edit
     for edit in _EDITS
     for route in apis.ROUTES
     if route.api.key == edit.message.api_key and route.version >= edit.since
-}
+} | {(apis.API_VERSIONS, version): Offer() for version in apis.API_BY_KEY[apis.API_VERSIONS].versions}
 
 """By api key and version of the request; without an entry its response streams through."""

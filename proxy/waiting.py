@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from kordon.codecs.schema import Buffer
 from kordon.proxy.apis import Route
-from kordon.proxy.rewrite import EDITS, Edit, Translated
+from kordon.proxy.rewrite import EDITS, Change
 
 Body: TypeAlias = bytes | list[Buffer]
 """The body of a response of Kordon's own, in one piece or in several, which are not changed any more."""
@@ -33,7 +33,7 @@ class Waiting:
         """Whether `answer` comes later."""
         self.asks = answer is None
         """Whether the broker will answer something of it."""
-        self.edit: Edit | Translated | None = EDITS.get((route.api.key, route.version))
+        self.edit: Change | None = EDITS.get((route.api.key, route.version))
         """What is changed in the broker's answer."""
         self.told: Callable[[Any], None] | None = None
         """Is given the broker's answer to a question of Kordon's own, which the client does not see."""
