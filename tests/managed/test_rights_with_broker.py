@@ -41,7 +41,7 @@ SASL_AUTHENTICATE = 36
 TOPIC, ORDINARY = "orders", "ordinary"
 NONE, TOPIC_AUTHORIZATION_FAILED = 0, 29
 LISTENER = "SASL_PLAINTEXT"
-_ANYBODY: Any = (None, None)
+_ANYBODY: Any = None
 """Principal and host of a filter; the library's types do not know that there may be none."""
 _CLOSED = (OSError, EOFError)
 """Of a connection that ended in place of an answer."""
@@ -111,7 +111,7 @@ class Secured:
     def on_topic(self, name: str) -> set[tuple[str, str]]:
         """Returns who has what ACLs on a topic, literally."""
         kind, pattern = ResourceType.TOPIC, ResourcePatternType.LITERAL
-        wanted = AclBindingFilter(kind, name, pattern, *_ANYBODY, AclOperation.ANY, AclPermissionType.ANY)
+        wanted = AclBindingFilter(kind, name, pattern, _ANYBODY, _ANYBODY, AclOperation.ANY, AclPermissionType.ANY)
         return {(each.principal, each.operation.name) for each in self.operator.describe_acls(wanted).result(20)}
 
     def settings(self, user: str) -> dict[str, Any]:
