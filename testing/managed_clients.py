@@ -16,17 +16,26 @@ VIRTUAL_PARTITIONS: Final = 12
 _PATIENCE_SECONDS: Final = 90.0
 
 
-def create_managed(bootstrap: str, topic: str, settings: Mapping[str, str] | None = None) -> AdminClient:
+def create_managed(
+    bootstrap: str,
+    topic: str,
+    settings: Mapping[str, str] | None = None,
+    *,
+    replicas: int = 1,
+    configs: Mapping[str, str] | None = None,
+) -> AdminClient:
     """Creates a managed topic with 3 partitions and 12 virtual ones, as any admin client does; returns the client.
 
     Args:
         bootstrap: Of a Kordon.
         topic: Its name.
         settings: Further ones of the client, such as `ssl.ca.location`.
+        replicas: Copies of each partition.
+        configs: Further ones of the topic.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap, **(settings or {})})
-    config = {"kordon.virtual.partitions": str(VIRTUAL_PARTITIONS)}
-    admin.create_topics([NewTopic(topic, 3, 1, config=config)])[topic].result(60)
+    config = {"kordon.virtual.partitions": str(VIRTUAL_PARTITIONS), **(configs or {})}
+    admin.create_topics([NewTopic(topic, 3, replicas, config=config)])[topic].result(60)
     return admin
 
 

@@ -11,6 +11,7 @@ import urllib.request
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -30,18 +31,32 @@ class ProxyFailed(RuntimeError):  # noqa: N818 - says what happened
     """Kordon did not become ready, or ended; the message has its log."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """How it is started."""
+
+    command: Sequence[str]
+    env: Mapping[str, str] | None
+    log_file: Path
+
+    def process(self) -> subprocess.Popen[bytes]:
+        with self.log_file.open("ab") as output:
+            return subprocess.Popen(self.command, stdout=output, stderr=subprocess.STDOUT, env=self.env)
+
+
 class ProxyProcess:
     """`kordon run` as its own process; use `start` as a context manager."""
 
-    def __init__(self, process: subprocess.Popen[bytes], bootstrap: str, admin: str, log_file: Path) -> None:
+    def __init__(self, launch: _Launch, bootstrap: str, admin: str) -> None:
         self.bootstrap = bootstrap
         """host:port for clients."""
         self.admin = admin
         """host:port of /readyz, /metrics and /status."""
-        self._process = process
-        self._log_file = log_file
+        self._launch = launch
+        self._process = launch.process()
+        self._log_file = launch.log_file
         # Its log can be read after its end, so the folder goes with this object, at the latest when Python ends.
-        weakref.finalize(self, remove_folder, log_file.parent)
+        weakref.finalize(self, remove_folder, launch.log_file.parent)
 
     @classmethod
     def start(
@@ -72,15 +87,19 @@ class ProxyProcess:
         file.write_text(json.dumps(dict(config or {})))  # JSON is YAML
         command = [sys.executable, "-m", "kordon.proxy", "run", "--bootstrap", bootstrap, "--listen", listen]
         command += ["--admin", admin, "--log-format", "json", *(["--config", str(file)] if config else []), *args]
-        with (folder / "kordon.log").open("wb") as output:
-            process = subprocess.Popen([*DIES_WITH_PARENT, *command], stdout=output, stderr=subprocess.STDOUT, env=env)
-        proxy = cls(process, listen, admin, folder / "kordon.log")
-        try:
-            proxy._wait_until(ready=wait_ready)
-        except BaseException:
-            proxy.kill()
-            raise
+        launch = _Launch([*DIES_WITH_PARENT, *command], env, folder / "kordon.log")
+        proxy = cls(launch, listen, admin)
+        proxy._wait_until(ready=wait_ready)
         return proxy
+
+    def start_again(self, *, wait_ready: bool = True) -> None:
+        """Starts it on the same addresses after it has ended; its log goes on.
+
+        Raises:
+            ProxyFailed: It did not become ready.
+        """
+        self._process = self._launch.process()
+        self._wait_until(ready=wait_ready)
 
     def __enter__(self) -> Self:
         return self
@@ -135,6 +154,13 @@ class ProxyProcess:
         return text
 
     def _wait_until(self, *, ready: bool) -> None:
+        try:
+            self._poll(ready=ready)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _poll(self, *, ready: bool) -> None:
         page = "readyz" if ready else "livez"
         deadline = time.monotonic() + START_SECONDS
         while True:

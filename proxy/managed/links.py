@@ -60,7 +60,8 @@ class Links:
             return client
         dial = self._dials.get(name)
         if dial is None:
-            dial = self._dials[name] = self._tasks.start(self._dial(name), name=f"dial broker {node_id} for {purpose}")
+            what = f"dial broker {node_id} for {purpose}"
+            dial = self._dials[name] = self._tasks.start(self._dial(name), name=what, heard=UpstreamUnavailable)
             dial.add_done_callback(lambda _: self._dials.pop(name, None))
         return await asyncio.shield(dial)  # another caller may wait for it as well
 

@@ -1,0 +1,188 @@
+"""Real clients at work on a managed topic while a test breaks things: two idempotent producers, two running groups."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Self
+
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import Consumer
+
+from kordon.testing.managed_clients import KEYS, Sender, read_all
+from kordon.testing.steps import wait_until
+
+GROUP_PROTOCOLS: Final = ("classic", "consumer")
+_PATIENCE_SECONDS: Final = 90.0
+_END_SECONDS: Final = 5.0
+_PAUSE_SECONDS: Final = 0.002
+
+Numbered = tuple[bytes, int]
+"""A key and the number that is the value."""
+
+
+class AioSender:
+    """An idempotent aiokafka producer that numbers its records, and keeps what was acknowledged."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.sent = 0
+        self.acknowledged: list[Numbered] = []
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._waiting: set[asyncio.Future[Any]] = set()
+
+    async def send_until(self, stopping: threading.Event) -> None:
+        """Sends without a break, then waits for the last answers."""
+        config: dict[str, Any] = {"enable_idempotence": True, "linger_ms": 5, "metadata_max_age_ms": 1000}
+        async with AIOKafkaProducer(bootstrap_servers=self._bootstrap, **config) as producer:
+            while not stopping.is_set():
+                key, number = f"aio-{self.sent % KEYS}".encode(), self.sent
+                self.sent += 1
+                answer = await producer.send(self._topic, str(number).encode(), key)
+                self._waiting.add(answer)
+                answer.add_done_callback(lambda done, it=(key, number): self._answered(done, it))
+                await asyncio.sleep(_PAUSE_SECONDS)
+            if self._waiting:
+                await asyncio.wait(set(self._waiting), timeout=_PATIENCE_SECONDS)
+
+    def _answered(self, answer: asyncio.Future[Any], what: Numbered) -> None:
+        self._waiting.discard(answer)
+        if not answer.cancelled() and answer.exception() is None:
+            self.acknowledged.append(what)
+
+
+class Reader:
+    """A group of one member that reads all the time."""
+
+    def __init__(self, bootstrap: str, topic: str, protocol: str) -> None:
+        self.protocol = protocol
+        self.got: list[Numbered] = []
+        """In the order of delivery; what a crash has rewound comes again."""
+        self.seen: set[Numbered] = set()
+        self._topic = topic
+        config = {"bootstrap.servers": bootstrap, "group.id": f"{topic}-{protocol}", "group.protocol": protocol}
+        self._config = config | {"auto.offset.reset": "earliest", "topic.metadata.refresh.interval.ms": "2000"}
+
+    def read_until(self, stopping: threading.Event) -> None:
+        """Reads without a break."""
+        consumer = Consumer(self._config)
+        consumer.subscribe([self._topic])
+        while not stopping.is_set():
+            messages = consumer.consume(200, 0.1)
+            read = [(each.key() or b"", int(each.value() or b"-1")) for each in messages if each.error() is None]
+            self.got += read
+            self.seen.update(read)
+        consumer.close()
+
+    def assert_in_order(self) -> None:
+        """Each record that is new to the group has a higher number than all of its key before (promise 1)."""
+        highest: dict[bytes, int] = {}
+        seen: set[Numbered] = set()
+        for key, number in self.got:
+            if (key, number) in seen:
+                continue
+            seen.add((key, number))
+            assert number > highest.get(key, -1), f"{self.protocol}: {key!r}: {number} after {highest[key]}"
+            highest[key] = number
+
+
+class Traffic:
+    """Two idempotent producers and two groups that work from the beginning of a `with` block to `finish`.
+
+    Args:
+        bootstraps: Ways to the topic; the first one must be there at the end.
+        topic: A managed one.
+    """
+
+    def __init__(self, bootstraps: Sequence[str], topic: str) -> None:
+        self.topic = topic
+        self._bootstraps = bootstraps
+        everywhere = ",".join(bootstraps)
+        self.sender = Sender(everywhere, topic)
+        self.aio_sender = AioSender(everywhere, topic)
+        self.readers = [Reader(everywhere, topic, protocol) for protocol in GROUP_PROTOCOLS]
+        self._sending_ends, self._reading_ends = threading.Event(), threading.Event()
+        self._senders = [self._thread(self._send), self._thread(self._send_by_aiokafka)]
+        self._reading = [self._thread(reader.read_until, self._reading_ends) for reader in self.readers]
+
+    def __enter__(self) -> Self:
+        for thread in (*self._senders, *self._reading):
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._sending_ends.set()
+        self._reading_ends.set()
+        patience = _PATIENCE_SECONDS if kind is None else _END_SECONDS  # what has failed may never get its answers
+        for thread in (*self._senders, *self._reading):
+            thread.join(patience)
+
+    def wait_flowing(self, seconds: float = _PATIENCE_SECONDS) -> None:
+        """Waits until what is sent from now on is acknowledged, to both producers, and read by both groups."""
+        began = {"key-": self.sender.sent, "aio-": self.aio_sender.sent}
+
+        def has_new(records: list[Numbered], prefixes: Sequence[str]) -> bool:
+            recent = records[-5000:]
+            return all(any(k.startswith(p.encode()) and n >= began[p] for k, n in recent) for p in prefixes)
+
+        def flows() -> bool:
+            acknowledged = has_new(self.sender.acknowledged, ["key-"]) and has_new(
+                self.aio_sender.acknowledged, ["aio-"]
+            )
+            return acknowledged and all(has_new(reader.got, list(began)) for reader in self.readers)
+
+        wait_until(f"records of {self.topic} flow", flows, seconds)
+
+    def wait_still(self, seconds: float) -> None:
+        """Waits until nothing has been acknowledged for so long."""
+        counts, since = (-1, -1), time.monotonic()
+
+        def is_still() -> bool:
+            nonlocal counts, since
+            now = len(self.sender.acknowledged), len(self.aio_sender.acknowledged)
+            if now != counts:
+                counts, since = now, time.monotonic()
+            return time.monotonic() - since > seconds
+
+        wait_until(f"nothing of {self.topic} is acknowledged", is_still, _PATIENCE_SECONDS)
+
+    def finish(self, *, is_kept: bool = True) -> None:
+        """Lets all come to their end, and holds what was read against what was acknowledged (promises 1 and 2).
+
+        Args:
+            is_kept: Retention has taken nothing, so that a group that begins now reads everything.
+        """
+        self._sending_ends.set()
+        for thread in self._senders:
+            thread.join(_PATIENCE_SECONDS + 10)
+            assert not thread.is_alive(), "a producer waits for its last answers"
+        self.sender.finish()
+        acknowledged = set(self.sender.acknowledged) | set(self.aio_sender.acknowledged)
+        assert len(self.aio_sender.acknowledged) > 0
+        for reader in self.readers:
+            what = f"the {reader.protocol} group has all {len(acknowledged)}"
+            wait_until(what, partial(acknowledged.issubset, reader.seen), _PATIENCE_SECONDS)
+            reader.assert_in_order()
+        self._reading_ends.set()
+        got = read_all(self._bootstraps[0], self.topic, len(acknowledged) if is_kept else 0)
+        assert not is_kept or acknowledged <= set(got), "lost"
+        assert len(got) == len(set(got)), "doubled"
+        for key in {key for key, _ in got}:
+            numbers = [number for each, number in got if each == key]
+            assert numbers == sorted(numbers), f"out of order: {key!r}"
+
+    def _send(self) -> None:
+        while not self._sending_ends.is_set():
+            self.sender.send_for(0.1)
+
+    def _send_by_aiokafka(self) -> None:
+        asyncio.run(self.aio_sender.send_until(self._sending_ends))
+
+    def _thread(self, target: Callable[..., None], *arguments: Any) -> threading.Thread:
+        return threading.Thread(target=target, args=arguments, name=f"{target.__qualname__} {self.topic}", daemon=True)

@@ -1,0 +1,165 @@
+"""Brokers die, come back and hand over their partitions while a managed topic of three copies grows and shrinks."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
+
+from kordon.testing.broker_config import needs_zookeeper
+from kordon.testing.cluster import Broker, Cluster
+from kordon.testing.jars import kafka_version
+from kordon.testing.managed_clients import create_managed, resize
+from kordon.testing.managed_traffic import Traffic
+from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.steps import wait_until
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
+
+LAYOUTS = "__kordon.layouts"
+_COPIES = {"default.replication.factor": "3", "min.insync.replicas": "2", "authorizer.class.name": ""}
+_QUICK = {"broker.session.timeout.ms": "4000", "broker.heartbeat.interval.ms": "1000"}
+"""A killed broker's partitions get another leader after this, which is 9 seconds by default."""
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Generator[Cluster, None, None]:
+    """Three brokers, of which each may die: everything has three copies."""
+    if needs_zookeeper(kafka_version()):
+        pytest.skip("managed topics need DescribeProducers (KIP-664, Kafka 2.8)")
+    with Cluster.start(brokers=3, config=_COPIES | _QUICK) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def proxies(brokers: Cluster) -> Generator[list[ProxyProcess], None, None]:
+    """Two proxies in front of them."""
+    bootstrap = brokers.bootstrap()
+    with ProxyProcess.start(bootstrap) as first, ProxyProcess.start(bootstrap) as second:
+        yield [first, second]
+
+
+def ways(proxies: list[ProxyProcess]) -> list[str]:
+    """Addresses of proxies for clients."""
+    return [proxy.bootstrap for proxy in proxies]
+
+
+def leads(brokers: Cluster, topic: str) -> int:
+    """The broker that leads the first partition of a topic."""
+    partitions = AdminClient({"bootstrap.servers": brokers.bootstrap()}).list_topics(topic, 30).topics[topic].partitions
+    return int(partitions[0].leader)
+
+
+def has_all_copies(brokers: Cluster) -> bool:
+    """Whether each partition has as many copies in sync as it shall have."""
+    topics = AdminClient({"bootstrap.servers": brokers.bootstrap()}).list_topics(timeout=30).topics.values()
+    return all(len(each.isrs) == len(each.replicas) for topic in topics for each in topic.partitions.values())
+
+
+def bring_back(brokers: Cluster, broker: Broker) -> None:
+    """Starts a killed broker, and waits until it has caught up."""
+    broker.start()
+    wait_until("all copies are in sync", lambda: has_all_copies(brokers), 60)
+
+
+def ask_other_than(admin: AdminClient, broker: Broker) -> None:
+    """Has an admin client take another broker for the controller: librdkafka would wait for a dead one for a minute.
+
+    Brokers that use KRaft name any of them that lives, another one each time.
+    """
+    wait_until("another broker is named", lambda: admin.list_topics(timeout=30).controller_id != broker.node_id)
+
+
+def elect_preferred(brokers: Cluster) -> None:
+    """Has each partition led by the first of its copies again."""
+    election = ("--election-type", "preferred", "--all-topic-partitions")
+    brokers.tool("kafka-leader-election", "--bootstrap-server", brokers.bootstrap(), *election)
+
+
+@pytest.mark.parametrize(
+    "role",
+    [
+        "layouts",
+        pytest.param("group", marks=pytest.mark.deep),
+        pytest.param("transactions", marks=pytest.mark.deep),
+    ],
+)
+def test_a_killed_broker_stops_no_growth(brokers: Cluster, proxies: list[ProxyProcess], role: str) -> None:
+    """Kill -9 of whoever coordinates Kordon, right after a growth was asked for: it comes true, and traffic goes on."""
+    topic = f"broker-{role}"
+    admin = create_managed(proxies[0].bootstrap, topic, replicas=3)
+    with Traffic(ways(proxies), topic) as traffic:
+        traffic.wait_flowing()
+        victim = brokers.brokers[coordinates(brokers, role) - 1]
+        ask_other_than(admin, victim)
+        growth = resize(admin, topic, 6)
+        victim.kill()
+        growth.result(60)
+        traffic.wait_flowing()
+        shrink = resize(admin, topic, 4)
+        bring_back(brokers, victim)
+        shrink.result(60)
+        elect_preferred(brokers)
+        traffic.wait_flowing()
+        traffic.finish()
+
+
+def coordinates(brokers: Cluster, role: str) -> int:
+    """The broker that keeps the layouts, the proxies' group, or the controller's transactions."""
+    if role == "layouts":
+        return leads(brokers, LAYOUTS)
+    topic, key = ("__consumer_offsets", "kordon") if role == "group" else ("__transaction_state", "kordon.layouts")
+    partitions = AdminClient({"bootstrap.servers": brokers.bootstrap()}).list_topics(topic, 30).topics[topic].partitions
+    return int(partitions[java_hash(key) % len(partitions)].leader)
+
+
+def java_hash(text: str) -> int:
+    """String.hashCode, by which a coordinator is found (Utils.abs keeps the lower 31 bits)."""
+    value = 0
+    for letter in text:
+        value = (31 * value + ord(letter)) & 0xFFFFFFFF
+    return value & 0x7FFFFFFF
+
+
+@pytest.mark.deep
+def test_a_leader_that_slept_and_leaders_that_move_neither_lose_nor_double(
+    brokers: Cluster, proxies: list[ProxyProcess]
+) -> None:
+    """SIGSTOP of a broker until others lead its partitions, all handed back to it during the next change."""
+    topic = "leaders-move"
+    admin = create_managed(proxies[0].bootstrap, topic, replicas=3)
+    with Traffic(ways(proxies), topic) as traffic:
+        traffic.wait_flowing()
+        sleeper = brokers.brokers[leads(brokers, topic) - 1]
+        ask_other_than(admin, sleeper)
+        growth = resize(admin, topic, 6)
+        sleeper.pause()
+        try:
+            growth.result(60)
+            traffic.wait_flowing()
+        finally:
+            sleeper.resume()
+        wait_until("all copies are in sync", lambda: has_all_copies(brokers), 60)
+        shrink = resize(admin, topic, 3)
+        elect_preferred(brokers)
+        shrink.result(60)
+        traffic.wait_flowing()
+        traffic.finish()
+
+
+def test_writes_wait_while_copies_are_missing(brokers: Cluster, proxies: list[ProxyProcess]) -> None:
+    """NOT_ENOUGH_REPLICAS: producers try until the copies are there; nothing is lost or doubled, nor by a growth."""
+    topic = "copies-missing"
+    admin = create_managed(proxies[0].bootstrap, topic, replicas=3, configs={"min.insync.replicas": "3"})
+    with Traffic(ways(proxies), topic) as traffic:
+        traffic.wait_flowing()
+        victim = brokers.brokers[leads(brokers, LAYOUTS) % 3]
+        ask_other_than(admin, victim)
+        victim.kill()
+        growth = resize(admin, topic, 6)
+        traffic.wait_still(3.0)
+        bring_back(brokers, victim)
+        growth.result(60)
+        traffic.wait_flowing()
+        traffic.finish()
