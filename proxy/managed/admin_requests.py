@@ -16,7 +16,7 @@ from kordon.proxy.control.codes import Code
 from kordon.proxy.control.ends import TopicsRefused
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.metadata import is_own
-from kordon.proxy.managed.topics import OWN_PREFIX, ManagedTopic, ManagedTopics
+from kordon.proxy.managed.topics import OWN_PREFIX, ManagedTopic, ManagedTopics, face_of
 from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.records import OutcomeRecord
 from kordon.proxy.ordering.wishes import Delete, LeaveOut, LookAgain, Manage, OrderDelivery, Resize, Unmanage, Wish
@@ -32,6 +32,8 @@ LEFT_OUT: Final = "kordon.takeover.left.out"
 _ONLINE, _QUIESCED = "online", "quiesced"
 ORDERED_DELIVERY: Final = "enable.ordered.delivery"
 """Topic config of KIP-253; only managed topics have it."""
+_OWN_NAMES: Final = frozenset({"decisions", "groups", "layouts"})
+"""Topics whose faces would be topics that Kordon has for itself."""
 _OWN_CONFIGS: Final = "kordon."
 _NO_ID: Final = UUID(int=0)
 _TOPIC: Final = 2
@@ -238,6 +240,8 @@ def _reserved(name: str) -> OutcomeRecord:
 
 
 def _managed(name: str, value: str | None, partitions: int) -> Wish | OutcomeRecord:
+    if name in _OWN_NAMES:
+        return OutcomeRecord(Code.INVALID_TOPIC, f"{name} cannot be managed: {face_of(name)} is Kordon's own")
     if value is None or not value.isdigit():
         return OutcomeRecord(Code.INVALID_CONFIG, f"{VIRTUAL_PARTITIONS} is a number of partitions, not {value!r}")
     problem = why_not(partitions, partitions, int(value)) if partitions > 0 else None

@@ -212,3 +212,15 @@ async def test_a_topic_is_created_with_ordered_delivery_or_without(told: dict[st
     assert [list(row.configs) for row in sent.topics] == [[]]
     assert await asking.gets({"topics": [{"name": "fresh"}]}) == {"fresh": 0}
     assert asking.wishes == [Manage("fresh", 6, ordered_delivery=ordered)]
+
+
+async def test_a_topic_whose_face_would_be_kordons_own_is_neither_made_nor_managed() -> None:
+    """The layouts of all topics would be written into it as if it stood for this one."""
+    asking, virtual = Asking(apis.CREATE_TOPICS, 7), [{"name": "kordon.virtual.partitions", "value": "4"}]
+    row = {"name": "layouts", "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": virtual}
+    assert asking.sends(topics=[row], timeout_ms=1000, validate_only=False) is None
+    assert await asking.gets() == {"layouts": INVALID_TOPIC}
+    asking = Asking(apis.INCREMENTAL_ALTER, 1)
+    asking.sends(resources=[configs(1, "layouts", {"kordon.virtual.partitions": "4"})], validate_only=False)
+    assert await asking.gets() == {"layouts": INVALID_TOPIC}
+    assert asking.wishes == []
