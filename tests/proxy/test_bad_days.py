@@ -9,7 +9,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import pytest
@@ -17,6 +17,7 @@ import pytest
 from kordon.testing.cluster import Cluster
 from kordon.testing.plays import request_frame
 from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.steps import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -48,14 +49,6 @@ def readiness(proxy: ProxyProcess) -> tuple[int, str]:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
-
-
-def until(holds: Callable[[], bool], seconds: float = 30) -> None:
-    """Waits for something to become true."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.1)  # polling, with a deadline
 
 
 def run_to_end(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -100,7 +93,7 @@ def test_an_unreadable_certificate_is_named(cluster: Cluster, tmp_path: "os.Path
 def test_a_wrong_bootstrap_address_is_waited_for() -> None:
     """The proxy stays up, unready, and says once what it cannot reach."""
     with ProxyProcess.start(bootstrap="127.0.0.1:1", wait_ready=False) as proxy:
-        until(lambda: proxy_answers(proxy))
+        wait_until("the proxy answers", lambda: proxy_answers(proxy))
         status, body = readiness(proxy)
         assert status == 503
         assert "127.0.0.1:1" in body
@@ -139,11 +132,12 @@ def test_a_broker_that_answers_nonsense_is_not_passed_on() -> None:
         # with managed topics on, nobody is let in before the layouts are known, so nothing would be passed on anyway
         config = {"ordering": {"enabled": False}}
         with ProxyProcess.start(bootstrap=address, config=config, wait_ready=False) as proxy:
-            until(lambda: proxy_answers(proxy))
+            wait_until("the proxy answers", lambda: proxy_answers(proxy))
             with connect(proxy.bootstrap) as sock:
                 sock.sendall(API_VERSIONS)
                 assert frame(sock) == b""
-            until(lambda: "frame_too_large" in proxy.log() or "malformed_response" in proxy.log())
+            causes = ("frame_too_large", "malformed_response")
+            wait_until("the log says why", lambda: any(cause in proxy.log() for cause in causes))
             assert "Traceback" not in proxy.log()
         server.shutdown(socket.SHUT_RDWR)
 
@@ -182,9 +176,9 @@ def test_no_accepted_request_loses_its_answer_when_the_proxy_stops(cluster: Clus
         sock.sendall(API_VERSIONS)
         frame(sock)
         sock.sendall(long_fetch("drained", 11))
-        until(lambda: in_flight(proxy) == 1)
+        wait_until("the request is in flight", lambda: in_flight(proxy) == 1)
         os.kill(proxy.pid, signal.SIGTERM)
-        until(lambda: refuses(proxy.bootstrap))
+        wait_until("the port is closed", lambda: refuses(proxy.bootstrap))
         answer = frame(sock)
         assert answer[4:8] == (11).to_bytes(4, "big")
         assert sock.recv(1) == b""
@@ -212,9 +206,9 @@ def test_a_broker_that_dies_and_comes_back_needs_no_restart(own_cluster: Cluster
             assert frame(sock)
             own_cluster.brokers[0].kill()
             assert frame(sock) == b""
-        until(lambda: readiness(proxy)[0] == 503, 60)
+        wait_until("the proxy is not ready", lambda: readiness(proxy)[0] == 503, 60)
         own_cluster.brokers[0].start()
-        until(lambda: readiness(proxy)[0] == 200, 90)
+        wait_until("the proxy is ready again", lambda: readiness(proxy)[0] == 200, 90)
         with connect(proxy.bootstrap) as sock:
             sock.sendall(API_VERSIONS)
             assert frame(sock)

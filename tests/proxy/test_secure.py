@@ -7,7 +7,7 @@ import socket
 import ssl
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from kordon.testing.certificates import Certificates, make_certificates
 from kordon.testing.cluster import Cluster
 from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.steps import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -107,7 +108,7 @@ def test_plain_bytes_on_a_tls_port_are_named(secure_cluster: Cluster) -> None:
             with suppress(ConnectionError):
                 while sock.recv(1000):
                     pass
-        until(lambda: "does not speak TLS" in proxy.log())
+        wait_until("the log names the cause", lambda: "does not speak TLS" in proxy.log())
 
 
 def test_a_broker_certificate_of_a_foreign_authority_is_not_accepted(secure_cluster: Cluster) -> None:
@@ -116,7 +117,7 @@ def test_a_broker_certificate_of_a_foreign_authority_is_not_accepted(secure_clus
     assert files is not None
     config = {"upstream": {"bootstrap": secure_cluster.bootstrap("SSL"), "tls": {"ca": str(files.other_ca)}}}
     with ProxyProcess.start(secure_cluster.bootstrap("SSL"), config=config, wait_ready=False) as proxy:
-        until(lambda: "certificate is not accepted" in str(proxy.status()["unready"]))
+        wait_until("the status says why", lambda: "certificate is not accepted" in str(proxy.status()["unready"]))
 
 
 SASL = {
@@ -165,7 +166,9 @@ def test_kordons_own_log_in_finds_the_brokers(secure_cluster: Cluster) -> None:
     sasl = {"mechanism": "SCRAM-SHA-512", "username": "admin", "password": "admin-secret"}
     bootstrap = secure_cluster.bootstrap("SASL_PLAINTEXT")
     with ProxyProcess.start(bootstrap, config={"upstream": {"bootstrap": bootstrap, "sasl": sasl}}) as proxy:
-        until(lambda: [node["node_id"] for node in proxy.status()["upstream"]["nodes"]] == [1])
+        wait_until(
+            "the broker is known", lambda: [each["node_id"] for each in proxy.status()["upstream"]["nodes"]] == [1]
+        )
         assert "admin-secret" not in proxy.log()
 
 
@@ -193,7 +196,7 @@ def test_a_renewed_certificate_is_taken_without_a_restart(secure_cluster: Cluste
                 return False
             return True
 
-        until(shows_new)
+        wait_until("the new certificate is shown", shows_new)
 
 
 def test_server_names_tell_brokers_apart_on_one_port(secure_cluster: Cluster) -> None:
@@ -216,11 +219,3 @@ def test_server_names_tell_brokers_apart_on_one_port(secure_cluster: Cluster) ->
 def made(folder: Path) -> Path:
     folder.mkdir()
     return folder
-
-
-def until(holds: Callable[[], bool], seconds: float = 30) -> None:
-    """Waits for something to become true."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.1)  # polling, with a deadline
