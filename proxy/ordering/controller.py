@@ -181,6 +181,8 @@ class Controller:
 
         A topic that was not managed yet is begun anew by the wish of which it was a part.
         """
+        if not fence.sealed:  # it asked who knows the layout, and changes nothing
+            return [Commit(fence.topic, ((f"fence/{fence.topic}", None),))]
         problem = "another controller has begun" if fence.taking_over is not None else ""
         change = Change(fence.topic, fence.following.u, Stage.CANCELLING, now, fence, problem=problem)
         self._changes[fence.topic] = change

@@ -91,6 +91,15 @@ def test_a_dead_member_is_not_asked_again_and_again() -> None:
     assert made.on_tick(12.0, "id") == [Prepare("orders", 4)]
 
 
+def test_a_former_controllers_question_who_knows_a_layout_begins_no_change() -> None:
+    """It is a fence that holds nothing; to begin anew would write an epoch in which nothing moves."""
+    made = controller("a")
+    fence = FenceRecord("old", "orders", LAYOUT.epochs[-1], frozenset())
+    assert made.found_fence(fence, 0.0) == [Commit("orders", (("fence/orders", None),))]
+    assert made.on_committed("orders", 0.1) == []
+    assert made.changes == {}
+
+
 def test_a_fence_that_a_former_controller_left_is_cancelled() -> None:
     """A later controller begins anew; it cannot know what the former one had read."""
     made = controller("a")
