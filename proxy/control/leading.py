@@ -201,10 +201,21 @@ class Leading:
 
     def _begin_next(self) -> None:
         for wish_id, wish in list(self._wishes.items()):
-            busy = self._controller is None or wish.topic in self._controller.changes or wish.topic in self._looking
-            if not busy and wish.topic not in self._asked:
+            change = None if self._controller is None else self._controller.changes.get(wish.topic)
+            busy = self._controller is None or change is not None or wish.topic in self._looking
+            if isinstance(wish, Resize) and change is not None and wish.partitions != change.target:
+                del self._wishes[wish_id]
+                self._tasks.start(self._refuse_second(wish_id, wish, change.target), name=f"refuse wish {wish_id}")
+            elif not busy and wish.topic not in self._asked:
                 self._asked[wish.topic] = wish_id
                 self._tasks.start(self._fulfil(wish_id, wish), name=f"fulfil wish {wish_id}")
+
+    async def _refuse_second(self, wish_id: str, wish: Resize, target: int) -> None:
+        """Tells whoever wants another number of partitions that a change is under way (rule C8)."""
+        detail = f"{wish.topic} is on its way to {target} partitions; ask again when it has come there"
+        outcome = OutcomeRecord(Code.REASSIGNMENT_IN_PROGRESS, detail)
+        with suppress(Fenced, UpstreamUnavailable):  # the role ends by that, and the wish is found again
+            await self._write(((f"wish/{wish_id}", None), (f"outcome/{wish_id}", outcome)))
 
     async def _fulfil(self, wish_id: str, wish: Wish) -> None:
         """Begins what a wish asks for; whatever is done at once gets its outcome here, a resize when it is finished."""
