@@ -36,16 +36,9 @@ def needs_zookeeper(version: str) -> bool:
     return (int(major), int(minor)) < (3, 3)
 
 
-def zookeeper_properties(port: int, folder: Path) -> dict[str, str]:
-    """Returns zoo.cfg of a ZooKeeper of one node."""
-    return {
-        "tickTime": "500",  # sessions may then end after 1 s: a killed broker is soon missed
-        "dataDir": str(folder),
-        "clientPort": str(port),
-        "clientPortAddress": "127.0.0.1",
-        "admin.enableServer": "false",
-        "4lw.commands.whitelist": "dump",  # tells whether a killed broker is forgotten yet
-    }
+def write_properties(file: Path, lines: Mapping[str, str]) -> None:
+    """Writes a file of Java properties."""
+    file.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
 
 
 def properties(

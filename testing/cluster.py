@@ -28,7 +28,7 @@ from kordon.testing.broker_config import (
     needs_zookeeper,
     properties,
     protocol_of,
-    zookeeper_properties,
+    write_properties,
 )
 from kordon.testing.certificates import Certificates, make_certificates
 from kordon.testing.folders import make_folder, remove_folder
@@ -36,6 +36,7 @@ from kordon.testing.jars import jars_dir, kafka_version
 from kordon.testing.java_process import DIES_WITH_PARENT, START_SECONDS, ClusterFailed, JavaProcess, java_command
 from kordon.testing.kafka_tools import tool_class
 from kordon.testing.ports import free_ports
+from kordon.testing.zookeeper import ZooKeeper
 
 __all__ = ["DIES_WITH_PARENT", "Broker", "Cluster", "ClusterFailed"]
 
@@ -48,7 +49,7 @@ class Broker(JavaProcess):
     """One broker process; it can be stopped, killed, paused and started again with its data."""
 
     def __init__(
-        self, ports: BrokerPorts, folder: Path, command: Sequence[str], zookeeper: tuple[str, int] | None = None
+        self, ports: BrokerPorts, folder: Path, command: Sequence[str], zookeeper: ZooKeeper | None = None
     ) -> None:
         super().__init__(f"broker {ports.node_id}", ports.by_listener.values(), folder, command)
         self.node_id = ports.node_id
@@ -63,16 +64,8 @@ class Broker(JavaProcess):
             ClusterFailed: It did not within `START_SECONDS`.
         """
         if self._zookeeper is not None:
-            self._wait_forgotten(self._zookeeper)
+            self._zookeeper.wait_forgotten(self.node_id)
         super().start(wait=wait)
-
-    def _wait_forgotten(self, zookeeper: tuple[str, int]) -> None:
-        """Waits for the end of a killed broker's session: its successor would not start before that."""
-        deadline = time.monotonic() + START_SECONDS
-        while f"/brokers/ids/{self.node_id}\n" in _ephemeral_nodes(zookeeper):
-            if time.monotonic() > deadline:
-                raise ClusterFailed(f"ZooKeeper still holds the session of the former {self.name}")
-            time.sleep(_POLL_SECONDS)
 
     def port(self, listener: str = "PLAINTEXT") -> int:
         """Returns the port of a listener, the broker's own even if another is advertised."""
@@ -93,9 +86,8 @@ class Cluster:
         self.brokers = brokers
         self.certificates = certificates
         """Present where a listener has TLS."""
-        self.zookeeper: JavaProcess | None = None
+        self.zookeeper: ZooKeeper | None = None
         """Of a Kafka that has no KRaft yet."""
-        self.zookeeper_address: str | None = None
 
     @classmethod
     def start(
@@ -138,19 +130,19 @@ class Cluster:
     def _make_brokers(self, ports: Sequence[BrokerPorts], jars: Path, config: Mapping[str, str]) -> None:
         if needs_zookeeper(self.version):
             port = ports[0].controller  # that nobody else uses without KRaft
-            self.zookeeper_address = f"127.0.0.1:{port}"
-            self.zookeeper = _make_zookeeper(port, jars, self.folder / "zookeeper")
+            self.zookeeper = ZooKeeper(port, jars, self.folder / "zookeeper")
+        zookeeper_address = self.zookeeper.address if self.zookeeper else None
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         for each in ports:
             own = self.folder / f"broker-{each.node_id}"
             own.mkdir()
-            lines = properties(each, ports, own, self.certificates, self.zookeeper_address) | dict(config)
-            _write_properties(own / "server.properties", lines)
+            lines = properties(each, ports, own, self.certificates, zookeeper_address) | dict(config)
+            write_properties(own / "server.properties", lines)
             java = [*java_command(jars, own), "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls="]
             if self.zookeeper is None:
                 _format(each, java, own, cluster_id)
-            at = ("127.0.0.1", ports[0].controller) if self.zookeeper else None
-            self.brokers.append(Broker(each, own, [*java, "kafka.Kafka", "server.properties"], at))
+            command = [*java, "kafka.Kafka", "server.properties"]
+            self.brokers.append(Broker(each, own, command, self.zookeeper))
 
     def _start_all(self) -> None:
         if self.zookeeper is not None:
@@ -235,7 +227,7 @@ class Cluster:
         )
         at = ("--bootstrap-server", self.bootstrap(self.brokers[0].listeners[0]))
         # Kafka 2.4 reassigns through ZooKeeper only.
-        reassign_at = ("--zookeeper", self.zookeeper_address) if self.zookeeper_address else at
+        reassign_at = ("--zookeeper", self.zookeeper.address) if self.zookeeper else at
         self.tool("kafka-reassign-partitions", *reassign_at, "--reassignment-json-file", str(plan), "--execute")
         deadline = time.monotonic() + START_SECONDS
         while self.leader(topic, partition) != node_id:
@@ -272,14 +264,6 @@ def known_brokers(host: str, port: int) -> set[int]:
     return set()
 
 
-def _ephemeral_nodes(zookeeper: tuple[str, int]) -> str:
-    """Returns ZooKeeper's list of sessions and what goes with them, one path a line."""
-    with socket.create_connection(zookeeper, 5) as sock:
-        sock.sendall(b"dump")
-        with sock.makefile("rb") as stream:
-            return stream.read().decode() + "\n"
-
-
 def _next_broker(answer: io.BytesIO) -> int:
     node_id, host_length = struct.unpack(">ih", answer.read(6))
     answer.seek(host_length + 4, io.SEEK_CUR)
@@ -299,17 +283,6 @@ def _take_ports(brokers: int, listeners: Sequence[str], extra: Mapping[str, int]
         )
         for number in range(brokers)
     ]
-
-
-def _write_properties(file: Path, lines: Mapping[str, str]) -> None:
-    file.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
-
-
-def _make_zookeeper(port: int, jars: Path, folder: Path) -> JavaProcess:
-    folder.mkdir()
-    _write_properties(folder / "zoo.cfg", zookeeper_properties(port, folder / "data"))
-    command = [*java_command(jars, folder), "org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"]
-    return JavaProcess("ZooKeeper", [port], folder, command)
 
 
 def _format(ports: BrokerPorts, java: Sequence[str], folder: Path, cluster_id: str) -> None:

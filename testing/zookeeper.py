@@ -1,0 +1,63 @@
+"""The ZooKeeper of a Kafka that has no KRaft yet: one node, on this machine."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+from typing import Final
+
+from kordon.testing.broker_config import write_properties
+from kordon.testing.java_process import START_SECONDS, ClusterFailed, JavaProcess, java_command
+
+_HOST: Final = "127.0.0.1"
+_POLL_SECONDS: Final = 0.1
+
+
+class ZooKeeper(JavaProcess):
+    """One ZooKeeper process.
+
+    Args:
+        port: Where it listens.
+        jars: Kafka's, which bring it.
+        folder: Of its own; made here.
+    """
+
+    def __init__(self, port: int, jars: Path, folder: Path) -> None:
+        folder.mkdir()
+        write_properties(folder / "zoo.cfg", _properties(port, folder / "data"))
+        command = [*java_command(jars, folder), "org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"]
+        super().__init__("ZooKeeper", [port], folder, command)
+        self.address = f"{_HOST}:{port}"
+        self._port = port
+
+    def wait_forgotten(self, node_id: int) -> None:
+        """Waits for the end of a killed broker's session: its successor would not start before that.
+
+        Raises:
+            ClusterFailed: It does not end.
+        """
+        deadline = time.monotonic() + START_SECONDS
+        while f"/brokers/ids/{node_id}\n" in self._ephemeral_nodes():
+            if time.monotonic() > deadline:
+                raise ClusterFailed(f"ZooKeeper still holds the session of the former broker {node_id}")
+            time.sleep(_POLL_SECONDS)
+
+    def _ephemeral_nodes(self) -> str:
+        """Returns the list of sessions and what goes with them, one path a line."""
+        with socket.create_connection((_HOST, self._port), 5) as sock:
+            sock.sendall(b"dump")
+            with sock.makefile("rb") as stream:
+                return stream.read().decode() + "\n"
+
+
+def _properties(port: int, folder: Path) -> dict[str, str]:
+    """Returns zoo.cfg of a ZooKeeper of one node."""
+    return {
+        "tickTime": "500",  # sessions may then end after 1 s: a killed broker is soon missed
+        "dataDir": str(folder),
+        "clientPort": str(port),
+        "clientPortAddress": _HOST,
+        "admin.enableServer": "false",
+        "4lw.commands.whitelist": "dump",  # tells whether a killed broker is forgotten yet
+    }
