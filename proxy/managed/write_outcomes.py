@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
+
+import structlog
 
 from kordon.codecs.produce import Outcome
 from kordon.proxy.control.codes import Code
+from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.images import Refusal
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.line import NO_PRODUCER, Result, Write
 from kordon.proxy.ordering.writers import Unfit
+
+log = structlog.get_logger(__name__)
 
 _RESULTS: Final[Mapping[int, Result]] = {
     Code.NONE: Result.WRITTEN,
@@ -62,6 +67,8 @@ class ProduceCounts:
     """Written behind a cut, and not acknowledged."""
     kept: int = 0
     """Answers that came after the lease had ended (rule C7)."""
+    shortened: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    """Partitions, by topic, whose log ends below the start of their segment: an unclean election has cut it (C10)."""
 
 
 def result_of(outcome: Outcome) -> Result:
@@ -112,8 +119,10 @@ def _written(layout: Layout, v: int, write: Write, outcome: Outcome, counts: Pro
     assert bound is not None, "it was sent"
     place = bound.partition, bound.move
     stay = next((stay for stay in reversed(chain.stays) if (stay.partition, stay.move) == place), None)
-    if stay is None or (stay.end is not None and outcome.base_offset >= stay.end):
+    if stay is None or not (outcome.base_offset < 0 or stay.holds(outcome.base_offset)):
         counts.strays += 1
+        if stay is not None and outcome.base_offset < stay.start:
+            _tell_shortened(layout.topic, stay, outcome, counts)
         return Outcome(v, Code.NOT_LEADER_OR_FOLLOWER)
     counts.batches += 1
     counts.bytes += write.size
@@ -121,3 +130,11 @@ def _written(layout: Layout, v: int, write: Write, outcome: Outcome, counts: Pro
     floor = layout.floors.get(v, 0) if layout.floors else 0
     base_offset = outcome.base_offset + stay.delta if outcome.base_offset >= 0 else -1
     return Outcome(v, Code.NONE, base_offset, outcome.log_append_time_ms, max(start, floor))
+
+
+def _tell_shortened(topic: str, stay: Stay, outcome: Outcome, counts: ProduceCounts) -> None:
+    """Says once that a log has lost records which its segment stands on; readers would never find this write."""
+    place = (topic, stay.partition)
+    if place not in counts.shortened:
+        counts.shortened.add(place)
+        log.error("log_shortened", topic=topic, partition=stay.partition, wrote=outcome.base_offset, cut=stay.start)
