@@ -103,6 +103,8 @@ class AdminRequests:
             if not row["error_code"]:
                 outcome = await self._outcome(wish, only_checked=asked.only_checked)
                 row |= {"error_code": outcome.error_code, "error_message": outcome.message or None}
+                if "num_partitions" in row and isinstance(wish, Manage) and not outcome.error_code:
+                    row["num_partitions"] = wish.virtual_partitions  # what its clients see from now on
         fields[rows_field] = list(rows.values())
         return fields
 

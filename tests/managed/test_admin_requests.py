@@ -31,7 +31,7 @@ class Asking:
         self.wishes: list[Wish] = []
         topics = ManagedTopics()
         topics.add(ManagedTopic(Layout.created("orders", UUID(int=1), 2, 8), FACE_ID))
-        self._requests = AdminRequests(topics, self._fulfil)
+        self.requests = AdminRequests(topics, self._fulfil)
 
     async def _fulfil(self, wish: Wish) -> OutcomeRecord:
         self.wishes.append(wish)
@@ -41,7 +41,7 @@ class Asking:
         """Sends a request; returns what the broker is asked, None for nothing; `asked` is what Kordon takes."""
         table = request(self.api_key)
         value = table.parse(self.version, table.build(self.version, fields))
-        self.asked = self._requests.take(self.api_key, self.version, value)
+        self.asked = self.requests.take(self.api_key, self.version, value)
         if self.asked is None:
             return value
         return None if self.asked.rest is None else table.parse(self.version, self.asked.rest)
@@ -51,7 +51,7 @@ class Asking:
         assert self.asked is not None
         table = response(self.api_key)
         broker = None if part is None else table.parse(self.version, table.build(self.version, part))
-        fields = await self._requests.answer(self.api_key, self.asked, broker)
+        fields = await self.requests.answer(self.api_key, self.asked, broker)
         answer = table.parse(self.version, table.build(self.version, fields))
         rows = next(answer[name] for name in ("topics", "responses", "results") if name in answer)
         return {row.name if "name" in row else row.resource_name: row.error_code for row in rows}
@@ -214,6 +214,7 @@ async def test_a_topic_is_created_with_ordered_delivery_or_without(told: dict[st
     assert asking.wishes == [Manage("fresh", 6, ordered_delivery=ordered)]
 
 
+<<<<<<< Updated upstream
 async def test_a_topic_whose_face_would_be_kordons_own_is_neither_made_nor_managed() -> None:
     """The layouts of all topics would be written into it as if it stood for this one."""
     asking, virtual = Asking(apis.CREATE_TOPICS, 7), [{"name": "kordon.virtual.partitions", "value": "4"}]
@@ -224,3 +225,17 @@ async def test_a_topic_whose_face_would_be_kordons_own_is_neither_made_nor_manag
     asking.sends(resources=[configs(1, "layouts", {"kordon.virtual.partitions": "4"})], validate_only=False)
     assert await asking.gets() == {"layouts": INVALID_TOPIC}
     assert asking.wishes == []
+=======
+@pytest.mark.parametrize("version", [5, 7])
+async def test_the_answer_to_a_creation_tells_what_clients_see(version: int) -> None:
+    """V, not the partitions that the broker has made; of other topics what the broker says."""
+    asking = Asking(apis.CREATE_TOPICS, version)
+    config = {"name": "kordon.virtual.partitions", "value": "6"}
+    asking.sends(topics=[{"name": "fresh", "num_partitions": 3, "configs": [config]}, {"name": "plain"}])
+    assert asking.asked is not None
+    rows = [{"name": "fresh", "num_partitions": 3}, {"name": "plain", "num_partitions": 3}]
+    table = response(apis.CREATE_TOPICS)
+    broker = table.parse(version, table.build(version, {"topics": rows}))
+    fields = await asking.requests.answer(apis.CREATE_TOPICS, asking.asked, broker)
+    assert {row["name"]: row["num_partitions"] for row in fields["topics"]} == {"fresh": 6, "plain": 3}
+>>>>>>> Stashed changes
