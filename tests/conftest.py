@@ -17,7 +17,7 @@ settings.register_profile("quick", derandomize=True, max_examples=60, deadline=N
 settings.register_profile("deep", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
-collect_ignore_glob = ["clients/script_*.py"]
+collect_ignore_glob = ["clients/script_*.py", "clients/spark/*.py"]
 """Programs that the equivalence test runs; importing them here would judge the warnings of the clients."""
 
 

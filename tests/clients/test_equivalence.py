@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import shutil
-import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -16,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from kordon.testing.client_programs import franz_go, kafkajs, kafkajs_path
 from kordon.testing.cluster import Cluster
 from kordon.testing.equivalence import Run, Target, comparable, difference, run_script
-from kordon.testing.jars import MissingTool, cache_dir, kafka_version, locked
+from kordon.testing.jars import kafka_version
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.side_effects import side_effects
 from kordon.testing.socket_watch import peers_of_port
 
 HERE = Path(__file__).parent
-PACKAGES = {"node": "nodejs", "npm": "npm", "go": "golang-go (1.26 or newer)"}
 DIRECT, FOR_KORDON = "PLAINTEXT", "PLAINTEXT_KORDON"
 """Two listeners of the same broker, so that it can be told who came from where."""
 
@@ -72,40 +69,13 @@ def python_script(name: str) -> Callable[[], Sequence[str]]:
     return lambda: [sys.executable, "-W", "ignore", str(HERE / f"script_{name}.py")]
 
 
-def kafkajs_script() -> Sequence[str]:
-    """Installs kafkajs from its lock file, once."""
-    need("node")
-    source, folder = HERE / "kafkajs", cache_dir() / "kafkajs"
-    wanted = digest(source / "package-lock.json")
-    with locked("kafkajs"):
-        mark = folder / "installed"
-        if not mark.exists() or mark.read_text() != wanted:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            for name in ("package.json", "package-lock.json"):
-                shutil.copy(source / name, folder)
-            build([need("npm"), "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
-            mark.write_text(wanted)
-    return [need("node"), str(source / "script.js")]
-
-
-def franz_go_script() -> Sequence[str]:
-    """Builds the program, once for each state of its sources."""
-    source = HERE / "franz_go"
-    program = cache_dir() / f"franz_go-{digest(*(source / name for name in ('main.go', 'go.mod', 'go.sum')))}"
-    with locked("franz_go"):
-        if not program.exists():
-            build([need("go"), "build", "-o", str(program), "."], source)
-    return [str(program)]
-
-
 SCRIPTS: dict[str, Callable[[], Sequence[str]]] = {
     "java_tools": python_script("java_tools"),
     "librdkafka": python_script("librdkafka"),
     "kafka_python": python_script("kafka_python"),
     "aiokafka": python_script("aiokafka"),
-    "kafkajs": kafkajs_script,
-    "franz_go": franz_go_script,
+    "kafkajs": lambda: kafkajs("script.js"),
+    "franz_go": franz_go,
 }
 
 
@@ -121,7 +91,7 @@ def test_client_gets_same_answers_errors_and_side_effects(sides: Side, client: s
     prefixes = {"direct": f"d{salt}", "proxied": f"p{salt}"}
     environment = {
         **os.environ,
-        "NODE_PATH": str(cache_dir() / "kafkajs" / "node_modules"),
+        "NODE_PATH": kafkajs_path(),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
 
@@ -156,28 +126,3 @@ def check(client: str, direct: Run, proxied: Run) -> None:
     assert not proxied.trespassed, f"{client} went to broker port {set(proxied.trespassed)}"
     different = difference(direct.lines, proxied.lines, ALLOWED.get(client))
     assert not different, f"{client} can tell the difference:\n{different}"
-
-
-def need(program: str) -> str:
-    """Returns the path of a program.
-
-    Raises:
-        MissingTool: It is not installed; says which package brings it.
-    """
-    found = shutil.which(program)
-    if found is None:
-        raise MissingTool(
-            f"{program} is missing: install {PACKAGES[program]}, or leave its client out by KORDON_SKIP_CLIENTS"
-        )
-    return found
-
-
-def build(command: Sequence[str], folder: Path) -> None:
-    """Runs a package manager; its output is in the error."""
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-
-
-def digest(*files: Path) -> str:
-    """Names the contents of files."""
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]

@@ -1,0 +1,139 @@
+"""Builds programs that use real clients, once for each state of their sources, into the cache folder of the project.
+
+Their sources stand in `tests/clients`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from kordon.testing.jars import PROJECT, MissingTool, cache_dir, locked
+
+_SOURCES: Final = PROJECT / "tests" / "clients"
+_PACKAGES: Final = {
+    "node": "nodejs",
+    "npm": "npm",
+    "go": "golang-go (1.26 or newer)",
+    "java": "openjdk-17-jdk-headless",
+    "javac": "openjdk-17-jdk-headless",
+    "mvn": "maven",
+}
+_BUILD_SECONDS: Final = 600
+_PYSPARK: Final = "pyspark==4.0.0"
+"""The newest whose Kafka connector is published."""
+
+
+def kafkajs(script: str) -> list[str]:
+    """Returns the command of a script for kafkajs, which is installed from its lock file; needs `kafkajs_path`.
+
+    Raises:
+        MissingTool: Node.js or npm is missing.
+    """
+    node, source, folder = _need("node"), _SOURCES / "kafkajs", cache_dir() / "kafkajs"
+    wanted = _digest(source / "package-lock.json")
+    with locked("kafkajs"):
+        mark = folder / "installed"
+        if not mark.exists() or mark.read_text() != wanted:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            for name in ("package.json", "package-lock.json"):
+                shutil.copy(source / name, folder)
+            _build([_need("npm"), "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
+            mark.write_text(wanted)
+    return [node, str(source / script)]
+
+
+def kafkajs_path() -> str:
+    """Returns the NODE_PATH with which scripts find kafkajs."""
+    return str(cache_dir() / "kafkajs" / "node_modules")
+
+
+def franz_go(package: str = ".") -> list[str]:
+    """Returns the command of a program with franz-go.
+
+    Args:
+        package: Its folder below that of the module.
+
+    Raises:
+        MissingTool: Go is missing.
+    """
+    source = _SOURCES / "franz_go"
+    files = [source / package / "main.go", source / "go.mod", source / "go.sum"]
+    program = cache_dir() / f"franz_go-{_digest(*files)}"
+    with locked("franz_go"):
+        if not program.exists():
+            _build([_need("go"), "build", "-o", str(program), f"./{package}"], source)
+    return [str(program)]
+
+
+def streams_word_count() -> list[str]:
+    """Returns the command of the word count with Kafka Streams.
+
+    Raises:
+        MissingTool: Maven or a JDK is missing.
+    """
+    source = _SOURCES / "streams"
+    jars = _jars(source / "pom.xml")
+    classes = cache_dir() / f"word_count-{_digest(source / 'WordCount.java')}"
+    with locked("word_count"):
+        if not (classes / "WordCount.class").exists():
+            _build([_need("javac"), "-cp", f"{jars}/*", "-d", str(classes), str(source / "WordCount.java")], source)
+    return [_need("java"), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{classes}:{jars}/*", "WordCount"]
+
+
+def spark_copy(checkpoint: Path) -> list[str]:
+    """Returns the command of Spark's copy of a topic.
+
+    Args:
+        checkpoint: An empty folder.
+
+    Raises:
+        MissingTool: Maven or a JRE is missing.
+    """
+    source, folder = _SOURCES / "spark", cache_dir() / _PYSPARK.replace("==", "-")
+    _need("java")
+    jars = sorted(map(str, _jars(source / "pom.xml").glob("*.jar")))
+    with locked(folder.name):
+        if not (folder / "complete").exists():
+            _build([sys.executable, "-m", "venv", "--clear", str(folder)], source)
+            _build([str(folder / "bin" / "pip"), "install", "--quiet", _PYSPARK], source)
+            (folder / "complete").touch()
+    return [str(folder / "bin" / "python"), str(source / "copy_topic.py"), str(checkpoint), ",".join(jars)]
+
+
+def _jars(pom: Path) -> Path:
+    """Fetches what a POM depends on."""
+    folder = cache_dir() / f"{pom.parent.name}-{_digest(pom)}"
+    with locked(folder.name):
+        if not (folder / "complete").exists():
+            maven = [_need("mvn"), "--batch-mode", "--quiet", "--file", str(pom)]
+            _build([*maven, "dependency:copy-dependencies", f"-DoutputDirectory={folder}"], pom.parent)
+            (folder / "complete").touch()
+    return folder
+
+
+def _need(program: str) -> str:
+    found = shutil.which(program)
+    if found is None:
+        raise MissingTool(
+            f"{program} is missing: install {_PACKAGES[program]}, or leave its client out by KORDON_SKIP_CLIENTS"
+        )
+    return found
+
+
+def _build(command: Sequence[str], folder: Path) -> None:
+    """Runs a compiler or a package manager; its output is in the error."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_BUILD_SECONDS, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+
+def _digest(*files: Path) -> str:
+    """Names the contents of files."""
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]

@@ -1,0 +1,40 @@
+import java.util.Properties;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.KeyValue;
+import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.Materialized;
+
+/** Counts the records of each word (input value) and writes the counts, until its standard input ends. */
+public class WordCount {
+    public static void main(String[] arguments) throws Exception {
+        Properties config = new Properties();
+        config.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
+        config.put(StreamsConfig.APPLICATION_ID_CONFIG, arguments[1]);
+        config.put(StreamsConfig.STATE_DIR_CONFIG, arguments[4]);
+        config.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
+        config.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
+        config.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 200);
+        config.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
+        config.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
+        StreamsBuilder builder = new StreamsBuilder();
+        builder.<String, String>stream(arguments[2])
+            .map((key, word) -> KeyValue.pair(word, word))  // another key: Streams writes a repartition topic
+            .groupByKey(Grouped.as("by-word"))
+            .count(Materialized.as("counts"))  // with a changelog topic
+            .toStream()
+            .mapValues(String::valueOf)
+            .to(arguments[3]);
+        KafkaStreams streams = new KafkaStreams(builder.build(), config);
+        streams.setUncaughtExceptionHandler(error -> {
+            error.printStackTrace();
+            Runtime.getRuntime().halt(1);
+            return null;
+        });
+        streams.start();
+        while (System.in.read() >= 0) { }
+        streams.close();
+    }
+}
