@@ -214,7 +214,6 @@ async def test_a_topic_is_created_with_ordered_delivery_or_without(told: dict[st
     assert asking.wishes == [Manage("fresh", 6, ordered_delivery=ordered)]
 
 
-<<<<<<< Updated upstream
 async def test_a_topic_whose_face_would_be_kordons_own_is_neither_made_nor_managed() -> None:
     """The layouts of all topics would be written into it as if it stood for this one."""
     asking, virtual = Asking(apis.CREATE_TOPICS, 7), [{"name": "kordon.virtual.partitions", "value": "4"}]
@@ -225,7 +224,8 @@ async def test_a_topic_whose_face_would_be_kordons_own_is_neither_made_nor_manag
     asking.sends(resources=[configs(1, "layouts", {"kordon.virtual.partitions": "4"})], validate_only=False)
     assert await asking.gets() == {"layouts": INVALID_TOPIC}
     assert asking.wishes == []
-=======
+
+
 @pytest.mark.parametrize("version", [5, 7])
 async def test_the_answer_to_a_creation_tells_what_clients_see(version: int) -> None:
     """V, not the partitions that the broker has made; of other topics what the broker says."""
@@ -238,4 +238,3 @@ async def test_the_answer_to_a_creation_tells_what_clients_see(version: int) -> 
     broker = table.parse(version, table.build(version, {"topics": rows}))
     fields = await asking.requests.answer(apis.CREATE_TOPICS, asking.asked, broker)
     assert {row["name"]: row["num_partitions"] for row in fields["topics"]} == {"fresh": 6, "plain": 3}
->>>>>>> Stashed changes
