@@ -6,6 +6,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final, NamedTuple
 
 import structlog
@@ -153,8 +154,10 @@ class Cache:
     def __init__(self, bound_bytes: int, tally: ReadTally) -> None:
         self._bound_bytes = bound_bytes
         self._tally = tally
-        self._chunks: OrderedDict[Chunk, None] = OrderedDict()
-        """Those to go first are in front."""
+        self._sent: OrderedDict[Chunk, None] = OrderedDict()
+        """Sent to all; those that were looked at longest ago are in front. Readers come back to the end of what they
+        got last: it must outlive what was sent before."""
+        self._unsent: OrderedDict[Chunk, None] = OrderedDict()
 
     @property
     def is_full(self) -> bool:
@@ -163,31 +166,39 @@ class Cache:
 
     def add(self, chunk: Chunk) -> None:
         """Takes a chunk in, and lets others go for it; a chunk alone is never too large."""
-        chunk.touched = time.monotonic()
-        self._chunks[chunk] = None
+        self.touch(chunk, is_new=True)
         self._tally.cached_bytes += chunk.size_bytes
-        while self._tally.cached_bytes > self._bound_bytes and (first := next(iter(self._chunks))) is not chunk:
+        while self._tally.cached_bytes > self._bound_bytes:
+            first = next((each for each in chain(self._sent, self._unsent) if each is not chunk), None)
+            if first is None:
+                return
             self._tally.evicted_unsent += bool(first.unsent)
             self.drop(first)
 
     def prune(self) -> None:
         """Lets go what has been sent to all, a moment ago."""
         until = time.monotonic() - LINGER_SECONDS
-        while self._chunks and not (first := next(iter(self._chunks))).unsent and first.touched < until:
+        while self._sent and (first := next(iter(self._sent))).touched < until:
             self.drop(first)
 
-    def touch(self, chunk: Chunk) -> None:
+    def touch(self, chunk: Chunk, *, is_new: bool = False) -> None:
         """Somebody reads it."""
         chunk.touched = time.monotonic()
-        if chunk in self._chunks:
-            self._chunks.move_to_end(chunk, last=bool(chunk.unsent))
+        if self._take_out(chunk) or is_new:
+            (self._unsent if chunk.unsent else self._sent)[chunk] = None
 
     def drop(self, chunk: Chunk) -> None:
         """Lets a chunk go."""
-        if chunk in self._chunks:
-            del self._chunks[chunk]
+        if self._take_out(chunk):
             self._tally.cached_bytes -= chunk.size_bytes
             chunk.forget(chunk)
+
+    def _take_out(self, chunk: Chunk) -> bool:
+        for chunks in (self._sent, self._unsent):
+            if chunk in chunks:
+                del chunks[chunk]
+                return True
+        return False
 
 
 def new_chunk(
