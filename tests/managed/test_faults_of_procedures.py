@@ -1,0 +1,104 @@
+"""The controller dies at each step of a change, and changes come in each other's way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
+
+from kordon.testing.cluster import Cluster
+from kordon.testing.managed_clients import create_managed, resize
+from kordon.testing.managed_traffic import Traffic
+from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.steps import wait_until
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+
+LAYOUTS = "__kordon.layouts"
+STEPS = ("wish", "fence", "ack", "image", "topic", "outcome")
+"""What a change writes, in this order: by the first record of each kind a test knows that a step has begun."""
+
+
+@contextmanager
+def three_proxies(cluster: Cluster, topic: str) -> Generator[list[ProxyProcess], None, None]:
+    """Three in front of a broker, with a managed topic; the one that leads the others comes first."""
+    with ExitStack() as stack:
+        started = [stack.enter_context(ProxyProcess.start(cluster.bootstrap())) for _ in range(3)]
+        create_managed(started[0].bootstrap, topic)
+        wait_until("one leads", lambda: any(leads(proxy) for proxy in started), 40)
+        yield sorted(started, key=lambda proxy: not leads(proxy))
+
+
+def leads(proxy: ProxyProcess) -> bool:
+    """Whether a proxy is the controller."""
+    return bool(proxy.status()["ordering"].get("leads"))
+
+
+class Steps:
+    """Tells how far a change has come, from the layouts topic, records of open transactions included."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        config = {"bootstrap.servers": cluster.bootstrap(), "group.id": "steps", "isolation.level": "read_uncommitted"}
+        self._consumer = Consumer(config | {"fetch.wait.max.ms": "5"})
+        at = TopicPartition(LAYOUTS, 0)
+        _, end = self._consumer.get_watermark_offsets(at, timeout=30)
+        self._consumer.assign([TopicPartition(LAYOUTS, 0, end)])
+
+    def wait_for(self, step: str) -> None:
+        """Returns when the first record of a step is written from now on."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            message = self._consumer.poll(1.0)
+            if message is not None and (message.key() or b"").startswith(f"{step}/".encode()):
+                return
+        raise TimeoutError(f"no record of the step {step}")
+
+    def close(self) -> None:
+        """Ends it."""
+        self._consumer.close()
+
+
+@pytest.mark.parametrize(
+    "step", [pytest.param(step, marks=() if step in ("image",) else pytest.mark.deep) for step in STEPS]
+)
+def test_a_controller_that_is_killed_at_any_step_is_carried_on(open_cluster: Cluster, step: str) -> None:
+    """Kill -9 at the moment at which the first record of a step is in the log, mostly before its transaction ends."""
+    topic = f"killed-at-{step}"
+    with three_proxies(open_cluster, topic) as (controller, second, third):
+        admin = AdminClient({"bootstrap.servers": second.bootstrap})
+        steps = Steps(open_cluster)
+        with Traffic([second.bootstrap, third.bootstrap, controller.bootstrap], topic) as traffic:
+            traffic.wait_flowing()
+            growth = resize(admin, topic, 6)
+            steps.wait_for(step)
+            controller.kill()
+            steps.close()
+            growth.result(60)
+            traffic.wait_flowing()
+            traffic.finish()
+
+
+def test_changes_that_meet_are_refused_or_done_side_by_side(open_cluster: Cluster) -> None:
+    """A second change of a topic is refused while one is under way (rule C8); one of another topic is not."""
+    with ProxyProcess.start(open_cluster.bootstrap()) as first, ProxyProcess.start(open_cluster.bootstrap()) as second:
+        admins = [create_managed(first.bootstrap, "meets-one"), create_managed(second.bootstrap, "meets-two")]
+        with Traffic([first.bootstrap], "meets-one") as one, Traffic([second.bootstrap], "meets-two") as two:
+            one.wait_flowing()
+            two.wait_flowing()
+            growths = [resize(admins[0], "meets-one", 6), resize(admins[1], "meets-two", 6)]
+            with pytest.raises(KafkaException) as refusal:
+                resize(admins[1], "meets-one", 12).result(60)
+            assert refusal.value.args[0].name() == "REASSIGNMENT_IN_PROGRESS"
+            for growth in growths:
+                growth.result(60)
+            resize(admins[0], "meets-one", 12).result(60)
+            shrinks = [resize(admins[0], "meets-two", 3), resize(admins[1], "meets-one", 3)]
+            for shrink in shrinks:
+                shrink.result(60)
+            resize(admins[0], "meets-one", 6).result(60)  # while groups still drain what the shrink retired
+            one.finish()
+            two.finish()
