@@ -44,12 +44,12 @@ class AioSender:
                 self.sent += 1
                 answer = await producer.send(self._topic, str(number).encode(), key)
                 self._waiting.add(answer)
-                answer.add_done_callback(lambda done, it=(key, number): self._answered(done, it))
+                answer.add_done_callback(partial(self._answered, (key, number)))
                 await asyncio.sleep(_PAUSE_SECONDS)
             if self._waiting:
                 await asyncio.wait(set(self._waiting), timeout=_PATIENCE_SECONDS)
 
-    def _answered(self, answer: asyncio.Future[Any], what: Numbered) -> None:
+    def _answered(self, what: Numbered, answer: asyncio.Future[Any]) -> None:
         self._waiting.discard(answer)
         if not answer.cancelled() and answer.exception() is None:
             self.acknowledged.append(what)

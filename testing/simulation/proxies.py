@@ -285,6 +285,8 @@ class Proxy:
                 self.later_there(lambda: self._cut(controller, topic, fence, partitions))
             case leading.Finished():
                 self.world.say(f"{self.name}: layout is changed at {now:.3f}")
+            case leading.Abandoned(_, problem):
+                self.world.say(f"{self.name}: gives the change up: {problem}")
 
     def _tell(self, controller: Controller, what: Callable[[], list[leading.Command]]) -> None:
         if controller is self.controller:
