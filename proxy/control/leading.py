@@ -62,6 +62,20 @@ TICK_SECONDS: Final = 0.1
 CUT_SECONDS: Final = 1.5
 """How long ends may take to stand still; below the time that a fence lasts."""
 _MEMBERS_RETRY_SECONDS: Final = 0.2
+_FOR_GOOD: Final = frozenset(
+    {
+        Code.TOPIC_AUTHORIZATION_FAILED,
+        Code.CLUSTER_AUTHORIZATION_FAILED,
+        Code.UNSUPPORTED_VERSION,
+        Code.INVALID_PARTITIONS,
+        Code.INVALID_REPLICATION_FACTOR,
+        Code.INVALID_REPLICA_ASSIGNMENT,
+        Code.INVALID_CONFIG,
+        Code.INVALID_REQUEST,
+        Code.POLICY_VIOLATION,
+    }
+)
+"""Refusals that an admin client would get as well, and would not meet by asking again."""
 ADOPTION_SECONDS: Final = 12.0
 """How long whoever wishes waits until all proxies know the layout; a dead one is out of their group by then."""
 
@@ -517,7 +531,7 @@ class Leading:
                 self._topics |= {v.layout.topic: v for _, v in records if isinstance(v, TopicRecord)}
                 self._do(controller.on_committed(topic, clock()))
             case Prepare(topic, partitions):
-                self._do(controller.on_prepared(topic, await self._prepare(topic, partitions), clock()))
+                await self._prepare(controller, topic, partitions)
             case ConfirmMembers(topic):
                 await self._confirm_members()
                 self._do(controller.on_confirmed(topic, clock()))
@@ -525,8 +539,8 @@ class Leading:
                 self._do(controller.on_cuts(topic, fence, await self._cuts(topic, partitions), clock()))
             case Finished(topic):
                 await self._finish(topic)
-            case Abandoned(topic, problem):
-                await self._abandon(topic, problem)
+            case Abandoned(topic, problem, code):
+                await self._abandon(topic, problem, Code.INVALID_REQUEST if code is None else code)
 
     async def _finish(self, topic: str) -> None:
         layout = self._topics[topic].layout
@@ -537,12 +551,13 @@ class Leading:
             await self._wait_until_adopted(self._topics[topic])
             await self._conclude(topic, OutcomeRecord(0, ""))
 
-    async def _abandon(self, topic: str, problem: str) -> None:
-        """Gives up a takeover that has changed nothing yet, and tells whoever wished it."""
-        log.warning("takeover_abandoned", topic=topic, problem=problem)
+    async def _abandon(self, topic: str, problem: str, code: int) -> None:
+        """Gives up a change that has changed nothing yet, and tells whoever wished it."""
+        log.warning("change_abandoned", topic=topic, problem=problem)
         if topic in self._asked:
-            await self._admin.delete_topic(face_of(topic))
-            await self._conclude(topic, OutcomeRecord(Code.INVALID_REQUEST, problem))
+            if topic not in self._topics:  # a takeover: its face has no use
+                await self._admin.delete_topic(face_of(topic))
+            await self._conclude(topic, OutcomeRecord(code, problem))
 
     async def _confirm_members(self) -> None:
         """Returns when the generation that is known is proven to be the present one."""
@@ -566,15 +581,19 @@ class Leading:
         if not self._failed.done():
             self._failed.set_exception(error)
 
-    async def _prepare(self, topic: str, partitions: int) -> str | None:
+    async def _prepare(self, controller: Controller, topic: str, partitions: int) -> None:
+        problem = None
         try:
             await self._refuse_another(topic)
             await self._admin.create_partitions(topic, partitions)
             await self._admin.wait_for_leaders(topic, partitions=partitions)
         except UpstreamUnavailable as error:
+            if isinstance(error, TopicsRefused) and error.code in _FOR_GOOD:
+                self._do(controller.on_refused(topic, error.code, str(error)))
+                return
             log.warning("partitions_unready", topic=topic, error=str(error))
-            return str(error)
-        return None
+            problem = str(error)
+        self._do(controller.on_prepared(topic, problem, clock()))
 
     async def _refuse_another(self, topic: str) -> None:
         record = self._topics.get(topic)

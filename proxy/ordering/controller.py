@@ -129,6 +129,8 @@ class Abandoned:
 
     topic: str
     problem: str
+    code: int | None = None
+    """Kafka's error code where it was the cluster that refused; None: the wish does not fit what was found."""
 
 
 Command = Prepare | ConfirmMembers | ReadCuts | Commit | Finished | Abandoned
@@ -225,6 +227,14 @@ class Controller:
         if problem is not None:
             return self._enter(change, Stage.PAUSING, now)
         return [*self._enter(change, Stage.WAITING, now), *self._look(now)]
+
+    def on_refused(self, topic: str, code: int, problem: str) -> list[Command]:
+        """The cluster will never have the partitions that are missing: nothing has been held yet, nothing changes."""
+        change = self._changes.get(topic)
+        if change is None or change.stage is not Stage.PREPARING:
+            return []
+        del self._changes[topic]
+        return [Abandoned(topic, problem, code)]
 
     def on_ack(self, fence: str, incarnation: str, now: float) -> list[Command]:
         """A proxy holds what a fence names."""

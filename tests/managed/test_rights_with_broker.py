@@ -31,7 +31,7 @@ from kordon.proxy import apis
 from kordon.testing.broker_config import USERS, needs_zookeeper
 from kordon.testing.cluster import Cluster
 from kordon.testing.jars import kafka_version
-from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
@@ -388,6 +388,21 @@ def test_a_right_that_kordon_lacks_is_named_with_the_command_that_gives_it(secur
     assert "lacks Write, Alter, Delete, DescribeConfigs" in text
     assert "--add --allow-principal User:kordon --operation Write --operation Alter" in text
     assert f"--topic {topic}" in text
+
+
+def test_a_growth_that_brokers_refuse_is_given_up_with_their_error(secured: Secured) -> None:
+    """Nothing is left under way that would stand in the way of the next attempt (rule C8)."""
+    topic, alter = "fixed", Allowed("kordon", AclOperation.ALTER, "fixed")
+    others = ("READ", "WRITE", "DESCRIBE", "DELETE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
+    secured.allow(alter, *(Allowed("kordon", AclOperation[each], topic) for each in others))
+    admin = create_managed(secured.kordon.bootstrap, topic, login("admin"))
+    secured.revoke(alter)
+    with pytest.raises(KafkaException) as refused:
+        resize(admin, topic, 6).result(60)
+    assert refused.value.args[0].code() == TOPIC_AUTHORIZATION_FAILED
+    assert "growing fixed to 6 partitions" in str(refused.value)
+    secured.allow(alter)
+    resize(admin, topic, 6).result(60)
 
 
 def create_managed_again(secured: Secured, topic: str) -> None:

@@ -7,6 +7,7 @@ from uuid import UUID
 from kordon.proxy.ordering.controller import (
     FENCE_SECONDS,
     MISSED_RETRY_SECONDS,
+    Abandoned,
     Commit,
     ConfirmMembers,
     Controller,
@@ -65,6 +66,17 @@ def test_nothing_is_held_while_somebody_missing_may_still_serve() -> None:
     made.on_prepared("orders", None, 6.0)
     assert made.on_tick(5.0 + LEASE - 0.1, "id") == []
     assert len(made.on_tick(5.0 + LEASE, "id")) == 1
+
+
+def test_a_change_that_the_cluster_refuses_is_given_up() -> None:
+    """It was tried again for ever, and every other change of the topic refused meanwhile (rule C8)."""
+    made, violation = controller("a"), 44
+    assert made.resize("orders", 4, 1.0) == [Prepare("orders", 4)]
+    assert made.on_refused("orders", violation, "too many") == [Abandoned("orders", "too many", violation)]
+    assert made.changes == {}
+    assert made.on_prepared("orders", None, 1.1) == []
+    open_fence(made, 1.2)
+    assert made.on_refused("orders", violation, "too late for that") == []
 
 
 def test_a_member_that_ended_in_order_is_not_waited_for() -> None:
