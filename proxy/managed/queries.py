@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from kordon.proxy import apis
@@ -30,9 +30,6 @@ from kordon.proxy.ordering.lookups import (
     visible,
 )
 
-EndOf: TypeAlias = Callable[[ManagedTopic, int, int], int]
-"""Called with topic, v, and the virtual offset at its home's high watermark; returns the end that clients are told."""
-
 _LIST_OFFSETS: Final = Form(apis.LIST_OFFSETS, range(4, 12), "name", "partition_index", "queries")
 _LEADER_EPOCHS: Final = Form(apis.OFFSET_FOR_LEADER_EPOCH, range(2, 5), "topic", "partition", "queries")
 _NEWEST: Final = 11
@@ -53,17 +50,6 @@ _ERRORS: Final[Mapping[int, int]] = {
 """First versions of ListOffsets that have these error codes (KafkaApis.handleListOffsetRequest)."""
 
 
-def end_of(topic: ManagedTopic, v: int, high_watermark: int) -> int:
-    """Returns the end offset told for a virtual partition as long as no reader knows better (rule F6).
-
-    Args:
-        topic: Of the partition.
-        v: The virtual partition.
-        high_watermark: The virtual offset at its home's high watermark.
-    """
-    return high_watermark
-
-
 @dataclass(frozen=True, slots=True)
 class OffsetWish:
     """One offset that is looked for."""
@@ -81,7 +67,6 @@ class ListOffsets:
     Args:
         topics: What is managed.
         questions: Asks the brokers.
-        end_of: What end clients are told.
         read_layouts_to_end: Returns when all layouts that were durable at the call are adopted; called before a client
             is told a lower end than one before (rule F5). Raises UpstreamUnavailable.
         may_serve: Whether this worker's lease lives.
@@ -91,7 +76,6 @@ class ListOffsets:
         self,
         topics: ManagedTopics,
         questions: Questions,
-        end_of: EndOf = end_of,
         read_layouts_to_end: Callable[[], Awaitable[object]] | None = None,
         may_serve: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -99,7 +83,6 @@ class ListOffsets:
         self._may_serve = may_serve
         self._topics = topics
         self._questions = questions
-        self._end_of = end_of
         self._told: WeakKeyDictionary[ManagedTopic, dict[int, int]] = WeakKeyDictionary()
         """The end that was told last, by virtual partition."""
 
@@ -183,7 +166,7 @@ class ListOffsets:
         found = resolve(visible(place.chain, place.floor, place.limit()), wish.timestamp, answers)
         if wish.timestamp != LATEST or found.error:
             return found
-        return found._replace(offset=max(place.floor, self._end_of(place.topic, wish.v, found.offset)))
+        return found._replace(offset=max(place.floor, found.offset))
 
 
 class OffsetForLeaderEpoch:

@@ -165,14 +165,6 @@ async def test_both_ends_of_each_chain(stage: Stage) -> None:
     assert await stage.all_offsets(EARLIEST_PENDING_UPLOAD) == [-1, -1, -1, -1]
 
 
-async def test_a_reader_that_knows_the_end_better_is_believed(stage: Stage) -> None:
-    """Rule F6: the end told is that of the partition's own last batch where it is known."""
-    found = await ListOffsets(stage.topics, stage.questions, lambda _, v, end: min(end, 12) if v else end).find(
-        [OffsetWish(stage.topic.name, v, timestamp) for v in (0, 1) for timestamp in (LATEST, EARLIEST)]
-    )
-    assert [each.offset for each in found] == [17, 0, 12, 0]
-
-
 async def test_offsets_by_time_follow_the_chain(stage: Stage) -> None:
     """The first stay with a record of that age or younger has the answer; what stands behind a cut does not count."""
     assert await stage.all_offsets(0) == [0, 0, 0, 0]
