@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
+from kordon.proxy.ordering.chain import Chain
 from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.identity import MOVES, untag
 from kordon.proxy.ordering.images import Image
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.member import Member
+from kordon.proxy.ordering.reading import ReadingPlace, first_readable, reading_place
 from kordon.proxy.ordering.records import TopicRecord
 from kordon.testing.simulation.kafka import NONE, Group, LayoutsLog, Partition
+from kordon.testing.simulation.nemesis import Nemesis
 from kordon.testing.simulation.proxies import TOPIC, Proxy, Written
 from kordon.testing.simulation.world import World
 
@@ -23,6 +26,10 @@ TROUBLE_SECONDS: Final = 60.0
 """How long things go wrong."""
 HEAL_SECONDS: Final = 160.0
 """By when all that was asked for must have come true once nothing goes wrong any more."""
+_NEMESIS_SHARE: Final = 0.5
+"""Of the seeds, in which what goes wrong is arranged; in the others it happens by chance."""
+_NEMESIS_SECONDS: Final = 7.0
+_NOTHING: Final = Partition()
 
 
 class RunawayController(Controller):
@@ -68,6 +75,28 @@ class Rules:
         return self.without != "I4"
 
     @property
+    def compares_ends(self) -> bool:
+        """C6: a cut is read again if somebody wrote meanwhile."""
+        return self.without != "C6"
+
+    @property
+    def passes_holes(self) -> bool:
+        """F4: what retention took from the middle of a chain is passed over."""
+        return self.without != "F4"
+
+    @property
+    def asks_again(self) -> bool:
+        """F5: what seems out of range is looked up in the layouts first."""
+        return self.without != "F5"
+
+    def place(self, chain: Chain, position: int) -> ReadingPlace | None:
+        """Predecessors (design §3): no segment is delivered from before those that held its keys earlier."""
+        home = chain.home
+        if self.without == "predecessors" and home is not None:
+            position = max(position, home.virtual_start)
+        return reading_place(chain, position, 0)
+
+    @property
     def freezes(self) -> bool:
         """C5."""
         return self.without != "C5"
@@ -91,6 +120,7 @@ class Producer:
         self.client_id = client_id
         self.sent: dict[int, list[_Sent]] = defaultdict(list)
         self.acknowledged: list[object] = []
+        self._patience = cluster.world.random.choice([(4.0, 10.0), (20.0, 30.0)])
         self._through: Proxy | None = None
         self._attempt: dict[int, int] = defaultdict(int)
 
@@ -136,7 +166,7 @@ class Producer:
         self.cluster.world.after(
             self.cluster.delay(proxy, 0.01), lambda: proxy.arrive(lambda: proxy.produce(sent.batch, answer))
         )
-        self.cluster.world.after(self.cluster.world.random.uniform(4, 10), late)
+        self.cluster.world.after(self.cluster.world.random.uniform(*self._patience), late)
 
     def _again(self, v: int) -> None:
         """Sends all that is not acknowledged once more, in order, on whichever connection there is."""
@@ -170,11 +200,12 @@ class Consumer:
 
     def turn(self) -> bool:
         """Reads on."""
-        values, position = self.cluster.some_proxy().read_if_up(self.v, self.position)
-        if position < self.position:
-            self.cluster.fail(f"the position of {self.v} fell from {self.position} to {position}")
-        self.got += values
-        self.position = position
+        portion = self.cluster.some_proxy().read(self.v, self.position)
+        if portion is not None:
+            if portion.position < self.position:
+                self.cluster.fail(f"the position of {self.v} fell from {self.position} to {portion.position}")
+            self.got += portion.values
+            self.position = max(portion.position, 0)
         return not self.cluster.over
 
 
@@ -192,6 +223,7 @@ class Cluster:
     failures: list[str] = field(default_factory=list)
     wanted: int = N
     over: bool = False
+    trouble_seconds: float = TROUBLE_SECONDS
     settled: bool = False
     """Whether everything that was asked for has come true."""
 
@@ -204,6 +236,7 @@ class Cluster:
         self._count = 0
         calm = self.world.random.choice([0, 1, 4, 12])  # every few seeds something else prevails
         self.moods = ["kill", "pause", "cut", *["resize"] * (1 + calm)]
+        self.nemesis = Nemesis(self)
         self.trouble_share = self.world.random.choice([0.0, 0.1, 1.0])
         self.proxies = [self.new_proxy() for _ in range(3)]
         self.producers = [Producer(self, client_id) for client_id in (11, 12, 13)]
@@ -244,8 +277,7 @@ class Cluster:
         place = self.world.random.randrange(len(self.proxies))
         match self.world.random.choice(self.moods):
             case "kill":
-                self.proxies[place].kill()
-                self.proxies[place] = self.new_proxy()
+                self.kill(self.proxies[place])
             case "pause":
                 seconds = self.world.random.choice([0.5, 2.0, 5.0, 9.0])
                 self.proxies[place].paused_until = self.world.now + seconds
@@ -255,9 +287,18 @@ class Cluster:
                 self.proxies[place].cut_until = self.world.now + seconds
                 self.world.say(f"{self.proxies[place].name} is cut off from the brokers for {seconds} s")
             case _:
-                self.wanted = self.world.random.randint(N, V)
-                self.world.say(f"{self.wanted} partitions are wanted")
+                self.change_mind()
         return self.world.now < TROUBLE_SECONDS
+
+    def kill(self, proxy: Proxy) -> None:
+        """Ends a process, and starts another in its place."""
+        proxy.kill()
+        self.proxies = [each for each in self.proxies if each is not proxy] + [self.new_proxy()]
+
+    def change_mind(self) -> None:
+        """Another number of partitions is wanted."""
+        self.wanted = self.world.random.choice([u for u in range(N, V + 1) if u != self.wanted])
+        self.world.say(f"{self.wanted} partitions are wanted")
 
     @property
     def is_settled(self) -> bool:
@@ -293,6 +334,23 @@ class Cluster:
         assert isinstance(last, TopicRecord)
         return last.layout
 
+    def rewind(self) -> None:
+        """Reads all once more from the beginning, when retention has taken the heads of some logs (rule F4)."""
+        for q, log in self._partitions.items():
+            bases = [base for base, _ in log.batches]
+            if q >= N and bases:
+                log.start = self.world.random.choice(bases)
+        log_starts = {q: log.start for q, log in self._partitions.items()}
+        proxy = self.proxies[0]
+        for v, chain in enumerate(self.layout.chains):
+            left = _log_of(v, self.layout, self._partitions)
+            got, position = list[object](), first_readable(chain, 0, log_starts)
+            while (portion := proxy.read(v, position)) is not None and portion.position > position:
+                got += portion.values
+                position = portion.position
+            if got != left:
+                self.fail(f"who begins {v} anew gets {len(got)} of {len(left)} records")
+
     def _check_log(self, where: str, values: list[object], acknowledged: list[object]) -> None:
         if len(values) != len(set(values)):
             self.fail(f"{where}: doubled: {[each for each in set(values) if values.count(each) > 1][:5]}")
@@ -308,10 +366,10 @@ def _log_of(v: int, layout: Layout, partitions: Mapping[int, Partition]) -> list
     """Reads the whole chain of a virtual partition."""
     values: list[object] = []
     for stay in layout.chains[v].stays:
-        for base, batch in partitions[stay.partition].batches if stay.partition in partitions else ():
+        log = partitions.get(stay.partition, _NOTHING)
+        for _, batch in log.between(stay.start, log.end if stay.end is None else stay.end):
             who = untag(batch.producer_id)
-            inside = base >= stay.start and (stay.end is None or base < stay.end)
-            if inside and who is not None and (who.v, who.move) == (v, stay.move % MOVES):
+            if who is not None and (who.v, who.move) == (v, stay.move % MOVES):
                 values += batch.values
     return values
 
@@ -332,12 +390,17 @@ def run(seed: int, without: str = "") -> Cluster:
         world.each(0.04, producer.turn)
     for consumer in cluster.consumers:
         world.each(0.2, consumer.turn)
-    world.each(3.0, cluster.trouble)
-    world.run(HEAL_SECONDS, lambda: cluster.is_settled)
+    if world.chance(_NEMESIS_SHARE):
+        world.each(_NEMESIS_SECONDS, cluster.nemesis.strike)
+    else:
+        world.each(3.0, cluster.trouble)
+    world.run(HEAL_SECONDS, lambda: cluster.is_settled or bool(cluster.failures))
     cluster.settled = cluster.is_settled
+    cluster.nemesis.release()
     for proxy in cluster.proxies:
         proxy.paused_until = 0.0
     world.run(world.now + 10.0)
     cluster.over = True
     cluster.check()
+    cluster.rewind()
     return cluster

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -42,7 +43,9 @@ class Partition:
     def __init__(self) -> None:
         self.batches: list[tuple[int, Batch]] = []
         """With their base offsets."""
+        self.start = 0
         self.end = 0
+        self._bases: list[int] = []
         self._writers: dict[int, _Writer] = {}
 
     def append(self, batch: Batch) -> tuple[str, int]:
@@ -64,8 +67,14 @@ class Partition:
         writer.last_sequence = batch.last_sequence
         writer.batches = [*writer.batches, (batch.base_sequence, batch.last_sequence, offset)][-_REMEMBERED:]
         self.batches.append((offset, batch))
+        self._bases.append(offset)
         self.end += len(batch.values)
         return NONE, offset
+
+    def between(self, start: int, end: int) -> Iterator[tuple[int, Batch]]:
+        """Returns the batches of [start, end) that retention has left, with their base offsets."""
+        for place in range(bisect_left(self._bases, max(start, self.start)), bisect_left(self._bases, end)):
+            yield self.batches[place]
 
     def producers(self) -> dict[int, tuple[int, int]]:
         """Returns epoch and last sequence by producer id (DescribeProducers)."""

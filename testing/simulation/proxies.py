@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kordon.proxy.ordering import controller as leading
 from kordon.proxy.ordering import member as following
+from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.controller import Controller, Producers
-from kordon.proxy.ordering.identity import MOVES, tag, untag
+from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.images import Refusal, sequence_at_home
+from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.member import Member
+from kordon.proxy.ordering.reading import Resident, Tenancy, tenancies
 from kordon.proxy.ordering.records import AckRecord, Value
 from kordon.testing.simulation.kafka import FENCED, NONE, OUT_OF_ORDER, Batch
 
@@ -43,6 +46,21 @@ class _Pending:
     since: float
 
 
+@dataclass(frozen=True)
+class Portion:
+    """What a consumer gets."""
+
+    values: list[object]
+    position: int
+    """Virtual; where it goes on."""
+
+
+OUT_OF_RANGE: Final = Portion([], -1)
+"""An error: consumers begin anew where the first record is (auto.offset.reset=earliest)."""
+_BATCHES_READ: Final = (2, 9)
+"""At least and at most, in one portion: so that growths and shrinks overtake consumers."""
+
+
 class Proxy:
     """One process; a killed one comes back as another incarnation.
 
@@ -59,6 +77,8 @@ class Proxy:
         self.alive = True
         self.paused_until = 0.0
         self.cut_until = 0.0
+        self.lags_until = 0.0
+        """Until when it gets no records of the layouts."""
         self.generation = 0
         self.members: list[str] = []
         self.position = 0
@@ -73,6 +93,8 @@ class Proxy:
         self.frozen: dict[int, int] = {}
         self._joining = False
         self._wishes = 0
+        self._layout_read: Layout | None = None
+        self._tenancies: Mapping[int, Tenancy] = {}
 
     # --- life
 
@@ -178,10 +200,14 @@ class Proxy:
 
     def _read(self) -> None:
         end = len(self.cluster.layouts.records)
-        self.later(lambda: self._read_up_to(end), 0.01)
+        if self.world.now >= self.lags_until:
+            self.later(lambda: self._read_up_to(end), 0.01)
 
     def _read_to_end(self, then: Callable[[], None]) -> None:
         def there() -> None:
+            if self.world.now < self.lags_until:
+                self.world.after(self.lags_until - self.world.now, there)
+                return
             end = len(self.cluster.layouts.records)
 
             def back() -> None:
@@ -308,6 +334,8 @@ class Proxy:
         def there() -> None:
             if self.cluster.layouts.commit(epoch, records):
                 self.world.say(f"{self.name} commits {[key for key, _ in records]}")
+                if any(key == f"topic/{TOPIC}" for key, _ in records):
+                    self.cluster.nemesis.on_layout()
                 self.later(lambda: self._tell(controller, lambda: controller.on_committed(topic, self.world.now)))
             else:
                 self.later(self._stand_down)
@@ -321,8 +349,21 @@ class Proxy:
             self._lead()
 
     def _cut(self, controller: Controller, topic: str, fence: str, partitions: frozenset[int]) -> None:
-        cuts = {q: Producers(self.cluster.partition(q).end, self.cluster.partition(q).producers()) for q in partitions}
-        self.later(lambda: self._tell(controller, lambda: controller.on_cuts(topic, fence, cuts, self.world.now)))
+        ends = {q: self.cluster.partition(q).end for q in partitions}
+
+        def describe() -> None:
+            written = {q: self.cluster.partition(q).producers() for q in partitions}
+            self.cluster.world.soon(lambda: compare(written))
+
+        def compare(written: dict[int, dict[int, tuple[int, int]]]) -> None:
+            if any(self.cluster.partition(q).end != ends[q] for q in partitions) and self.cluster.rules.compares_ends:
+                self._cut(controller, topic, fence, partitions)
+                return
+            cuts = {q: Producers(ends[q], written[q]) for q in partitions}
+            self.later(lambda: self._tell(controller, lambda: controller.on_cuts(topic, fence, cuts, self.world.now)))
+
+        self.cluster.nemesis.on_cut()
+        self.cluster.world.soon(describe)
 
     def arrive(self, what: Callable[[], None]) -> None:
         """Lets what a client sent be read: when this proxy runs again, or never."""
@@ -380,7 +421,8 @@ class Proxy:
             error, _ = self.cluster.partition(q).append(Batch(producer_id, batch.epoch, sequence, batch.values))
             self.later(lambda: self._answered(pending, q, move, error, identity))
 
-        self.world.after(self.cluster.delay(self, 0.02, stray=True), there)
+        if not self.cluster.nemesis.keeps(self, there):
+            self.world.after(self.cluster.delay(self, 0.02, stray=True), there)
 
     def _answered(self, pending: _Pending, q: int, move: int, error: str, identity: tuple[int, int, int, int]) -> None:
         self._in_flight[q] -= 1
@@ -417,27 +459,39 @@ class Proxy:
 
     # --- reading
 
-    def read_if_up(self, v: int, position: int) -> tuple[list[object], int]:
-        """Reads, unless it is down or paused."""
-        return self.read(v, position) if self.alive and self.world.now >= self.paused_until else ([], position)
-
-    def read(self, v: int, position: int) -> tuple[list[object], int]:
-        """Returns what a consumer gets at a virtual offset, and where it goes on."""
-        if TOPIC not in self.member.topics or not self.member.may_serve(self.world.now):
-            return [], position
+    def read(self, v: int, position: int) -> Portion | None:
+        """Returns what a consumer gets at a virtual offset; None: nothing now, ask again."""
+        serves = self.member.may_serve(self.world.now) and self.world.now >= self.paused_until
+        if not self.alive or not serves or TOPIC not in self.member.topics:
+            return None
         layout = self.member.topics[TOPIC].layout
-        stay = layout.chains[v].stay_of(position)
-        if stay is None:
-            return [], position
-        q = stay.partition
-        end = stay.end if stay.end is not None else self.cluster.partition(q).end
-        if stay.end is None and self.cluster.rules.freezes and q in self.frozen:
-            end = min(end, self.frozen[q])
-        got: list[object] = []
-        for base, batch in self.cluster.partition(q).batches:
-            if base < position - stay.delta or base + len(batch.values) > end:
-                continue
-            who = untag(batch.producer_id)
-            if who is not None and who.v == v and who.move == stay.move % MOVES:
-                got += batch.values
-        return got, max(position, end + stay.delta)
+        rules = self.cluster.rules
+        place = rules.place(layout.chains[v], position)
+        if place is None:
+            return OUT_OF_RANGE
+        stay = place.stay
+        log = self.cluster.partition(stay.partition)
+        end = stay.end if stay.end is not None else log.end
+        if stay.end is None and rules.freezes:
+            end = min(end, self.frozen.get(stay.partition, end))
+        if place.position > end:  # rule F5: what seems to lie behind the end may stand in a layout not read yet
+            return None if rules.asks_again else OUT_OF_RANGE
+        if place.position < log.start and not rules.passes_holes:
+            return OUT_OF_RANGE
+        values, reached = self._portion(layout, v, stay, max(place.position, min(log.start, end)), end)
+        return Portion(values, reached + stay.delta)
+
+    def _portion(self, layout: Layout, v: int, stay: Stay, start: int, end: int) -> tuple[list[object], int]:
+        """Returns the next few batches of `v` in [start, end) of the log, and up to where they were looked for."""
+        if layout is not self._layout_read:
+            self._layout_read, self._tenancies = layout, tenancies(layout)
+        values: list[object] = []
+        left = self.world.random.randint(*_BATCHES_READ)
+        for base, batch in self.cluster.partition(stay.partition).between(start, end):
+            owner = self._tenancies[stay.partition].owner(batch.producer_id, base, is_control=False)
+            if isinstance(owner, Resident) and owner.v == v:
+                values += batch.values
+                left -= 1
+                if not left:
+                    return values, base + len(batch.values)
+        return values, end
