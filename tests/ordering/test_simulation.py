@@ -47,7 +47,7 @@ NOTICED_IN = {
     "fence": 0,  # writes are held while a cut is read
     "predecessors": 0,  # former homes are read first
 }
-"""By rule, a cluster that breaks a promise without it. Another number only costs time: others are looked through then."""
+"""By rule, a cluster that breaks a promise without it. Another number only costs time: more are looked through."""
 
 
 @pytest.mark.parametrize(("rule", "seed"), NOTICED_IN.items())
