@@ -48,6 +48,7 @@ FIELDS: dict[int, dict[str, Any]] = {
         "v3_and_below_transactional_id": "t",
         "transactions": [{"transactional_id": "t", "topics": [{"name": TOPIC, "partitions": [0]}]}],
     },
+    29: {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1},
     32: {"resources": [{"resource_type": 2, "resource_name": TOPIC, "configuration_keys": None}]},
     55: {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{}]}]},
     75: {"topics": [{"name": TOPIC}]},
