@@ -141,10 +141,13 @@ class AclMirror:
         rows = [row(face_of(topic), acl) for topic, acl in changes]
         asked, answered = ("creations", "results") if api_key == CREATE_ACLS else ("filters", "filter_results")
         answer = await self._brokers.ask_any(api_key, _VERSIONS, {asked: rows})
-        what = "acl_mirrored" if api_key == CREATE_ACLS else "acl_unmirrored"
         for (topic, acl), result in zip(changes, answer[answered], strict=True):
             _refuse(f"ACLs of {face_of(topic)}", result)
-            log.info(what, topic=topic, principal=acl.principal, host=acl.host, operation=acl.operation)
+            told = {"topic": topic, "principal": acl.principal, "host": acl.host, "operation": acl.operation}
+            if api_key == CREATE_ACLS:
+                log.info("acl_mirrored", **told)
+            else:
+                log.info("acl_unmirrored", **told)
 
 
 def _pairs(these: Mapping[str, frozenset[Acl]], without: Mapping[str, frozenset[Acl]]) -> list[tuple[str, Acl]]:

@@ -48,7 +48,11 @@ class Authorizer:
             TopicsRefused: Kordon lacks a right.
             UpstreamUnavailable: Nobody answers.
         """
-        self.present = await self._admin.has_authorizer()
+        before, self.present = self.present, await self._admin.has_authorizer()
+        if self.present and not before:
+            log.info("authorizer_seen")
+        elif before and not self.present:
+            log.info("no_authorizer")
         if not self.present:
             return
         missing = await self._own_rights.missing([topic])
@@ -70,7 +74,8 @@ class Authorizer:
                 if self.present and led is not None:
                     await self._mirror.mirror(led)
             except TopicsRefused as error:
-                self._say("acls_not_mirrored", str(error))
+                if self._is_new(str(error)):
+                    log.error("acls_not_mirrored", problem=str(error))
             except UpstreamUnavailable as error:
                 log.debug("acls_unread", error=str(error))
             await asyncio.sleep(_MIRROR_SECONDS)
@@ -78,15 +83,20 @@ class Authorizer:
     async def _look(self, topics: Collection[str]) -> None:
         if clock() < self._next_look:
             return
-        self.present = await self._admin.has_authorizer()
+        before, self.present = self.present, await self._admin.has_authorizer()
+        if self.present and not before:
+            log.info("authorizer_seen")
+        elif before and not self.present:
+            log.info("no_authorizer")
         if self.present and topics:
             missing = [str(each) for each in await self._own_rights.missing(topics)]
             self._said &= set(missing)
             for each in missing:
-                self._say("right_missing", each)
+                if self._is_new(each):
+                    log.error("right_missing", problem=each)
         self._next_look = clock() + _LOOK_SECONDS
 
-    def _say(self, event: str, problem: str) -> None:
-        if problem not in self._said:
-            log.error(event, problem=problem)
-            self._said.add(problem)
+    def _is_new(self, problem: str) -> bool:
+        is_new = problem not in self._said
+        self._said.add(problem)
+        return is_new

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,6 +16,9 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.lookups import Found
 
 _ROUNDS: Final = 3
+HOLD_SECONDS: Final = 2.5
+"""How long a request waits for this worker's lease, as writes do: below the patience of every client (facts §3)."""
+_LOOK_SECONDS: Final = 0.02
 
 
 class Unsettled(Exception):  # noqa: N818 - says what holds
@@ -130,13 +134,17 @@ async def settle(
         plans: Each makes a row's plan under the layout in force; may raise Unsettled.
         fields: Of the requests to brokers, beside their topics.
         may_serve: Whether this worker's lease lives. Without it others may have gone on to a layout that is not known
-            here, in which brokers' answers mean other offsets; clients are to ask again.
+            here, in which brokers' answers mean other offsets. It is waited for, since each change of the proxies'
+            group takes it away for a moment and librdkafka does not ask again; in vain, clients are to ask again.
 
     Returns:
         By row, what was found; its error code where nothing was.
     """
     found: dict[int, Found] = {}
+    deadline = asyncio.get_running_loop().time() + HOLD_SECONDS
     for _ in range(_ROUNDS):
+        if not await _lives(may_serve, deadline):
+            return [found.get(number, Found(error=Code.UNKNOWN_LEADER_EPOCH)) for number in range(len(plans))]
         drawn: dict[int, Plan] = {}
         for number in range(len(plans)):
             if number not in found:
@@ -147,12 +155,17 @@ async def settle(
         if not drawn:
             break
         rows = await questions.ask(form, {q for plan in drawn.values() for q in plan.questions.values()}, fields)
-        if not may_serve():
-            found |= dict.fromkeys(drawn, Found(error=Code.UNKNOWN_LEADER_EPOCH))
-        found |= {
-            number: _read(plan, rows) for number, plan in drawn.items() if number not in found and plan.place.is_current
-        }
+        if may_serve():
+            found |= {number: _read(plan, rows) for number, plan in drawn.items() if plan.place.is_current}
     return [found.get(number, Found(error=Code.LEADER_NOT_AVAILABLE)) for number in range(len(plans))]
+
+
+async def _lives(may_serve: Callable[[], bool], deadline: float) -> bool:
+    while not may_serve():
+        if asyncio.get_running_loop().time() >= deadline:
+            return False
+        await asyncio.sleep(_LOOK_SECONDS)
+    return True
 
 
 def _read(plan: Plan, rows: Mapping[Question, Row]) -> Found:

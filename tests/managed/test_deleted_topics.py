@@ -83,7 +83,7 @@ def test_a_topic_deleted_through_kordon_goes_with_its_face_and_can_be_made_again
     admin = a_used_topic(proxies, "thrown-away")
     admin.delete_topics(["thrown-away"])["thrown-away"].result(60)
 
-    assert not {"thrown-away", "__kordon.thrown-away"} & names(direct)
+    wait_until("both are gone", lambda: not {"thrown-away", "__kordon.thrown-away"} & names(direct))
     create_managed(proxies[1].bootstrap, "thrown-away")
     sender = Sender(proxies[0].bootstrap, "thrown-away")
     sender.send_for(0.3)
@@ -104,7 +104,7 @@ def test_a_topic_deleted_at_the_brokers_is_let_go_and_the_loss_is_told(
     assert findings(proxies[0])["deleted"]["kind"] == "topic_deleted"
     assert counted(proxies, "topic_deleted") == before + 1
     assert sum('"event": "finding"' in line and '"deleted"' in line for p in proxies for line in p.log().splitlines())
-    assert "__kordon.deleted" not in names(direct)
+    wait_until("its face is gone", lambda: "__kordon.deleted" not in names(direct))
     assert "deleted" not in names(admin)
     group = "readers-of-deleted"
     assert (

@@ -266,8 +266,21 @@ async def test_a_lower_end_is_told_only_under_the_newest_layout(stage: Stage) ->
     assert reads == ["layouts", "layouts"]
 
 
-async def test_without_a_lease_nothing_is_told(stage: Stage) -> None:
+async def test_a_lease_that_is_away_for_a_moment_is_waited_for(stage: Stage) -> None:
+    """Each change of the proxies' group takes it away; librdkafka hands the error to whoever asked for an offset."""
+    leases = [False, False, True, False, True]  # it comes, goes while brokers are asked, and comes again
+
+    def may_serve() -> bool:
+        return leases.pop(0) if leases else True
+
+    lists = ListOffsets(stage.topics, stage.questions, may_serve=may_serve)
+    (found,) = await lists.find([OffsetWish(stage.topic.name, 1, LATEST)])
+    assert (found.error, found.offset, leases) == (NONE, 19, [])
+
+
+async def test_without_a_lease_nothing_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule C7: a worker that slept may know an old layout; its clients ask again until the lease lives anew."""
+    monkeypatch.setattr("kordon.proxy.managed.settle.HOLD_SECONDS", 0.05)
     leases = [False, True]
     lists = ListOffsets(stage.topics, stage.questions, may_serve=lambda: leases[0])
     epochs = OffsetForLeaderEpoch(stage.topics, stage.questions, lambda: leases[0])

@@ -75,9 +75,9 @@ def read(proxy: ProxyProcess, topic: str, groups: int) -> Read:
 
 def test_five_groups_cost_the_broker_what_one_does(proxy: ProxyProcess) -> None:
     """Upstream bytes per byte given out: about 1 for one group, about 1/5 for five that read side by side."""
-    create_managed(proxy.bootstrap, "shared")
-    write(proxy, "shared")
-    one, five = read(proxy, "shared", 1), read(proxy, "shared", 5)
+    create_managed(proxy.bootstrap, "read-by-many")
+    write(proxy, "read-by-many")
+    one, five = read(proxy, "read-by-many", 1), read(proxy, "read-by-many", 5)
     assert one.pulled_bytes < 1.5 * one.served_bytes
     assert five.served_bytes > 4.5 * one.served_bytes
     assert five.pulled_bytes < 1.5 * one.pulled_bytes

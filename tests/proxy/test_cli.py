@@ -166,9 +166,8 @@ def test_documented_flags_are_those_there_are() -> None:
 
 def test_documented_commands_of_topics_are_those_there_are() -> None:
     """The manual's table of `kordon topics` names each command with its arguments."""
-    documented = set(
-        re.findall(r"^\| `([a-z]+)[^`]*` \| .* \| the (?:admin address|Kafka port) \|$", DOCS.read_text(), re.MULTILINE)
-    )
+    row = r"^\| `([a-z-]+)[^`]*` \| .* \| the (?:admin address|Kafka port) \|$"
+    documented = set(re.findall(row, DOCS.read_text(), re.MULTILINE))
     assert documented == set(topics.commands)
 
 
