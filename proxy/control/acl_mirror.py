@@ -17,7 +17,7 @@ import structlog
 from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.codes import name_of
 from kordon.proxy.control.ends import TopicsRefused
-from kordon.proxy.managed.rights import Operation
+from kordon.proxy.control.operations import Operation
 from kordon.proxy.managed.topics import face_of
 
 log = structlog.get_logger(__name__)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, Final
 
 from kordon.proxy import apis
@@ -13,44 +12,33 @@ from kordon.proxy.control.brokers import QUESTIONS, Brokers, CoordinatorKind
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.layouts_topic import LAYOUTS_TOPIC
 from kordon.proxy.control.layouts_writer import TRANSACTIONAL_ID
+from kordon.proxy.control.operations import Operation
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.topics import OWN_PREFIX
 
-DESCRIBE_CLUSTER: Final = 60
-DESCRIBE_GROUPS: Final = 15
 _COORDINATOR_SECONDS: Final = 20.0
 _RETRY_SECONDS: Final = 0.2
 
 
-class Right(IntEnum):
-    """Operations as ACLs name them; source: AclOperation.java of Kafka 4.3."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    DESCRIBE_CONFIGS = 10
-
-    @property
-    def word(self) -> str:
-        """As kafka-acls.sh spells it."""
-        return self.name.title().replace("_", "")
-
-
-_OF_CLUSTER: Final = (Right.DESCRIBE, Right.ALTER)
+_OF_CLUSTER: Final = (Operation.DESCRIBE, Operation.ALTER)
 """To read the ACLs of topics and to write those of faces."""
-_OF_OWN: Final = (Right.CREATE, Right.DESCRIBE, Right.READ, Right.WRITE, Right.DELETE)
-_OF_MANAGED: Final = (Right.DESCRIBE, Right.READ, Right.WRITE, Right.ALTER, Right.DELETE, Right.DESCRIBE_CONFIGS)
-_OF_GROUP: Final = (Right.READ, Right.DESCRIBE)
+_OF_OWN: Final = (Operation.CREATE, Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE)
+_OF_MANAGED: Final = (
+    Operation.DESCRIBE,
+    Operation.READ,
+    Operation.WRITE,
+    Operation.ALTER,
+    Operation.DELETE,
+    Operation.DESCRIBE_CONFIGS,
+)
+_OF_GROUP: Final = (Operation.READ, Operation.DESCRIBE)
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
     """A right that Kordon has not got."""
 
-    rights: Sequence[Right]
+    rights: Sequence[Operation]
     resource: str
     """As kafka-acls.sh is told."""
     principal: str
@@ -88,7 +76,9 @@ class OwnRights:
             self._lacks(_OF_GROUP, await self._of_group(), f"--group {self._group}"),
         ]
         if not await self._may_write_layouts():
-            found.append(self._lacks((Right.DESCRIBE, Right.WRITE), 0, f"--transactional-id {TRANSACTIONAL_ID}"))
+            found.append(
+                self._lacks((Operation.DESCRIBE, Operation.WRITE), 0, f"--transactional-id {TRANSACTIONAL_ID}")
+            )
         for row in await self._of_topics([LAYOUTS_TOPIC, *topics]):
             if row.name == LAYOUTS_TOPIC:
                 resource = f"--topic {OWN_PREFIX} --resource-pattern-type prefixed"
@@ -100,13 +90,13 @@ class OwnRights:
                 found.append(self._lacks(rights, operations, resource))
         return [each for each in found if each is not None]
 
-    def _lacks(self, rights: Sequence[Right], operations: int, resource: str) -> Missing | None:
+    def _lacks(self, rights: Sequence[Operation], operations: int, resource: str) -> Missing | None:
         lacking = [right for right in rights if not operations >> right & 1]
         return Missing(lacking, resource, self._principal) if lacking else None
 
     async def _of_cluster(self) -> int:
         fields = {"include_cluster_authorized_operations": True}
-        answer = await self._brokers.ask_any(DESCRIBE_CLUSTER, range(1), fields)
+        answer = await self._brokers.ask_any(apis.DESCRIBE_CLUSTER, range(1), fields)
         return int(answer.cluster_authorized_operations)
 
     async def _of_group(self) -> int:
@@ -127,7 +117,9 @@ class OwnRights:
         if code == Code.NONE:
             client = await self._brokers.coordinator(CoordinatorKind.GROUP, self._group, QUESTIONS)
             fields = {"groups": [self._group], "include_authorized_operations": True}
-            (group,) = (await client.ask(DESCRIBE_GROUPS, client.version(DESCRIBE_GROUPS, range(3, 6)), fields)).groups
+            (group,) = (
+                await client.ask(apis.DESCRIBE_GROUPS, client.version(apis.DESCRIBE_GROUPS, range(3, 6)), fields)
+            ).groups
             code = group.error_code
             if code == Code.NONE:
                 return int(group.authorized_operations)

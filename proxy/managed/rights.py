@@ -14,12 +14,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, Final
 
 from kordon.codecs.messages import request
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
+from kordon.proxy.control.operations import Operation
 from kordon.proxy.interception import Question
 
 _METADATA_VERSION: Final = 9
@@ -28,19 +28,6 @@ _AHEAD: Final = 0.75
 """Part of its age after which an answer is asked for anew, while it still holds."""
 _FORGET_SECONDS: Final = 60.0
 """After which what was told of a topic is dropped; whoever has waited for it has looked at it long before."""
-
-
-class Operation(IntEnum):
-    """What ACLs allow to be done with a topic; source: AclOperation.java of Kafka 4.3."""
-
-    READ = 3
-    WRITE = 4
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-
 
 NEEDED: Final[Mapping[int, Operation]] = {
     apis.PRODUCE: Operation.WRITE,

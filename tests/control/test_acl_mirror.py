@@ -10,7 +10,8 @@ import pytest
 from kordon.proxy.control.acl_mirror import CREATE_ACLS, DESCRIBE_ACLS, Acl, AclMirror
 from kordon.proxy.control.authorizer import Authorizer
 from kordon.proxy.control.ends import TopicsRefused
-from kordon.proxy.control.own_rights import Missing, Right
+from kordon.proxy.control.operations import Operation
+from kordon.proxy.control.own_rights import Missing
 
 READ, DESCRIBE, WRITE, ALLOW, LITERAL, PREFIXED = 3, 8, 4, 3, 3, 4
 CLUSTER_AUTHORIZATION_FAILED = 31
@@ -113,7 +114,7 @@ async def test_a_topic_is_not_managed_while_kordon_lacks_a_right_for_it(*, prese
         return present
 
     async def missing(topics: list[str]) -> list[Missing]:
-        return [Missing([Right.WRITE], f"--topic {topics[0]}", "User:kordon")]
+        return [Missing([Operation.WRITE], f"--topic {topics[0]}", "User:kordon")]
 
     admin, own = SimpleNamespace(has_authorizer=has_authorizer), SimpleNamespace(missing=missing)
     authorizer = Authorizer(cast("Any", admin), AclMirror(cast("Any", None)), cast("Any", own))

@@ -13,13 +13,14 @@ from kordon.codecs.messages import request, response
 from kordon.codecs.produce import ProduceRequest, look_produce
 from kordon.proxy import apis
 from kordon.proxy.control.acl_mirror import Acl, wanted_of_face
-from kordon.proxy.control.own_rights import Missing, Right
+from kordon.proxy.control.operations import Operation
+from kordon.proxy.control.own_rights import Missing
 from kordon.proxy.interception import Decision, Question, Serve
 from kordon.proxy.managed.acls import TRANSLATIONS
 from kordon.proxy.managed.admin_requests import AdminRequests
 from kordon.proxy.managed.guard import Guard, Refused
 from kordon.proxy.managed.parts import ROWS
-from kordon.proxy.managed.rights import NEEDED, Operation, Rights
+from kordon.proxy.managed.rights import NEEDED, Rights
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
 from kordon.testing.managed_writes import a_batch
@@ -278,7 +279,7 @@ def test_a_face_gets_what_its_topic_allows_of_reading_and_no_more(
 
 def test_what_is_missing_is_said_with_the_command_that_gives_it() -> None:
     """An operator can copy it."""
-    text = str(Missing([Right.READ, Right.DESCRIBE_CONFIGS], "--topic orders", "User:kordon"))
+    text = str(Missing([Operation.READ, Operation.DESCRIBE_CONFIGS], "--topic orders", "User:kordon"))
     assert "--add --allow-principal User:kordon --operation Read --operation DescribeConfigs --topic orders" in text
 
 
