@@ -157,13 +157,6 @@ class Connection:
         """
         if self.closed is not None:
             return []
-        return self._dispatch(event)
-
-    def abandon(self, cause: CloseCause, detail: str) -> None:
-        """Ends the connection for a reason that lies outside of it, such as a broker that cannot be reached."""
-        self._close(cause, detail)
-
-    def _dispatch(self, event: Event) -> list[Command]:
         match event:
             case DownstreamEnded():
                 self._downstream_ended = True
@@ -180,6 +173,10 @@ class Connection:
                 return self._on_served(waiting, body)
             case _:
                 assert_never(event)
+
+    def abandon(self, cause: CloseCause, detail: str) -> None:
+        """Ends the connection for a reason that lies outside of it, such as a broker that cannot be reached."""
+        self._close(cause, detail)
 
     def _after_requests(self, pieces: list[Buffer]) -> list[Command]:
         commands: list[Command] = [SendUpstream(pieces)] if pieces else []

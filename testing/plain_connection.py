@@ -41,6 +41,14 @@ class PlainConnection:
         Raises:
             EOFError: The other side closed the connection.
         """
+        return response(api_key).parse(version, self.ask_bytes(api_key, version, fields))
+
+    def ask_bytes(self, api_key: int, version: int, fields: Mapping[str, Any]) -> bytes:
+        """Sends a request; returns the body of the response.
+
+        Raises:
+            EOFError: The other side closed the connection.
+        """
         self._correlation_id += 1
         header = build_request_header(api_key, version, self._correlation_id, "test")
         frame = header + request(api_key).build(version, fields)
@@ -52,4 +60,4 @@ class PlainConnection:
         read, consumed = parse_response_header(api_key, version, answer)
         if read.correlation_id != self._correlation_id:
             raise ValueError(f"an answer to request {read.correlation_id}, not to {self._correlation_id}")
-        return response(api_key).parse(version, answer[consumed:])
+        return answer[consumed:]

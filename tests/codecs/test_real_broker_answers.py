@@ -1,15 +1,14 @@
 """A real broker takes every request we build, in every version it has, and we rebuild its answers byte for byte."""
 
-import socket
 import time
 from typing import Any
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from kordon.codecs.headers import build_request_header, parse_response_header
 from kordon.codecs.messages import REQUESTS, request, response
 from kordon.testing.cluster import Cluster
+from kordon.testing.plain_connection import PlainConnection
 
 pytestmark = pytest.mark.broker
 
@@ -58,40 +57,13 @@ ADVERTISED_BUT_REFUSED = {0: range(3)}
 """Kafka 4 advertises Produce 0 to 2 for the sake of librdkafka, and closes the connection on them (KAFKA-18659)."""
 
 
-class Connection:
-    """A plain connection to a broker."""
-
-    def __init__(self, bootstrap: str) -> None:
-        host, _, port = bootstrap.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=20)
-        self._stream = self._socket.makefile("rb")
-
-    def __enter__(self) -> "Connection":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stream.close()
-        self._socket.close()
-
-    def ask(self, api_key: int, version: int, fields: dict[str, Any]) -> bytes:
-        """Sends a request; returns the body of its answer."""
-        frame = build_request_header(api_key, version, 5, "codecs") + request(api_key).build(version, fields)
-        self._socket.sendall(len(frame).to_bytes(4, "big") + frame)
-        size = self._stream.read(4)
-        assert len(size) == 4, "the broker closed the connection"
-        answer = self._stream.read(int.from_bytes(size, "big"))
-        header, consumed = parse_response_header(api_key, version, answer)
-        assert header.correlation_id == 5
-        return answer[consumed:]
-
-
 @pytest.fixture(scope="module")
 def broker_versions(cluster: Cluster) -> dict[int, range]:
     """The versions that the broker has, by api key; a topic is there afterwards."""
-    with Connection(cluster.bootstrap("PLAINTEXT")) as connection:
-        answer = response(API_VERSIONS).parse(0, connection.ask(API_VERSIONS, 0, {}))
+    with PlainConnection(cluster.bootstrap("PLAINTEXT")) as connection:
+        answer = connection.ask(API_VERSIONS, 0, {})
         deadline = time.monotonic() + 30
-        while response(3).parse(4, connection.ask(3, 4, FIELDS[3])).topics[0].error_code:
+        while connection.ask(3, 4, FIELDS[3]).topics[0].error_code:
             assert time.monotonic() < deadline, "the topic was not created"
             time.sleep(0.1)
     return {row.api_key: range(row.min_version, row.max_version + 1) for row in answer.api_keys}
@@ -106,8 +78,8 @@ def test_broker_answers_and_the_answer_is_rebuilt(
     if not answered:
         pytest.skip("this broker does not have it")
     for version in sorted(answered.intersection(request(api_key).versions)):
-        with Connection(cluster.bootstrap("PLAINTEXT")) as connection:
-            body = connection.ask(api_key, version, FIELDS.get(api_key, {}))
+        with PlainConnection(cluster.bootstrap("PLAINTEXT")) as connection:
+            body = connection.ask_bytes(api_key, version, FIELDS.get(api_key, {}))
         message = response(api_key)
         assert message.build(version, message.parse(version, body)) == body, f"{message.name} v{version}"
 
@@ -126,7 +98,7 @@ def test_api_versions_that_is_too_new_is_answered_in_version_0(cluster: Cluster)
     """With error 35, whatever version was asked in (KIP-511)."""
     newest = request(API_VERSIONS).versions[-1]
     body = b"\x00\x00\x00\x12\x7f\xff\x00\x00\x00\x05\x00\x00\x00" + request(API_VERSIONS).build(newest, {})
-    with Connection(cluster.bootstrap("PLAINTEXT")) as connection:
+    with PlainConnection(cluster.bootstrap("PLAINTEXT")) as connection:
         frame = body[2:]
         connection._socket.sendall(len(frame).to_bytes(4, "big") + frame)
         size = int.from_bytes(connection._stream.read(4), "big")
