@@ -51,13 +51,20 @@ class PlainConnection:
         """
         self._correlation_id += 1
         header = build_request_header(api_key, version, self._correlation_id, "test")
-        frame = header + request(api_key).build(version, fields)
-        self._socket.sendall(len(frame).to_bytes(4, "big") + frame)
-        size = self._stream.read(4)
-        if len(size) < 4:
-            raise EOFError("the other side closed the connection")
-        answer = self._stream.read(int.from_bytes(size, "big"))
+        answer = self.ask_frame(header + request(api_key).build(version, fields))
         read, consumed = parse_response_header(api_key, version, answer)
         if read.correlation_id != self._correlation_id:
             raise ValueError(f"an answer to request {read.correlation_id}, not to {self._correlation_id}")
         return answer[consumed:]
+
+    def ask_frame(self, frame: bytes) -> bytes:
+        """Sends whatever a frame holds; returns what the next frame of the other side holds, headers included.
+
+        Raises:
+            EOFError: The other side closed the connection.
+        """
+        self._socket.sendall(len(frame).to_bytes(4, "big") + frame)
+        size = self._stream.read(4)
+        if len(size) < 4:
+            raise EOFError("the other side closed the connection")
+        return self._stream.read(int.from_bytes(size, "big"))

@@ -97,11 +97,8 @@ def test_broker_has_no_version_that_the_tables_miss(broker_versions: dict[int, r
 def test_api_versions_that_is_too_new_is_answered_in_version_0(cluster: Cluster) -> None:
     """With error 35, whatever version was asked in (KIP-511)."""
     newest = request(API_VERSIONS).versions[-1]
-    body = b"\x00\x00\x00\x12\x7f\xff\x00\x00\x00\x05\x00\x00\x00" + request(API_VERSIONS).build(newest, {})
+    too_new = b"\x00\x12\x7f\xff\x00\x00\x00\x05\x00\x00\x00" + request(API_VERSIONS).build(newest, {})
     with PlainConnection(cluster.bootstrap("PLAINTEXT")) as connection:
-        frame = body[2:]
-        connection._socket.sendall(len(frame).to_bytes(4, "big") + frame)
-        size = int.from_bytes(connection._stream.read(4), "big")
-        answer = response(API_VERSIONS).parse(0, connection._stream.read(size)[4:])
+        answer = response(API_VERSIONS).parse(0, connection.ask_frame(too_new)[4:])
     assert answer.error_code == 35
     assert answer.api_keys
