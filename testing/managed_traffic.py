@@ -26,7 +26,13 @@ Numbered = tuple[bytes, int]
 
 
 class AioSender:
-    """An idempotent aiokafka producer that numbers its records, and keeps what was acknowledged."""
+    """An idempotent aiokafka producer that numbers its records, and keeps what was acknowledged.
+
+    Args:
+        bootstrap: Of a Kordon that lives to the end: aiokafka never returns to its bootstrap servers, so that it is
+            lost together with the one that it took by chance among several.
+        topic: A managed one.
+    """
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.sent = 0
@@ -94,7 +100,7 @@ class Traffic:
     """Two idempotent producers and two groups that work from the beginning of a `with` block to `finish`.
 
     Args:
-        bootstraps: Ways to the topic; the first one must be there at the end.
+        bootstraps: Ways to the topic, of which the first one stays, whatever dies.
         topic: A managed one.
     """
 
@@ -103,7 +109,7 @@ class Traffic:
         self._bootstraps = bootstraps
         everywhere = ",".join(bootstraps)
         self.sender = Sender(everywhere, topic)
-        self.aio_sender = AioSender(everywhere, topic)
+        self.aio_sender = AioSender(bootstraps[0], topic)
         self.readers = [Reader(everywhere, topic, protocol) for protocol in GROUP_PROTOCOLS]
         self._sending_ends, self._reading_ends = threading.Event(), threading.Event()
         self._senders = [self._thread(self._send), self._thread(self._send_by_aiokafka)]
