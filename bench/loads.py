@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kordon.bench.plan import Client, Latency, Throughput
@@ -28,26 +28,28 @@ class ToolError(RuntimeError):
     """A tool ended with an error, or said nothing that can be read."""
 
 
-def produce(tool: Tool, case: Throughput, bootstrap: str, topic: str) -> float:
-    """Sends all records of a case; returns MB (10^6 bytes of values) per second.
+def produce(tool: Tool, case: Throughput, bootstrap: str, topics: Sequence[str]) -> float:
+    """Sends all records of a case, divided over its topics; returns MB (10^6 bytes of values) per second.
 
     Raises:
         ToolError: The tool failed.
     """
     if case.client is Client.LIBRDKAFKA:
-        return _librdkafka("produce", case, bootstrap, topic)
+        return _librdkafka("produce", case, bootstrap, topics)
+    (topic,) = topics
     said = _produce_java(tool, bootstrap, topic, case.record_bytes, case.records, records_per_second=-1)
     return float(said["mib"].replace(",", ".")) * MIB / 1e6
 
 
-def consume(tool: Tool, case: Throughput, bootstrap: str, topic: str) -> float:
+def consume(tool: Tool, case: Throughput, bootstrap: str, topics: Sequence[str]) -> float:
     """Reads all records of a case; returns MB (10^6 bytes of values) per second, without the time to join a group.
 
     Raises:
         ToolError: The tool failed, or read less.
     """
     if case.client is Client.LIBRDKAFKA:
-        return _librdkafka("consume", case, bootstrap, topic)
+        return _librdkafka("consume", case, bootstrap, topics)
+    (topic,) = topics
     target = ("--bootstrap-server", bootstrap, "--topic", topic, "--group", f"bench-{topic}")
     done = tool("kafka-consumer-perf-test", *target, "--num-records", str(case.records), "--timeout", "20000")
     return read_consumed(done.stdout, case.records)
@@ -119,9 +121,9 @@ def _produce_java(
     return read_produced(done.stdout)
 
 
-def _librdkafka(direction: str, case: Throughput, bootstrap: str, topic: str) -> float:
+def _librdkafka(direction: str, case: Throughput, bootstrap: str, topics: Sequence[str]) -> float:
     command = [sys.executable, "-m", "kordon.bench.rdkafka_load", direction, "--bootstrap", bootstrap]
-    command += ["--topic", topic, "--connections", str(case.connections)]
+    command += ["--connections", str(case.connections), *(f"--topic={topic}" for topic in topics)]
     command += ["--record-bytes", str(case.record_bytes), "--records", str(case.records)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=False)
     if done.returncode:

@@ -28,12 +28,15 @@ class Throughput:
     """By all producers together."""
     virtual_partitions: int = 0
     """V, where managed topics are measured too: four to a partition, and as many real ones for all others."""
+    topics: int = 1
+    """The records are divided over so many; only librdkafka's load can do that."""
 
     @property
     def name(self) -> str:
         """What the results call it."""
         managed = f", V = {self.virtual_partitions}" if self.virtual_partitions else ""
-        return f"{self.client.value} {self.connections} x {self.record_bytes} B{managed}"
+        topics = f", {self.topics} topics" if self.topics > 1 else ""
+        return f"{self.client.value} {self.connections} x {self.record_bytes} B{managed}{topics}"
 
     @property
     def payload_bytes(self) -> int:
@@ -48,7 +51,7 @@ class Throughput:
     @property
     def seconds(self) -> float:
         """About how long one run takes."""
-        start_seconds = 6.0 if self.client is Client.JAVA else 1.5 + self.connections / 20
+        start_seconds = 6.0 if self.client is Client.JAVA else 1.5 + self.connections / 20 + self.topics / 5
         records_per_second = 150_000 if self.client is Client.JAVA else 200_000
         return start_seconds + 2 * max(self.records / records_per_second, self.payload_bytes / 80e6)
 
@@ -111,6 +114,25 @@ class Resizes:
         return 5.0 + 5.0 * (self.proxies - 1) + 1.6 * self.resizes
 
 
+@dataclass(frozen=True)
+class Holding:
+    """Every virtual partition of some managed topics has a record, and is read."""
+
+    topics: int
+    virtual_partitions: int
+    """Of each topic."""
+
+    @property
+    def name(self) -> str:
+        """What the results call it."""
+        return f"{self.topics} {'topic' if self.topics == 1 else 'topics'}, V = {self.virtual_partitions}"
+
+    @property
+    def seconds(self) -> float:
+        """About how long one run takes."""
+        return 15.0 + self.topics / 4
+
+
 class Part(Enum):
     """A part of a plan that can be measured alone."""
 
@@ -119,11 +141,12 @@ class Part(Enum):
     LATENCY = "latency"
     MANAGED = "managed"
     RESIZES = "resizes"
+    HOLDING = "holding"
     MATRIX = "matrix"
 
 
-MANAGED_CONTENDERS: Final = 3
-"""Direct, Kordon untouched and Kordon managed."""
+MANAGED_CONTENDERS: Final = 4
+"""Direct with as many partitions as there are virtual ones, and as there are; Kordon untouched, and managed."""
 _START_SECONDS: Final = 25.0
 
 
@@ -141,6 +164,7 @@ class Plan:
     managed: tuple[Throughput, ...]
     """With virtual partitions; the first one is what ratios are taken from."""
     resizes: tuple[Resizes, ...]
+    holding: tuple[Holding, ...]
     with_tls: bool = True
     """Whether idle connections are counted over TLS as well."""
     parts: frozenset[Part] = frozenset(Part)
@@ -158,6 +182,7 @@ class Plan:
             Part.LATENCY: self.latency.seconds * self.rounds,
             Part.MANAGED: sum(case.seconds for case in self.managed) * self.rounds * MANAGED_CONTENDERS,
             Part.RESIZES: sum(case.seconds for case in self.resizes),
+            Part.HOLDING: sum(case.seconds for case in self.holding),
         }
         seconds = sum(contenders * each.get(part, 0.0) + managed.get(part, 0.0) for part in self.parts)
         return _START_SECONDS + self.base.seconds + seconds
@@ -192,8 +217,10 @@ PROFILES: Final = {
         managed=(
             *(Throughput(Client.JAVA, 1, 500, 1_000_000, virtual) for virtual in (24, 96, 384)),
             *(Throughput(Client.LIBRDKAFKA, consumers, 1_000, 200_000, 24) for consumers in (1, 4, 16)),
+            *(Throughput(Client.LIBRDKAFKA, 4, 1_000, 200_000, 24, topics) for topics in (10, 100)),
         ),
         resizes=(Resizes(1, 100), Resizes(3, 100)),
+        holding=tuple(Holding(*each) for each in ((1, 24), (1, 384), (10, 24), (100, 24))),
     ),
     "quick": Plan(
         rounds=3,
@@ -204,6 +231,7 @@ PROFILES: Final = {
         matrix_rounds=3,
         managed=(Throughput(Client.JAVA, 1, 500, 500_000, 24), Throughput(Client.LIBRDKAFKA, 16, 1_000, 100_000, 24)),
         resizes=(Resizes(1, 20), Resizes(3, 20)),
+        holding=(Holding(1, 384), Holding(10, 24)),
     ),
     "smoke": Plan(
         rounds=1,
@@ -217,5 +245,6 @@ PROFILES: Final = {
         matrix_rounds=1,
         managed=(Throughput(Client.JAVA, 1, 500, 50_000, 24),),
         resizes=(Resizes(1, 2),),
+        holding=(Holding(2, 8),),
     ),
 }

@@ -6,9 +6,9 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import cycle
+from itertools import chain, cycle, repeat
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
@@ -31,7 +31,8 @@ class Load:
     """What to send and read."""
 
     bootstrap: str
-    topic: str
+    topics: Sequence[str]
+    """The records are divided over them."""
     connections: int
     record_bytes: int
     records: int
@@ -69,19 +70,24 @@ def produce(load: Load) -> Done:
     }
     producers = [Producer(settings) for _ in range(load.connections)]
     for producer in producers:
-        producer.list_topics(load.topic, timeout=30)
+        producer.list_topics(timeout=30)
     value = os.urandom(load.record_bytes)
     left = load.records
     began = time.monotonic()
-    for producer in cycle(producers):
+    for producer, topic in zip(cycle(producers), _in_turn(load.topics, load.connections), strict=False):
         if not left:
             break
-        left -= _queue(producer, load.topic, value, min(left, _RECORDS_AT_A_TIME), began)
+        left -= _queue(producer, topic, value, min(left, _RECORDS_AT_A_TIME), began)
     unsent = sum(producer.flush(DEADLINE_SECONDS) for producer in producers)
     seconds = time.monotonic() - began
     if unsent or failures:
         raise LoadError(f"{unsent} records not sent, {len(failures)} refused: {failures[:1]}")
     return Done(seconds, load.records)
+
+
+def _in_turn(topics: Sequence[str], times: int) -> Iterator[str]:
+    """Names each topic so many times, then the next, without an end."""
+    return chain.from_iterable(repeat(topic, times) for topic in cycle(topics))
 
 
 def _queue(producer: Any, topic: str, value: bytes, count: int, began: float) -> int:
@@ -99,26 +105,25 @@ def _queue(producer: Any, topic: str, value: bytes, count: int, began: float) ->
 
 
 def consume(load: Load) -> Done:
-    """Reads the topic from its beginning, its partitions divided over the consumers.
+    """Reads the topics from their beginning, the partitions divided over the consumers.
 
     Raises:
         LoadError: Fewer records came than were asked for.
     """
     settings = {
         "bootstrap.servers": load.bootstrap,
-        "group.id": f"bench-{load.topic}",
+        "group.id": f"bench-{load.topics[0]}",
         "enable.auto.commit": False,
         "queued.max.messages.kbytes": max(_QUEUE_KBYTES // load.connections, 1024),
         "queued.min.messages": 1_000_000,
     }
     consumers = [Consumer(settings) for _ in range(load.connections)]
-    partitions = sorted(consumers[0].list_topics(load.topic, timeout=30).topics[load.topic].partitions)
-    for consumer in consumers[1:]:
-        consumer.list_topics(load.topic, timeout=30)
+    known = [consumer.list_topics(timeout=30).topics for consumer in consumers].pop()  # all have their connections now
+    partitions = [(topic, partition) for topic in load.topics for partition in sorted(known[topic].partitions)]
     began = time.monotonic()
     for number, consumer in enumerate(consumers):
         mine = partitions[number :: load.connections]
-        consumer.assign([TopicPartition(load.topic, partition, OFFSET_BEGINNING) for partition in mine])
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for topic, partition in mine])
     read = _read_all(consumers, load.records, began)
     seconds = time.monotonic() - began
     for consumer in consumers:
@@ -146,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m kordon.bench.rdkafka_load")
     parser.add_argument("direction", choices=["produce", "consume"])
     parser.add_argument("--bootstrap", required=True)
-    parser.add_argument("--topic", required=True)
+    parser.add_argument("--topic", required=True, action="append", dest="topics", help="may be given more than once")
     parser.add_argument("--connections", type=int, default=1)
     parser.add_argument("--record-bytes", type=int, default=1_000)
     parser.add_argument("--records", type=int, default=100_000)

@@ -35,9 +35,11 @@ _HOW: Final = """\
   linger 5 ms, 6 partitions, one broker. A run in front of the first round warms the broker up and is not counted.
 - **Matrix**: librdkafka, as many producers and then as many consumers as the case says, in one process
   (`bench/rdkafka_load.py`). With 100 B records the Python around librdkafka, not the broker, is what limits.
-- **Managed topics**: V virtual partitions on V/4 partitions; *direct* and *kordon* have a topic with V partitions,
-  *managed* is Kordon with a managed one. What is read per byte given is what Kordon reads from the broker over what
-  it gives out to all consumers.
+- **Managed topics**: V virtual partitions on U = V/4 partitions; *direct* and *kordon* have a topic with V partitions,
+  *direct, U* has one with U, *managed* is Kordon with a managed one. What is read per byte given is what Kordon reads
+  from the broker over what it gives out to all consumers.
+- **At rest**: in a Kordon just started, each virtual partition gets a record and a consumer that has read it and waits
+  for more. Its resident memory less that before, with connections, cache and all that comes with the first records.
 - **Pauses**: idempotent librdkafka producers send a record to each virtual partition a hundred times a second through
   every proxy, while the topic goes 6 → 7 → 8 → 7 → 6. A pause is, per resize and sealed partition, the longest time
   from send to acknowledgement less the median of quiet times. Producers on connections of their own write to
@@ -81,7 +83,7 @@ def report(figures: Results, picture: str) -> str:
     lines += _bar(figures)
     lines += [f"![throughput, processor time and latency of each contender]({picture})", ""]
     lines += _base(figures) + _latency(figures) + _memory(figures)
-    lines += _managed(figures) + _resizes(figures) + _matrix(figures)
+    lines += _managed(figures) + _resizes(figures) + _holding(figures) + _matrix(figures)
     lines += [*_machine(figures), _HOW]
     return "\n".join(lines)
 
@@ -164,6 +166,18 @@ def _resizes(figures: Results) -> list[str]:
     return ["## Pauses of writes while a managed topic grows and shrinks", "", *_table(_PAUSES, rows)]
 
 
+def _holding(figures: Results) -> list[str]:
+    rows: list[list[str]] = []
+    for case in figures.holding:
+        spreads = [figures.spread(case, MANAGED, name) for name in (results.HELD_MB, results.HELD_KB, results.IDLE_CPU)]
+        if all(spreads):
+            rows.append([case, *(_middle(spread, 1) for spread in spreads)])
+    if not rows:
+        return []
+    names = ["managed", "memory, MB", "KB per virtual partition", "CPU ms/s while nobody writes"]
+    return ["## What virtual partitions cost that are at rest", "", *_table(names, rows)]
+
+
 def _matrix(figures: Results) -> list[str]:
     cases = [case for case in figures.cases() if _is_matrix(figures, case)]
     if not cases:
@@ -185,8 +199,8 @@ def _matrix(figures: Results) -> list[str]:
 
 
 def _is_matrix(figures: Results, case: str) -> bool:
-    special = {figures.base, figures.latency, figures.memory, figures.memory_tls, *figures.managed, *figures.resizes}
-    return case not in special
+    special = {figures.base, figures.latency, figures.memory, figures.memory_tls}
+    return case not in special.union(figures.managed, figures.resizes, figures.holding)
 
 
 def _machine(figures: Results) -> list[str]:

@@ -16,6 +16,8 @@ import psutil
 DIRECT: Final = "direct"
 FLOOR: Final = "floor"
 KORDON: Final = "kordon"
+DIRECT_U: Final = "direct, U"
+"""With as many partitions as a managed topic has, not as many as it shows."""
 MANAGED: Final = "managed"
 """Kordon, with topics that are managed."""
 
@@ -38,6 +40,9 @@ RESIZE_MS: Final = "resize_ms"
 PROXIES: Final = "proxies"
 AMPLIFICATION: Final = "read_amplification"
 """Bytes read from brokers over bytes given to clients."""
+HELD_KB: Final = "held_kb_per_virtual_partition"
+HELD_MB: Final = "held_mb"
+IDLE_CPU: Final = "idle_cpu_ms_per_s"
 
 
 @dataclass(frozen=True)
@@ -82,13 +87,14 @@ class Results:
     managed: tuple[str, ...] = ()
     """Cases of managed topics; the ratios are taken from the first."""
     resizes: tuple[str, ...] = ()
+    holding: tuple[str, ...] = ()
     measurements: list[Measurement] = field(default_factory=list)
     took_seconds: float = 0.0
 
     def contenders(self, case: str) -> list[str]:
         """Who was measured in a case: direct, the floor, Kordon as far as they were, then the others in their order."""
         found = dict.fromkeys(each.contender for each in self.measurements if each.case == case)
-        ours = [name for name in (DIRECT, FLOOR, KORDON, MANAGED) if name in found]
+        ours = [name for name in (DIRECT, DIRECT_U, FLOOR, KORDON, MANAGED) if name in found]
         return ours + [name for name in found if name not in ours]
 
     def cases(self) -> list[str]:
@@ -119,8 +125,8 @@ class Results:
         """
         told: dict[str, Any] = json.loads(path.read_text())
         measurements = [Measurement(**each) for each in told.pop("measurements")]
-        managed, resizes = tuple(told.pop("managed", ())), tuple(told.pop("resizes", ()))
-        return cls(**told, managed=managed, resizes=resizes, measurements=measurements)
+        told |= {name: tuple(told.get(name, ())) for name in ("managed", "resizes", "holding")}
+        return cls(**told, measurements=measurements)
 
 
 def ratio(results: Results, case: str, contender: str, figure: str, reference: str = DIRECT) -> float | None:

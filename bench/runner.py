@@ -10,8 +10,9 @@ from typing import Any, Final, Protocol
 
 from kordon.bench import loads, results
 from kordon.bench.contenders import Contender, watched
+from kordon.bench.holding import measure_holding
 from kordon.bench.idle import idle_connections
-from kordon.bench.plan import Latency, Memory, Part, Plan, Resizes, Throughput
+from kordon.bench.plan import Holding, Latency, Memory, Part, Plan, Resizes, Throughput
 from kordon.bench.resizes import measure_resizes
 from kordon.bench.results import Measurement
 
@@ -20,8 +21,9 @@ SETTLE_SECONDS: Final = 1.0
 _PARTITIONS: Final = 6
 _VIRTUAL: Final = 4
 """Virtual partitions to a partition."""
-_COMPARED: Final = frozenset({results.DIRECT, results.KORDON, results.MANAGED})
+_COMPARED: Final = frozenset({results.DIRECT, results.KORDON})
 """Who is measured beside managed topics."""
+_ADMIN_SECONDS: Final = 90.0
 _READ: Final = "kordon_managed_pulled_bytes_total"
 _GIVEN: Final = "kordon_managed_served_bytes_total"
 Case = Throughput | Latency | Memory
@@ -49,18 +51,20 @@ class Topics:
     new_topic: Callable[..., Any]
     managed: bool = False
 
-    def create(self, name: str, partitions: int) -> None:
-        """Creates a topic with one replica and waits until clients see that many partitions of it."""
+    def create(self, names: Sequence[str], partitions: int) -> None:
+        """Creates topics with one replica and waits until clients see that many partitions of each."""
         config: dict[str, str] = {}
         if self.managed:
             config = {"kordon.virtual.partitions": str(partitions)}
             partitions //= _VIRTUAL
-        done = self.admin.create_topics([self.new_topic(name, partitions, 1, config=config)])
-        done[name].result(30)
+        new = [self.new_topic(name, partitions, 1, config=config) for name in names]
+        for done in self.admin.create_topics(new, request_timeout=_ADMIN_SECONDS).values():
+            done.result(_ADMIN_SECONDS)
 
-    def delete(self, name: str) -> None:
-        """Deletes a topic; its files go with it."""
-        self.admin.delete_topics([name])[name].result(30)
+    def delete(self, names: Sequence[str]) -> None:
+        """Deletes topics; their files go with them."""
+        for done in self.admin.delete_topics(list(names), request_timeout=_ADMIN_SECONDS).values():
+            done.result(_ADMIN_SECONDS)
 
 
 class Runner:
@@ -73,7 +77,7 @@ class Runner:
         topics: Makes topics; by the name of the contender who needs others.
         progress: Is told what runs.
         keep: Takes each measurement as it is made.
-        proxies: Starts more Kordons while its block runs, and tells their bootstrap addresses.
+        proxies: Runs more Kordons while its block runs.
     """
 
     def __init__(
@@ -85,7 +89,7 @@ class Runner:
         topics: Mapping[str, Topics],
         progress: Progress,
         keep: Callable[[Measurement], None],
-        proxies: Callable[[int], AbstractContextManager[list[str]]],
+        proxies: Callable[[int], AbstractContextManager[list[Contender]]],
     ) -> None:
         self.contenders = list(contenders)
         self.managed = managed
@@ -106,16 +110,18 @@ class Runner:
             for contender in self.contenders:
                 self._idle(plan.memory, contender)
         self._measure(plan.base, self.contenders[0], 0)  # warms the broker up, and is not kept
-        everybody = [*self.contenders, self.managed]
-        in_question = [each for each in everybody if each.name in _COMPARED]
+        fewer = Contender(results.DIRECT_U, self.contenders[0].bootstrap)
+        in_question = [fewer, *(each for each in self.contenders if each.name in _COMPARED), self.managed]
         if Part.BASE in plan.parts:
             self._interleave(plan.base, plan.rounds, self.contenders)
         if Part.LATENCY in plan.parts:
-            self._interleave(plan.latency, plan.rounds, everybody)
+            self._interleave(plan.latency, plan.rounds, [*self.contenders, self.managed])
         for case in plan.managed if Part.MANAGED in plan.parts else ():
             self._interleave(case, plan.rounds, in_question)
         for resizes in plan.resizes if Part.RESIZES in plan.parts else ():
             self._resize(resizes)
+        for holding in plan.holding if Part.HOLDING in plan.parts else ():
+            self._hold(holding)
         for case in plan.matrix if Part.MATRIX in plan.parts else ():
             self._interleave(case, plan.matrix_rounds, self.contenders)
 
@@ -130,36 +136,49 @@ class Runner:
 
     def _measure(self, case: Throughput | Latency, contender: Contender, number: int) -> dict[str, float]:
         self._progress(case.name, contender.name, number, case.seconds)
-        topics, topic = self._topics.get(contender.name, self._topics[results.DIRECT]), self._new_topic()
-        topics.create(topic, self._partitions(case, contender))
+        topics = self._topics.get(contender.name, self._topics[results.DIRECT])
+        names = self._new_topics(case.topics if isinstance(case, Throughput) else 1)
+        topics.create(names, self._partitions(case, contender))
         try:
             if isinstance(case, Latency):
-                return loads.latency(self._tool, case, contender.bootstrap, topic)
-            return self._throughput(case, contender, topic)
+                return loads.latency(self._tool, case, contender.bootstrap, names[0])
+            return self._throughput(case, contender, names)
         finally:
-            topics.delete(topic)
+            topics.delete(names)
 
     def _partitions(self, case: Throughput | Latency, contender: Contender) -> int:
         if isinstance(case, Throughput):
-            return case.partitions
+            return case.partitions // _VIRTUAL if contender.name == results.DIRECT_U else case.partitions
         return _PARTITIONS * _VIRTUAL if contender is self.managed else _PARTITIONS
 
-    def _new_topic(self) -> str:
-        self._topic_number += 1
-        return f"bench-{self._topic_number}"
+    def _new_topics(self, count: int = 1) -> list[str]:
+        """Makes names that have not been used."""
+        first = self._topic_number + 1
+        self._topic_number += count
+        return [f"bench-{number}" for number in range(first, first + count)]
 
     def _resize(self, case: Resizes) -> None:
         self._progress(case.name, self.managed.name, 1, case.seconds)
         with self._proxies(case.proxies - 1) as others:
-            figures = measure_resizes(case, [self.managed.bootstrap, *others], self._new_topic())
+            ways = [self.managed.bootstrap, *(other.bootstrap for other in others)]
+            figures = measure_resizes(case, ways, *self._new_topics())
         self._keep(Measurement(case.name, self.managed.name, 1, figures | {results.PROXIES: float(case.proxies)}))
 
-    def _throughput(self, case: Throughput, contender: Contender, topic: str) -> dict[str, float]:
+    def _hold(self, case: Holding) -> None:
+        self._progress(case.name, self.managed.name, 1, case.seconds)
+        topics, names = self._topics[self.managed.name], self._new_topics(case.topics)
+        with self._proxies(1) as (kordon,):
+            topics.create(names, case.virtual_partitions)
+            figures = measure_holding(case, kordon, names)
+            topics.delete(names)
+        self._keep(Measurement(case.name, self.managed.name, 1, figures))
+
+    def _throughput(self, case: Throughput, contender: Contender, topics: Sequence[str]) -> dict[str, float]:
         with watched(contender) as producing:
-            produced = loads.produce(self._tool, case, contender.bootstrap, topic)
+            produced = loads.produce(self._tool, case, contender.bootstrap, topics)
         read, given = contender.counted(_READ), contender.counted(_GIVEN)
         with watched(contender) as consuming:
-            consumed = loads.consume(self._tool, case, contender.bootstrap, topic)
+            consumed = loads.consume(self._tool, case, contender.bootstrap, topics)
         figures = {results.PRODUCE_MB: produced, results.CONSUME_MB: consumed}
         if contender.metrics is not None:
             given = contender.counted(_GIVEN) - given

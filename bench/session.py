@@ -141,10 +141,11 @@ def _contenders(
 
 
 @contextmanager
-def _proxies(bootstrap: str, count: int) -> Generator[list[str], None, None]:
+def _proxies(bootstrap: str, count: int) -> Generator[list[Contender], None, None]:
     """Runs more Kordons."""
     with ExitStack() as stack:
-        yield [stack.enter_context(ProxyProcess.start(bootstrap=bootstrap)).bootstrap for _ in range(count)]
+        started = [stack.enter_context(ProxyProcess.start(bootstrap=bootstrap)) for _ in range(count)]
+        yield [Contender(results.MANAGED, each.bootstrap, each.pid) for each in started]
 
 
 def _admin(bootstrap: str) -> AdminClient:
@@ -190,5 +191,6 @@ def _empty(plan: Plan, profile: str, cluster: Any) -> Results:
         memory_tls=f"{plan.memory.name} over TLS",
         managed=tuple(case.name for case in plan.managed),
         resizes=tuple(case.name for case in plan.resizes),
+        holding=tuple(case.name for case in plan.holding),
         machine=results.machine_facts(cluster.version, java.splitlines()[0] if java else "unknown"),
     )

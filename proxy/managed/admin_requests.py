@@ -5,6 +5,7 @@ Whoever asks is answered when the wish has come true, or with the reason why it 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -38,6 +39,8 @@ _OWN_CONFIGS: Final = "kordon."
 _NO_ID: Final = UUID(int=0)
 _TOPIC: Final = 2
 _SET, _DELETE = 0, 1
+_AT_ONCE: Final = 32
+"""Wishes of one request that come true side by side; each of them waits for all proxies to know of it."""
 Fulfil = Callable[[Wish], Awaitable[OutcomeRecord]]
 
 
@@ -98,15 +101,23 @@ class AdminRequests:
         rows_field = _ROWS[api_key]
         fields = dict(part) if part is not None else {rows_field: []}
         rows = {_name_of(row): dict(row) for row in fields[rows_field]}
-        for name, wish in asked.wishes.items():
-            row = rows.setdefault(name, _row(api_key, name))
-            if not row["error_code"]:
-                outcome = await self._outcome(wish, only_checked=asked.only_checked)
-                row |= {"error_code": outcome.error_code, "error_message": outcome.message or None}
-                if "num_partitions" in row and isinstance(wish, Manage) and not outcome.error_code:
-                    row["num_partitions"] = wish.virtual_partitions  # what its clients see from now on
+        mine = {name: rows.setdefault(name, _row(api_key, name)) for name in asked.wishes}
+        room = asyncio.Semaphore(_AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            for name, wish in asked.wishes.items():
+                if not mine[name]["error_code"]:
+                    group.create_task(self._answer_one(mine[name], wish, room, only_checked=asked.only_checked))
         fields[rows_field] = list(rows.values())
         return fields
+
+    async def _answer_one(
+        self, row: dict[str, Any], wish: Wish | OutcomeRecord, room: asyncio.Semaphore, *, only_checked: bool
+    ) -> None:
+        async with room:
+            outcome = await self._outcome(wish, only_checked=only_checked)
+        row |= {"error_code": outcome.error_code, "error_message": outcome.message or None}
+        if "num_partitions" in row and isinstance(wish, Manage) and not outcome.error_code:
+            row["num_partitions"] = wish.virtual_partitions  # what its clients see from now on
 
     async def _outcome(self, wish: Wish | OutcomeRecord, *, only_checked: bool) -> OutcomeRecord:
         if isinstance(wish, OutcomeRecord):
