@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from uuid import UUID
 
@@ -238,3 +239,24 @@ async def test_the_answer_to_a_creation_tells_what_clients_see(version: int) -> 
     broker = table.parse(version, table.build(version, {"topics": rows}))
     fields = await asking.requests.answer(apis.CREATE_TOPICS, asking.asked, broker)
     assert {row["name"]: row["num_partitions"] for row in fields["topics"]} == {"fresh": 6, "plain": 3}
+
+
+async def test_topics_of_one_request_are_managed_side_by_side() -> None:
+    """Each waits for all proxies to know of it: a hundred in a row would take longer than an admin client waits."""
+    asking, names = Asking(apis.CREATE_TOPICS, 7), [f"topic-{number}" for number in range(100)]
+    together, most = 0, 0
+
+    async def fulfil(_: Wish) -> OutcomeRecord:
+        nonlocal together, most
+        together += 1
+        most = max(most, together)
+        await asyncio.sleep(0)
+        together -= 1
+        return OutcomeRecord(0, "")
+
+    asking.requests = AdminRequests(ManagedTopics(), fulfil)
+    managed = [{"name": "kordon.virtual.partitions", "value": "8"}]
+    asking.sends(topics=[{"name": name, "num_partitions": 2, "configs": managed} for name in names])
+    created = {"topics": [{"name": name, "num_partitions": 2} for name in names]}
+    assert await asking.gets(created) == dict.fromkeys(names, 0)
+    assert 1 < most < len(names)
