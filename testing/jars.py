@@ -43,8 +43,8 @@ def need(program: str) -> str:
 
 
 def cache_dir() -> Path:
-    """Returns the folder for what is fetched or built once; KORDON_CACHE moves it."""
-    folder = Path(os.environ.get("KORDON_CACHE") or PROJECT / ".cache")
+    """Returns the folder for what is fetched or built once."""
+    folder = PROJECT / ".cache"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
