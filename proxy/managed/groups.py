@@ -14,7 +14,7 @@ from kordon.proxy import apis
 from kordon.proxy.managed.commits import OffsetFetch, TopicRows
 from kordon.proxy.managed.member_bytes import change_field, rename_assignment, rename_subscription
 from kordon.proxy.managed.names import to_face, to_topic
-from kordon.proxy.managed.regexes import RegexSubscriptions
+from kordon.proxy.managed.subscriptions import Subscriptions
 from kordon.proxy.managed.topics import ManagedTopics
 
 CONSUMER: Final = "consumer"
@@ -86,40 +86,20 @@ class ConsumerGroupHeartbeat:
     """Subscriptions of KIP-848 groups; assignments name topic ids, which for clients are the faces' anyway.
 
     Args:
-        regexes: What members subscribe to by expressions.
+        subscriptions: What members subscribe to.
     """
 
     answers_always = False
 
-    def __init__(self, regexes: RegexSubscriptions) -> None:
-        self._regexes = regexes
+    def __init__(self, subscriptions: Subscriptions) -> None:
+        self._subscriptions = subscriptions
 
     def request(self, version: int, value: Any, topics: ManagedTopics) -> bool:
-        """Subscribes to faces in place of managed topics; says it again for who has subscribed before (rule A2)."""
-        said = self._say_again(value, topics)
-        expanded = self._regexes.translate(value, topics)
-        names = list(value.subscribed_topic_names or ())
-        renamed = list(map(to_face(topics), names))
-        if renamed == names:
-            return expanded or said
-        value["subscribed_topic_names"] = renamed
-        return True
+        """Subscribes to faces in place of managed topics; says it again where that has become something else."""
+        return self._subscriptions.translate(value, topics)
 
     def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
         """Names no topics."""
-        return False
-
-    def _say_again(self, value: Any, topics: ManagedTopics) -> bool:
-        is_silent = value.subscribed_topic_names is None and value.get("subscribed_topic_regex") is None
-        if not is_silent or value.member_epoch <= 0:
-            return False
-        for topic in topics:
-            for each in topic.takeover.subscribers if topic.takeover is not None else ():
-                if (each.group, each.member) == (value.group_id, value.member_id):
-                    value["subscribed_topic_names"] = list(each.names)
-                    if "subscribed_topic_regex" in value:
-                        value["subscribed_topic_regex"] = each.regex
-                    return True
         return False
 
 

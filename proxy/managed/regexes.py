@@ -1,4 +1,4 @@
-r"""Members of KIP-848 groups that subscribe by a regular expression (rule G2).
+r"""Expressions by which members of KIP-848 groups subscribe (rule G2).
 
 The coordinator would match it against the brokers' names: managed topics by their own, of which no client knows the id,
 and faces. So an expression that concerns managed topics is expanded here, and the broker gets one that matches exactly
@@ -7,9 +7,7 @@ what the client's would match among what the client sees, with faces in place of
     client      orders.*
     broker      __kordon\.orders|orders-archive
 
-The broker still leaves out what the member may not describe. With later heartbeats, which do not repeat the expression,
-the broker gets a new one when other topics match or are managed. What a proxy knows of a member ends with the proxy:
-another one leaves the last expansion as it is until the member joins again.
+The broker still leaves out what the member may not describe.
 
 Source: ConsumerGroupHeartbeatRequest.json; TopicRegexResolver (Kafka 4.3), which has RE2/J match whole names.
 """
@@ -17,9 +15,6 @@ Source: ConsumerGroupHeartbeatRequest.json; TopicRegexResolver (Kafka 4.3), whic
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -27,17 +22,12 @@ import re2
 import structlog
 
 from kordon.proxy import apis
-from kordon.proxy.control.codes import Code
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.links import Links
-from kordon.proxy.managed.topics import OWN_PREFIX, ManagedTopics, face_of
+from kordon.proxy.managed.topics import OWN_PREFIX, face_of
 from kordon.proxy.tasks import Tasks
 
-_LONGEST: Final = 32_767
-"""Characters of a string on the wire."""
 _MATCHES_NO_TOPIC: Final = "/"
-_MOST_MEMBERS: Final = 10_000
-"""Whose expressions are remembered; those that were heard of longest ago are forgotten."""
 _GOOD_SECONDS, _PAUSE_SECONDS = 10.0, 1.0
 """How long names are believed, and what is waited after a question that failed."""
 _VERSIONS: Final = range(4, 13)
@@ -45,7 +35,6 @@ _OPTIONS: Final = re2.Options()
 _OPTIONS.log_errors = False
 
 log = structlog.get_logger(__name__)
-Names = Callable[[], "frozenset[str] | None"]
 
 
 def matches(regex: str, name: str) -> bool:
@@ -74,89 +63,6 @@ def expand(regex: str, names: frozenset[str], managed: frozenset[str]) -> str:
     seen = sorted(name for name in names | managed if not name.startswith(OWN_PREFIX) and matches(regex, name))
     shown = (face_of(name) if name in managed else name for name in seen)
     return "|".join(name.replace(".", r"\.") for name in shown) or _MATCHES_NO_TOPIC
-
-
-@dataclass(slots=True)
-class _Member:
-    regex: str
-    """The client's."""
-    sent: str
-    """What the broker has."""
-
-
-class RegexSubscriptions:
-    """Expands the expressions of members, and keeps them current.
-
-    Args:
-        names: Returns the names of all topics; None: they are not known yet.
-    """
-
-    def __init__(self, names: Names) -> None:
-        self._names = names
-        self._members: OrderedDict[tuple[str, str], _Member] = OrderedDict()
-
-    def refusal(self, value: Any, topics: ManagedTopics) -> dict[str, Any] | None:
-        """Has a member come again when names are known, or says why its expression cannot be had; None: it can.
-
-        Args:
-            value: A ConsumerGroupHeartbeat.
-            topics: What is managed.
-        """
-        regex = value.get("subscribed_topic_regex")
-        if not regex or not _concerns(regex, topics):
-            return None
-        names = self._names()
-        if names is None:
-            return _answer(value, Code.COORDINATOR_LOAD_IN_PROGRESS, "the names of topics are being read")
-        if len(expand(regex, names, _managed(topics))) > _LONGEST:
-            reason = "matches managed topics among so many others that their names do not fit into a request"
-            return _answer(value, Code.INVALID_REGULAR_EXPRESSION, f"{regex} {reason}: subscribe by names")
-        return None
-
-    def translate(self, value: Any, topics: ManagedTopics) -> bool:
-        """Puts the expanded expression into a heartbeat where the broker has another one; False: it has it."""
-        key = (value.group_id, value.member_id)
-        regex = value.get("subscribed_topic_regex")
-        if value.member_epoch < 0 or regex == "":
-            self._members.pop(key, None)
-            return False
-        if regex is not None:
-            self._remember(key, _Member(regex, regex))
-        member = self._members.get(key)
-        if member is None:
-            return False
-        wanted = self._wanted(member, topics)
-        if wanted == member.sent:
-            return False
-        log.info("regex_expanded", group=value.group_id, member=value.member_id, regex=member.regex, sent=wanted)
-        value["subscribed_topic_regex"] = member.sent = wanted
-        return True
-
-    def _remember(self, key: tuple[str, str], member: _Member) -> None:
-        self._members[key] = member
-        self._members.move_to_end(key)
-        while len(self._members) > _MOST_MEMBERS:
-            self._members.popitem(last=False)
-
-    def _wanted(self, member: _Member, topics: ManagedTopics) -> str:
-        if not _concerns(member.regex, topics):
-            return member.regex
-        names = self._names()
-        wanted = member.sent if names is None else expand(member.regex, names, _managed(topics))
-        return wanted if len(wanted) <= _LONGEST else member.sent
-
-
-def _concerns(regex: str, topics: ManagedTopics) -> bool:
-    return any(matches(regex, topic.name) or matches(regex, face_of(topic.name)) for topic in topics)
-
-
-def _managed(topics: ManagedTopics) -> frozenset[str]:
-    return frozenset(topic.name for topic in topics)
-
-
-def _answer(value: Any, code: Code, message: str) -> dict[str, Any]:
-    fields = {"member_id": value.member_id, "member_epoch": value.member_epoch}
-    return {"error_code": code, "error_message": message, **fields}
 
 
 class TopicNames:

@@ -9,13 +9,13 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from kordon.codecs.messages import request, response
 from kordon.codecs.produce import Outcome, ProduceRequest, build_outcomes
 from kordon.codecs.schema import Buffer
-from kordon.proxy.apis import PRODUCE, Route
+from kordon.proxy.apis import CONSUMER_GROUP_HEARTBEAT, PRODUCE, Route
 from kordon.proxy.control.codes import Code
 from kordon.proxy.interception import Decision, Serve, Service, Translate
 from kordon.proxy.managed.admin_requests import AdminRequests, Asked
@@ -26,6 +26,9 @@ from kordon.proxy.managed.refusals import REFUSALS, Refusal
 from kordon.proxy.managed.rights import Rights
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.waiting import Body
+
+_SAID_ONCE: Final = frozenset({CONSUMER_GROUP_HEARTBEAT})
+"""Names topics that may be managed only later; it is not said again then."""
 
 
 class Server(Protocol):
@@ -137,9 +140,9 @@ class ManagedService:
         await self._known.wait()
 
     def wants(self, route: Route) -> bool:
-        """Wants what may name a topic, where any is managed, and what may have one managed."""
+        """Wants what may name a topic, where any is managed, what may have one managed, and what is said but once."""
         key = route.api.key
-        return (key in self._keys and bool(len(self._topics))) or key in self._admin.KEYS
+        return (key in self._keys and bool(len(self._topics))) or key in self._admin.KEYS or key in _SAID_ONCE
 
     def decide(self, route: Route, body: memoryview) -> Decision:
         """Says what happens to a request; see `Interception.decide`."""

@@ -36,8 +36,9 @@ from kordon.proxy.managed.queries import ListOffsets, OffsetForLeaderEpoch
 from kordon.proxy.managed.questions import Questions
 from kordon.proxy.managed.readers import Readers
 from kordon.proxy.managed.refusals import REFUSALS
-from kordon.proxy.managed.regexes import RegexSubscriptions, TopicNames
+from kordon.proxy.managed.regexes import TopicNames
 from kordon.proxy.managed.service import ManagedService
+from kordon.proxy.managed.subscriptions import Subscriptions
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.metrics import ManagedNumbers
 from kordon.proxy.ordering.findings import KINDS
@@ -110,8 +111,8 @@ class ManagedWorker:
             apis.DELETE_RECORDS: DeleteRecords(self.topics, questions, offsets, self._raise_floors),
         }
         self._names = TopicNames(self.links)
-        regexes = RegexSubscriptions(self._names.known)
-        refusals = {**REFUSALS, apis.CONSUMER_GROUP_HEARTBEAT: regexes.refusal}
+        subscriptions = Subscriptions(self._names.known)
+        refusals = {**REFUSALS, apis.CONSUMER_GROUP_HEARTBEAT: subscriptions.refusal}
         translations: dict[int, Any] = {
             apis.METADATA: MetadataTranslation(),
             apis.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitionsTranslation(),
@@ -119,7 +120,7 @@ class ManagedWorker:
             **groups.TRANSLATIONS,
             **physical.TRANSLATIONS,
             **acls.TRANSLATIONS,
-            apis.CONSUMER_GROUP_HEARTBEAT: groups.ConsumerGroupHeartbeat(regexes),
+            apis.CONSUMER_GROUP_HEARTBEAT: groups.ConsumerGroupHeartbeat(subscriptions),
         }
         admin = AdminRequests(self.topics, self.keeper.wish)
         self.service = ManagedService(

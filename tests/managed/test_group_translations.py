@@ -16,7 +16,7 @@ from kordon.proxy import apis
 from kordon.proxy.managed.groups import TRANSLATIONS, ConsumerGroupHeartbeat
 from kordon.proxy.managed.member_bytes import rename_assignment, rename_subscription
 from kordon.proxy.managed.names import to_face, to_topic
-from kordon.proxy.managed.regexes import RegexSubscriptions
+from kordon.proxy.managed.subscriptions import Subscriptions
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
 
@@ -24,7 +24,7 @@ REAL_ID, FACE_ID, NEW_REAL_ID, NEW_FACE_ID, OTHER_ID, OWN_ID = (UUID(int=number)
 FACE = "__kordon.orders"
 UNKNOWN_TOPIC_ID, UNSTABLE_OFFSET_COMMIT, REBALANCE_IN_PROGRESS = 100, 88, 27
 EMPTY = {"offset": -1}
-HEARTBEAT = ConsumerGroupHeartbeat(RegexSubscriptions(lambda: None))
+HEARTBEAT = ConsumerGroupHeartbeat(Subscriptions(lambda: None))
 """Of a worker that has not heard yet which topics there are: names are translated all the same."""
 
 

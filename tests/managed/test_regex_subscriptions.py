@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from kordon.codecs.messages import request
 from kordon.proxy.apis import CONSUMER_GROUP_HEARTBEAT
 from kordon.proxy.managed.groups import ConsumerGroupHeartbeat
-from kordon.proxy.managed.regexes import RegexSubscriptions, expand, matches
+from kordon.proxy.managed.regexes import expand, matches
+from kordon.proxy.managed.subscriptions import Subscriptions
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
 from kordon.testing.cluster import Cluster
@@ -34,7 +35,7 @@ class Member:
         self.names: frozenset[str] | None = NAMES
         self.topics = ManagedTopics()
         self.manage("orders", 1)
-        self.regexes = RegexSubscriptions(lambda: self.names)
+        self.subscriptions = Subscriptions(lambda: self.names)
 
     def manage(self, topic: str, number: int) -> None:
         """Has a topic managed."""
@@ -44,13 +45,13 @@ class Member:
     def sends(self, regex: str | None, epoch: int = 3) -> str | None:
         """Sends a heartbeat; returns the expression that the broker gets."""
         value = self._heartbeat(regex, epoch)
-        ConsumerGroupHeartbeat(self.regexes).request(1, value, self.topics)
+        ConsumerGroupHeartbeat(self.subscriptions).request(1, value, self.topics)
         sent: str | None = value.subscribed_topic_regex
         return sent
 
     def refused(self, regex: str | None) -> Any:
         """Sends a heartbeat; returns the error code of the answer that the proxy gives, None where it gives none."""
-        answer = self.regexes.refusal(self._heartbeat(regex, 0), self.topics)
+        answer = self.subscriptions.refusal(self._heartbeat(regex, 0), self.topics)
         return answer and answer["error_code"]
 
     def _heartbeat(self, regex: str | None, epoch: int) -> Any:
