@@ -1,8 +1,9 @@
 """How long writes of a managed topic wait while it grows and shrinks, and that others do not.
 
-Idempotent producers send to every virtual partition concerned a hundred times a second, while the topic goes from 6
-partitions to 8 and back. Those on partitions 0 and 1 are sealed by that, those on 2 and 3 are not; the latter have
-connections of their own. So a pause is seen record by record, as the client sees it.
+Idempotent producers send a hundred times a second to every physical partition concerned, to its virtual ones by turns,
+while the topic goes from 6 partitions to 8 and back. Those on partitions 0 and 1 are sealed by that, those on 2 and 3
+are not; the latter have connections of their own. So a pause is seen record by record, as the client sees it. There are
+no more records than that: a machine that has no processor time left pauses by itself.
 """
 
 from __future__ import annotations
@@ -63,20 +64,21 @@ class Stream:
     Args:
         bootstrap: Of the proxy.
         topic: Managed.
-        partitions: The virtual partitions.
+        turns: The virtual partitions, by the turn in which they get a record.
     """
 
-    def __init__(self, bootstrap: str, topic: str, partitions: Sequence[int]) -> None:
-        self.partitions = partitions
+    def __init__(self, bootstrap: str, topic: str, turns: Sequence[Sequence[int]]) -> None:
+        self.partitions = frozenset(v for turn in turns for v in turn)
         self.samples: list[Sample] = []
         self.errors: list[str] = []
         self._topic = topic
+        self._turns = cycle(turns)
         settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 2}
         self._producer = Producer(settings)
 
     def tick(self) -> None:
-        """Sends a record to each."""
-        for v in self.partitions:
+        """Sends a record to each of those whose turn it is."""
+        for v in next(self._turns):
             self._producer.produce(self._topic, value=b"x" * 100, partition=v, on_delivery=self._delivered)
 
     def poll(self) -> None:
@@ -115,8 +117,8 @@ def measure_resizes(case: Resizes, bootstraps: Sequence[str], topic: str) -> dic
     admin = AdminClient({"bootstrap.servers": bootstraps[0], "log_level": 2})
     config = {"kordon.virtual.partitions": str(VIRTUAL_PARTITIONS)}
     admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=config)])[topic].result(_PATIENCE_SECONDS)
-    moved = [Stream(each, topic, living_on(_MOVED)) for each in bootstraps]
-    steady = [Stream(each, topic, living_on(_STEADY)) for each in bootstraps]
+    moved = [Stream(each, topic, turns_on(_MOVED, most=max(_SIZES))) for each in bootstraps]
+    steady = [Stream(each, topic, turns_on(_STEADY, most=PARTITIONS)) for each in bootstraps]
     with _sending([*moved, *steady]):
         time.sleep(_WARM_UP_SECONDS)
         windows = _resize(admin, topic, case.resizes)
@@ -137,6 +139,14 @@ def living_on(partitions: Iterable[int], u: int = PARTITIONS) -> list[int]:
     """Returns the virtual partitions that live on physical ones."""
     wanted = frozenset(partitions)
     return [v for v in range(VIRTUAL_PARTITIONS) if home(v, PARTITIONS, u, VIRTUAL_PARTITIONS) in wanted]
+
+
+def turns_on(partitions: Iterable[int], *, most: int) -> list[list[int]]:
+    """Returns virtual partitions in turns: each has one of each physical partition where there are `most` of those."""
+    groups: dict[int, list[int]] = {}
+    for v in living_on(partitions):
+        groups.setdefault(home(v, PARTITIONS, most, VIRTUAL_PARTITIONS), []).append(v)
+    return [list(turn) for turn in zip(*groups.values(), strict=True)]
 
 
 def sealed_by(u: int, following: int) -> frozenset[int]:
@@ -161,7 +171,7 @@ def pauses(stream: Stream, windows: Iterable[Window], quiet: Iterable[Window]) -
     for window in windows:
         samples = _sent_in(stream, window)
         groups = [set(living_on({q}, window.u)) for q in window.sealed]
-        groups = [group for group in groups if group.intersection(stream.partitions)] or [set(stream.partitions)]
+        groups = [group for group in groups if group & stream.partitions] or [set(stream.partitions)]
         for group in groups:
             longest = max((sample.seconds for sample in samples if sample.v in group), default=usual)
             found.append(max(longest - usual, 0.0))

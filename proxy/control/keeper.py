@@ -53,8 +53,12 @@ _LEAD_AGAIN_SECONDS: Final = 0.5
 class Writers(Protocol):
     """What writes to managed topics on behalf of clients."""
 
-    async def drain(self, topic: str, partitions: frozenset[int]) -> None:
-        """Returns when nothing sent to these partitions is unanswered."""
+    async def drain(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
+        """Returns when nothing sent to these partitions is unanswered: up to where was written meanwhile."""
+        ...
+
+    async def expect(self, topic: str, partitions: frozenset[int]) -> None:
+        """Gets ready to write to these partitions soon, as far as it can."""
         ...
 
     def lease_renewed(self) -> None:
@@ -287,10 +291,7 @@ class Keeper:
                 self._topics.remove(topic)
                 self._readers.invalidate(topic)
             case Hold(fence):
-                managed = self._topics.named(fence.topic) or self._coming(fence)
-                if managed is not None:  # at once: a layout that stands right behind the fence ends it again
-                    managed.raise_fence(Fence(fence.id, fence.sealed))
-                self._tasks.start(self._hold(fence, managed), name=f"hold {fence.topic}")
+                self._raise(fence)
             case Release(topic):
                 if (managed := self._topics.served(topic)) is not None:
                     managed.cancel_fence()
@@ -298,7 +299,22 @@ class Keeper:
                         self._topics.remove(topic)
                         self._readers.invalidate(topic)
             case Acknowledge(ack):
-                self._tasks.start(self._append(f"ack/{ack.fence}/{ack.incarnation}", dump(ack)), name="acknowledge")
+                self._acknowledge(ack)
+
+    def _acknowledge(self, ack: AckRecord) -> None:
+        if self.leading is not None and self.leading.raised(ack.fence):
+            self.leading.on_ack(ack.fence, ack.incarnation)  # who is to know is here, and clients are waiting
+        else:
+            self._tasks.start(self._append(f"ack/{ack.fence}/{ack.incarnation}", dump(ack)), name="acknowledge")
+
+    def _raise(self, fence: FenceRecord) -> None:
+        managed = self._topics.named(fence.topic) or self._coming(fence)
+        if managed is not None:  # at once: a layout that stands right behind the fence ends it again
+            managed.raise_fence(Fence(fence.id, fence.sealed))
+        if managed is not None and fence.sealed:
+            opened = managed.layout.opened_by(fence.following)
+            self._tasks.start(self._writers.expect(fence.topic, opened), name=f"expect {fence.topic}")
+        self._tasks.start(self._hold(fence, managed), name=f"hold {fence.topic}")
 
     def _adopt(self, record: TopicRecord, images: Mapping[int, Image]) -> None:
         layout = record.layout
@@ -325,10 +341,13 @@ class Keeper:
         if fence.taking_over is not None:
             await self.passed.settle()
         if topic is not None:
-            await self._writers.drain(fence.topic, fence.sealed)
-            marks = await self._readers.freeze(fence.topic, fence.sealed)
+            landed, marks = await asyncio.gather(
+                self._writers.drain(fence.topic, fence.sealed), self._readers.freeze(fence.topic, fence.sealed)
+            )
             if topic.fence is None or topic.fence.id != fence.id:
                 return  # ended meanwhile
+            # what clients were told to be written while the marks were asked for stands before the cut, and is shown
+            marks = {q: max(mark, landed.get(q, 0)) for q, mark in marks.items()}
             topic.fence = Fence(fence.id, fence.sealed, marks)
         for command in self.member.on_held(fence.id):
             self._perform(command)

@@ -3,7 +3,7 @@
 The transactional id is the same for every controller, so a broker lets only the last one that opened write
 (KIP-98, InitProducerId): a former one is told so at its next step, whatever it still believes.
 
-    closed ──open──> ready ──commit──> ready        committed for sure
+    closed ──open──> ready ──(begin,) commit──> ready   committed for sure
                        │ └──> closed                NotCommitted: not written for sure; OutcomeUnknown: read to the end
                        └────> fenced                Fenced: for ever
 """
@@ -29,8 +29,10 @@ TRANSACTIONAL_ID: Final = "kordon.layouts"
 TRANSACTION_TIMEOUT_MS: Final = 15_000
 """After which a broker aborts what a controller that died left open; readers see nothing behind it until then."""
 OPEN_SECONDS: Final = 30.0
-COMMIT_SECONDS: Final = 6.0
-"""Twice this is less than the transaction timeout, after which a slow commit would look like a fenced one."""
+COMMIT_SECONDS: Final = 5.0
+"""Twice this, and the seconds between `begin` and `commit`, are less than the transaction timeout, after which a slow
+commit would look like a fenced one."""
+BEGIN_SECONDS: Final = 1.0
 _ABORT_SECONDS: Final = 2.0
 BATCH_BYTES: Final = 900_000
 """Below Kafka's default of max.message.bytes."""
@@ -92,6 +94,9 @@ class LayoutsWriter:
         self._coordinator: UpstreamClient | None = None
         self._leader: UpstreamClient | None = None
         self._in_transaction = False
+        """Whether something may have been begun that has not ended."""
+        self._begun = False
+        """Whether the coordinator knows of the transaction."""
 
     async def close(self) -> None:
         """Closes its connection, and aborts a transaction that was left open: readers wait for its end."""
@@ -119,8 +124,23 @@ class LayoutsWriter:
         if answer.error_code != Code.NONE:
             raise UpstreamUnavailable(f"opening {self._transactional_id}: {name_of(answer.error_code)}")
         self._identity = Identity(answer.producer_id, answer.producer_epoch, 0)
-        self._in_transaction = False
+        self._in_transaction = self._begun = False
         self.state = State.READY
+
+    async def begin(self, timeout: float = BEGIN_SECONDS) -> None:
+        """Begins the transaction of the next `commit` while there is time: that must follow within a few seconds.
+
+        Readers do not wait for a transaction that has written nothing. Where it fails, `commit` begins it.
+
+        Raises:
+            Fenced: Another controller has taken over; this writer never writes again.
+        """
+        self._refuse_fenced()
+        if self.state is State.READY and not self._begun:
+            self._in_transaction = True
+            with suppress(UpstreamUnavailable, TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await self._begin()
 
     async def commit(self, entries: Sequence[Entry], timeout: float = COMMIT_SECONDS) -> None:
         """Writes records so that readers see all of them or none.
@@ -148,23 +168,28 @@ class LayoutsWriter:
             await self._abort()
             raise NotCommitted(str(error)) from error
         await self._end(timeout)
-        self._in_transaction = False
+        self._in_transaction = self._begun = False
         self.state = State.READY
 
     async def _write(self, batches: Sequence[Sequence[Entry]], timeout: float) -> None:
         self._in_transaction = True
         try:
             async with asyncio.timeout(timeout):
-                topics = [{"name": self._topic, "partitions": [0]}]
-                named = {f"v3_and_below_{name}": value for name, value in self._who().items()}
-                fields = {**named, "v3_and_below_topics": topics}
-                answer = await self._ask_patiently(ADD_PARTITIONS_TO_TXN, _ADD_VERSIONS, fields)
-                ((added,),) = (each.results_by_partition for each in answer.results_by_topic_v3_and_below)
-                self._judge(added.partition_error_code, "beginning a transaction")
+                if not self._begun:
+                    await self._begin()
                 for batch in batches:
                     await self._produce(batch)
         except TimeoutError:
             raise UpstreamUnavailable(f"writing to {self._topic}: no answer within {timeout:g} s") from None
+
+    async def _begin(self) -> None:
+        topics = [{"name": self._topic, "partitions": [0]}]
+        named = {f"v3_and_below_{name}": value for name, value in self._who().items()}
+        fields = {**named, "v3_and_below_topics": topics}
+        answer = await self._ask_patiently(ADD_PARTITIONS_TO_TXN, _ADD_VERSIONS, fields)
+        ((added,),) = (each.results_by_partition for each in answer.results_by_topic_v3_and_below)
+        self._judge(added.partition_error_code, "beginning a transaction")
+        self._begun = True
 
     async def _produce(self, batch: Sequence[Entry]) -> None:
         if self._leader is None or self._leader.closed:
@@ -190,7 +215,7 @@ class LayoutsWriter:
         with suppress(UpstreamUnavailable, TimeoutError):
             async with asyncio.timeout(_ABORT_SECONDS):
                 await self._ask(END_TXN, _END_VERSIONS, {**self._who(), "committed": False})
-        self._in_transaction = False
+        self._in_transaction = self._begun = False
 
     def _judge(self, code: int, what: str) -> None:
         if code in _FENCED:

@@ -207,6 +207,11 @@ class Leading:
         if self._controller is not None:
             self._do(self._controller.on_ack(fence, incarnation, clock()))
 
+    def raised(self, fence: str) -> bool:
+        """Whether a fence is one of this controller's."""
+        changes = self._controller.changes.values() if self._controller is not None else ()
+        return fence in self._adopters or any(each.fence is not None and each.fence.id == fence for each in changes)
+
     def on_wish(self, wish_id: str, wish: Wish) -> None:
         """Somebody wants something; wishes for one topic come true one after the other."""
         if self._controller is not None:
@@ -321,7 +326,7 @@ class Leading:
         self._topics[topic] = record
         if self._controller is not None:
             self._controller.know(record, {})
-        await self._wait_until_adopted(record)
+        await self._write(await self._wait_until_adopted(record))
         log.info("topic_managed", topic=topic, partitions=n, virtual_partitions=wish.virtual_partitions)
         return True
 
@@ -391,21 +396,24 @@ class Leading:
         if self._controller is not None:
             self._controller.know_again(record)
 
-    async def _wait_until_adopted(self, record: TopicRecord) -> None:
+    async def _wait_until_adopted(self, record: TopicRecord) -> tuple[tuple[str, None], ...]:
         """Returns when all proxies know a layout: none takes the topic for an ordinary one, or tells a former count.
 
         They acknowledge a fence that holds nothing and stands behind the layout. One that does not is either gone, or
         may not serve without reading the layouts anew.
+
+        Returns:
+            What is to be written then, to end that fence.
         """
         topic, layout = record.layout.topic, record.layout
         fence = FenceRecord(uuid.uuid4().hex[:12], topic, layout.epochs[-1], frozenset())
         if not await self._raise(fence, ADOPTION_SECONDS):
             missing = self._members() - self._adopters[fence.id]
             log.warning("layout_unadopted", topic=topic, members=sorted(missing))
-        await self._lower(fence)
+        return self._lowering(fence)
 
     async def _raise(self, fence: FenceRecord, seconds: float) -> bool:
-        """Writes a fence and waits; returns whether all members have acknowledged it. `_lower` ends it."""
+        """Writes a fence and waits; returns whether all members have acknowledged it. `_lowering` ends it."""
         adopters = self._adopters[fence.id] = set()
         await self._write(((f"fence/{fence.topic}", fence),))
         with suppress(TimeoutError):
@@ -415,10 +423,10 @@ class Leading:
                     await self._heard.wait()
         return self._members() <= adopters
 
-    async def _lower(self, fence: FenceRecord) -> None:
-        acknowledged = sorted(self._adopters.pop(fence.id))
-        acks = ((f"ack/{fence.id}/{each}", None) for each in acknowledged)
-        await self._write(((f"fence/{fence.topic}", None), *acks))
+    def _lowering(self, fence: FenceRecord) -> tuple[tuple[str, None], ...]:
+        """Returns what ends a fence when it is written, with all that was written for it."""
+        acks = ((f"ack/{fence.id}/{each}", None) for each in sorted(self._adopters.pop(fence.id)))
+        return (f"fence/{fence.topic}", None), *acks
 
     async def _leaders_of_new(self, topic: str) -> dict[int, LeaderAt]:
         """Waits for the leaders of a topic that may have been created a moment ago; brokers hear of it one by one."""
@@ -468,7 +476,7 @@ class Leading:
                 raise Refused(Code.INVALID_REQUEST, why_not_let_go(layout, left))
             await self._let_go(topic)
         finally:
-            await self._lower(fence)
+            await self._write(self._lowering(fence))
 
     async def _let_go(self, topic: str, finding: FindingRecord | None = None) -> None:
         """Ends a topic's layout, and its face with the commits that groups have there."""
@@ -505,9 +513,9 @@ class Leading:
         except (Fenced, UpstreamUnavailable) as error:
             self._fail(error)
 
-    async def _conclude(self, topic: str, outcome: OutcomeRecord) -> None:
+    async def _conclude(self, topic: str, outcome: OutcomeRecord, more: tuple[tuple[str, None], ...] = ()) -> None:
         wish_id = self._asked[topic]
-        await self._write(((f"wish/{wish_id}", None), (f"outcome/{wish_id}", outcome)))
+        await self._write((*more, (f"wish/{wish_id}", None), (f"outcome/{wish_id}", outcome)))
         del self._wishes[wish_id]
         del self._asked[topic]
 
@@ -528,6 +536,8 @@ class Leading:
         match command:
             case Commit(topic, records):
                 await self._write(records)
+                if any(isinstance(value, FenceRecord) for _, value in records):
+                    self._tasks.start(self._begin_transaction(), name="begin the next transaction")
                 self._topics |= {v.layout.topic: v for _, v in records if isinstance(v, TopicRecord)}
                 self._do(controller.on_committed(topic, clock()))
             case Prepare(topic, partitions):
@@ -548,8 +558,7 @@ class Leading:
         if layout.epoch == 1 and layout.epochs[0].placement is Placement.UNMANAGED:
             log.info("topic_managed", topic=topic, partitions=layout.n, virtual_partitions=layout.v_count)
         if topic in self._asked:
-            await self._wait_until_adopted(self._topics[topic])
-            await self._conclude(topic, OutcomeRecord(0, ""))
+            await self._conclude(topic, OutcomeRecord(0, ""), await self._wait_until_adopted(self._topics[topic]))
 
     async def _abandon(self, topic: str, problem: str, code: int) -> None:
         """Gives up a change that has changed nothing yet, and tells whoever wished it."""
@@ -565,6 +574,14 @@ class Leading:
             if await self._confirm():
                 return
             await asyncio.sleep(_MEMBERS_RETRY_SECONDS)
+
+    async def _begin_transaction(self) -> None:
+        """Has the layout, or the end of the fence, wait for one answer less: writes are held until it is there."""
+        async with self._writing:
+            try:
+                await self._writer.begin()
+            except Fenced as error:
+                self._fail(error)
 
     async def _write(self, records: tuple[tuple[str, Value | None], ...]) -> None:
         async with self._writing:

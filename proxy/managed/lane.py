@@ -117,7 +117,7 @@ class Lane:
             return
         client = self._client
         if client is None or client.closed:
-            self._dial()
+            self.dial()
             return
         while self._turns and self._requests < REQUESTS_UNDER_WAY and self._bytes < BYTES_UNDER_WAY:
             taken = self._gather()
@@ -187,8 +187,9 @@ class Lane:
         self._shipper.on_answers(answers)
         self._schedule()
 
-    def _dial(self) -> None:
-        if not self._dialing:
+    def dial(self) -> None:
+        """Connects, if it is not connected: whoever is about to write need not wait for that."""
+        if not (self._dialing or self.connected):
             self._dialing = True
             self._tasks.start(self._connect(), name=f"{self._purpose} to broker {self.node_id}")
 

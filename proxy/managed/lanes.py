@@ -70,6 +70,8 @@ class Lanes:
         self._under_way: Counter[tuple[str, int]] = Counter()
         """Sent and unanswered writes, by topic and physical partition."""
         self._landed = asyncio.Event()
+        self._draining: dict[tuple[str, int], int] = {}
+        """By topic and physical partition that is drained: the offset behind what was written there meanwhile."""
         self._kept: list[tuple[Sent, Outcome, float]] = []
         self._looking: set[ManagedTopic] = set()
         self._sweeping = False
@@ -84,13 +86,36 @@ class Lanes:
         """Ends all of its tasks; what is unsent is not sent any more."""
         await self._tasks.stop()
 
-    async def drain(self, topic: str, partitions: frozenset[int]) -> None:
+    async def drain(self, topic: str, partitions: frozenset[int]) -> dict[int, int]:
         """Returns when nothing that was sent to these physical partitions is unanswered.
 
         What is sent meanwhile counts, so let the fence stand before. It ends, for every request has a time limit.
+
+        Returns:
+            By partition, the offset behind what was acknowledged meanwhile; 0 where nothing was.
         """
-        while any(self._under_way[topic, partition] for partition in partitions):
-            await self._landed.wait()
+        self._draining |= {(topic, partition): 0 for partition in partitions}
+        try:
+            while any(self._under_way[topic, partition] for partition in partitions):
+                await self._landed.wait()
+        finally:
+            landed = {partition: self._draining.pop((topic, partition), 0) for partition in partitions}
+        return landed
+
+    async def expect(self, topic: str, partitions: frozenset[int]) -> None:
+        """Finds the leaders of partitions that are about to be written to, and dials them, while there is time."""
+        if all(each.name != topic for each in self._courses):
+            return  # nobody writes to it here
+        known = self._leaders.known(topic) or {}
+        try:
+            if any(partition not in known for partition in partitions):
+                await self._leaders.renew(topic)
+            leaders = await self._leaders.of(topic)
+        except UpstreamUnavailable:
+            return  # they are looked for again when there is something to send
+        for node_id in {leaders[q].node_id for q in partitions & leaders.keys()} - {NO_NODE}:
+            for number in range(LANES_PER_BROKER):
+                self._lane(node_id, number).dial()
 
     def lease_renewed(self) -> None:
         """Judges the answers that were kept, and goes on; the layouts have been read since (rule C7)."""
@@ -154,7 +179,10 @@ class Lanes:
         for sent, outcome in answers:
             bound = sent.write.bound
             assert bound is not None
-            self._under_way[sent.course.topic.name, bound.partition] -= 1
+            place = sent.course.topic.name, bound.partition
+            self._under_way[place] -= 1
+            if place in self._draining and outcome is not None and result_of(outcome) is Result.WRITTEN:
+                self._draining[place] = max(self._draining[place], outcome.base_offset + sent.write.records)
             if not alive and outcome is not None and result_of(outcome) is Result.WRITTEN:
                 self._keep(sent, outcome)
             else:

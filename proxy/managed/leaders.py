@@ -88,6 +88,16 @@ class Leaders:
         """Has the next caller wait for a new answer, as when a broker says that it is not the leader."""
         self._forgotten[topic] = time.monotonic()
 
+    async def renew(self, topic: str) -> None:
+        """Asks anew; what is known holds until the answer is there, so that nobody waits for it.
+
+        Raises:
+            UpstreamUnavailable: No broker answers.
+        """
+        async with self._asking:
+            self._wanted.add(topic)
+            await self._ask(self._wanted)
+
     async def _fresh(self, topic: str) -> _Known:
         self._wanted.add(topic)
         if (known := self._good(topic)) is not None:

@@ -12,7 +12,7 @@ from kordon.bench.loads import ToolError, read_consumed, read_produced
 from kordon.bench.picture import draw
 from kordon.bench.plan import PROFILES
 from kordon.bench.report import report
-from kordon.bench.resizes import Sample, Stream, Window, living_on, pauses, sealed_by, summary
+from kordon.bench.resizes import Sample, Stream, Window, living_on, pauses, sealed_by, summary, turns_on
 from kordon.bench.results import DIRECT, FLOOR, KORDON, MANAGED, Measurement, Results
 from kordon.bench.verdicts import Verdict, verdicts
 
@@ -138,7 +138,7 @@ def test_pauses_have_a_bound_and_bystanders_none(proxies: int, most: float) -> N
 
 def test_a_pause_is_the_longest_wait_of_a_sealed_partition_beyond_the_usual() -> None:
     """A growth from 6 to 7 seals partition 0; what waits on partition 1 then is none of it."""
-    stream = Stream("127.0.0.1:1", "topic", living_on({0, 1}))
+    stream = Stream("127.0.0.1:1", "topic", turns_on({0, 1}, most=8))
     quiet, change = Window(0, 1, 6, frozenset()), Window(1, 2, 6, sealed_by(6, 7))
     mine, other = living_on({0})[0], living_on({1})[0]
     stream.samples = [
@@ -147,7 +147,7 @@ def test_a_pause_is_the_longest_wait_of_a_sealed_partition_beyond_the_usual() ->
         Sample(other, 1.1, 0.5),
     ]
     assert pauses(stream, [change], [quiet]) == [pytest.approx(0.030)]
-    bystander = Stream("127.0.0.1:1", "topic", living_on({2, 3}))
+    bystander = Stream("127.0.0.1:1", "topic", turns_on({2, 3}, most=6))
     bystander.samples = [Sample(v, sent, 0.003) for v in bystander.partitions for sent in (0.5, 1.5)]
     assert pauses(bystander, [change], [quiet]) == [0.0]
     assert sealed_by(7, 6) == {0, 6}

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
+import pytest
+
 from kordon.proxy.control.batches import Entry, Record
 from kordon.proxy.control.keeper import Keeper
 from kordon.proxy.managed.topics import ManagedTopics
@@ -23,10 +25,17 @@ class Clients:
 
     def __init__(self) -> None:
         self.drained = asyncio.Event()
+        self.landed: dict[int, int] = {}
+        self.expected: frozenset[int] = frozenset()
 
-    async def drain(self, topic: str, partitions: frozenset[int]) -> None:
+    async def drain(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
         """Waits until the test says that nothing is under way."""
         await self.drained.wait()
+        return self.landed
+
+    async def expect(self, topic: str, partitions: frozenset[int]) -> None:
+        """Keeps what is expected."""
+        self.expected = partitions
 
     async def freeze(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
         """Shows nothing beyond 7."""
@@ -97,6 +106,45 @@ async def test_a_fence_is_acknowledged_when_nothing_is_under_way_any_more() -> N
     assert layouts.appended == ["ack/f1/me"]
     assert topic.fence is not None
     assert topic.fence.high_watermarks == {0: 7}
+
+
+async def test_what_was_acknowledged_while_a_fence_drains_is_shown() -> None:
+    """The end may have been asked for before: a client that was told of its record would be told of an end below it."""
+    clients, layouts = Clients(), Layouts()
+    keeper, topics = keeper_of(clients, layouts)
+    clients.landed = {0: 9}
+    clients.drained.set()
+    keeper.on_record(record("fence/orders", FENCE))
+    async with asyncio.timeout(5):
+        await layouts.changed.wait()
+    topic = topics.named("orders")
+    assert topic is not None
+    assert topic.fence is not None
+    assert topic.fence.high_watermarks == {0: 9}
+
+
+async def test_what_will_be_written_to_is_got_ready_while_writes_are_held() -> None:
+    """The leader of a new partition is found, and dialled, before clients wait for it."""
+    clients, layouts = Clients(), Layouts()
+    keeper, _ = keeper_of(clients, layouts)
+    keeper.on_record(record("fence/orders", FENCE))
+    await asyncio.sleep(0)
+    assert clients.expected == {0, 3}
+
+
+@pytest.mark.parametrize(("raised", "appended", "heard"), [(True, [], ["f1 me"]), (False, ["ack/f1/me"], [])])
+async def test_a_controller_hears_its_own_worker_at_once(raised: bool, appended: list[str], heard: list[str]) -> None:
+    """A fence of another controller, of one that has taken over, is acknowledged to that one: through the layouts."""
+    clients, layouts = Clients(), Layouts()
+    keeper, _ = keeper_of(clients, layouts)
+    told: list[str] = []
+    leading = SimpleNamespace(raised=lambda _: raised, on_ack=lambda fence, who, *_: told.append(f"{fence} {who}"))
+    keeper.leading = cast("Any", leading)
+    clients.drained.set()
+    keeper.on_record(record("fence/orders", FENCE))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert (layouts.appended, told) == (appended, heard)
 
 
 async def test_a_fence_that_is_read_together_with_its_layout_holds_nothing() -> None:

@@ -133,6 +133,42 @@ async def test_a_transaction_that_is_open_is_waited_for_and_its_records_never_gi
         await second.close()
 
 
+async def test_a_transaction_that_is_begun_ahead_is_the_next_commit_and_holds_up_no_reader(
+    brokers: Brokers, topic: str
+) -> None:
+    """Its beginning is not asked for again; until something is written in it others are read as ever."""
+    async with reader(brokers, topic) as proxy:
+        await proxy.log.create()
+        controller = CutOff(brokers, topic, f"{topic}.transactions")
+        await controller.open()
+        await controller.commit([Entry("orders", b"1")])
+        await controller.begin()
+        await proxy.log.append([Entry("ack", b"1")])
+        await proxy.log.read_to_end()
+        controller.deaf_to = ADD_PARTITIONS_TO_TXN
+        await controller.begin()
+        await controller.commit([Entry("orders", b"2")], timeout=5)
+        with pytest.raises(NotCommitted):
+            await controller.commit([Entry("orders", b"never")], timeout=1)  # the one behind it has not been begun
+        await proxy.log.read_to_end()
+        assert proxy.entries == [Entry("orders", b"1"), Entry("ack", b"1"), Entry("orders", b"2")]
+        controller.deaf_to = None
+        await controller.close()
+
+
+async def test_a_controller_that_has_been_replaced_learns_it_when_it_begins_ahead(brokers: Brokers, topic: str) -> None:
+    """Nothing is begun for a former one."""
+    async with reader(brokers, topic) as proxy:
+        await proxy.log.create()
+        first, second = writer(brokers, topic), writer(brokers, topic)
+        await first.open()
+        await second.open()
+        with pytest.raises(Fenced):
+            await first.begin()
+        await first.close()
+        await second.close()
+
+
 async def test_a_second_controller_fences_the_first_for_ever(brokers: Brokers, topic: str) -> None:
     """The first one's commit is refused, and so are all its later tries; nothing of it is read."""
     async with reader(brokers, topic) as proxy:

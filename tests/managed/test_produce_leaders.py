@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from kordon.proxy.control.brokers import Brokers
+from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.managed.leaders import Leader, Leaders
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_writes import Producer, a_worker
@@ -49,3 +51,22 @@ async def test_a_broker_that_does_not_lead_is_left(cluster3: Cluster) -> None:
         for producer in producers:
             await producer.check()
         assert sum(producer.retries for producer in producers) > 0, "nobody was misled"
+
+
+async def test_who_leads_new_partitions_is_found_out_before_they_are_written_to(cluster3: Cluster) -> None:
+    """Until then the leaders that are known go on being good: no other partition waits for it."""
+    async with a_worker(cluster3, n=3, u=3, v_count=12, replicas=3) as worker:
+        await Producer(worker, 1, 0, 20).run()
+        name = worker.topic.name
+        brokers = TopicsAdmin(Brokers(worker.links))
+        await brokers.create_partitions(name, 6)
+        await brokers.wait_for_leaders(name, partitions=6)
+        known = worker.leaders.known(name)
+        assert known is not None
+        assert len(known) == 3
+        expecting = asyncio.ensure_future(worker.lanes.expect(name, frozenset({0, 3, 4, 5})))
+        await asyncio.sleep(0)
+        assert worker.leaders.known(name) == known
+        assert not expecting.done()
+        await expecting
+        assert set(worker.leaders.known(name) or ()) == set(range(6))
