@@ -158,11 +158,14 @@ class Traffic:
 
         wait_until(f"nothing of {self.topic} is acknowledged", is_still, _PATIENCE_SECONDS)
 
-    def finish(self, *, is_kept: bool = True) -> None:
+    def finish(self, *, is_kept: bool = True) -> int:
         """Lets all come to their end, and holds what was read against what was acknowledged (promises 1 and 2).
 
         Args:
             is_kept: Retention has taken nothing, so that a group that begins now reads everything.
+
+        Returns:
+            How many records a group is shown that begins now.
         """
         self._sending_ends.set()
         for thread in self._senders:
@@ -182,6 +185,7 @@ class Traffic:
         for key in {key for key, _ in got}:
             numbers = [number for each, number in got if each == key]
             assert numbers == sorted(numbers), f"out of order: {key!r}"
+        return len(got)
 
     def _send(self) -> None:
         while not self._sending_ends.is_set():

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
+from kordon.testing.change_steps import STEPS, ChangeSteps
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import create_managed, resize
 from kordon.testing.managed_traffic import Traffic
@@ -17,10 +17,6 @@ from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.steps import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
-
-LAYOUTS = "__kordon.layouts"
-STEPS = ("wish", "fence", "ack", "image", "topic", "outcome")
-"""What a change writes, in this order: by the first record of each kind a test knows that a step has begun."""
 
 
 @contextmanager
@@ -38,45 +34,22 @@ def leads(proxy: ProxyProcess) -> bool:
     return bool(proxy.status()["ordering"].get("leads"))
 
 
-class Steps:
-    """Tells how far a change has come, from the layouts topic, records of open transactions included."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        config = {"bootstrap.servers": cluster.bootstrap(), "group.id": "steps", "isolation.level": "read_uncommitted"}
-        self._consumer = Consumer(config | {"fetch.wait.max.ms": "5"})
-        at = TopicPartition(LAYOUTS, 0)
-        _, end = self._consumer.get_watermark_offsets(at, timeout=30)
-        self._consumer.assign([TopicPartition(LAYOUTS, 0, end)])
-
-    def wait_for(self, step: str) -> None:
-        """Returns when the first record of a step is written from now on."""
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            message = self._consumer.poll(1.0)
-            if message is not None and (message.key() or b"").startswith(f"{step}/".encode()):
-                return
-        raise TimeoutError(f"no record of the step {step}")
-
-    def close(self) -> None:
-        """Ends it."""
-        self._consumer.close()
-
-
 @pytest.mark.parametrize(
-    "step", [pytest.param(step, marks=() if step in ("image",) else pytest.mark.deep) for step in STEPS]
+    "step", [pytest.param(step, marks=() if step == "image" else pytest.mark.deep) for step in STEPS]
 )
 def test_a_controller_that_is_killed_at_any_step_is_carried_on(open_cluster: Cluster, step: str) -> None:
     """Kill -9 at the moment at which the first record of a step is in the log, mostly before its transaction ends."""
     topic = f"killed-at-{step}"
     with three_proxies(open_cluster, topic) as (controller, second, third):
         admin = AdminClient({"bootstrap.servers": second.bootstrap})
-        steps = Steps(open_cluster)
-        with Traffic([second.bootstrap, third.bootstrap, controller.bootstrap], topic) as traffic:
+        with (
+            ChangeSteps(open_cluster.bootstrap()) as steps,
+            Traffic([second.bootstrap, third.bootstrap, controller.bootstrap], topic) as traffic,
+        ):
             traffic.wait_flowing()
             growth = resize(admin, topic, 6)
             steps.wait_for(step)
             controller.kill()
-            steps.close()
             growth.result(60)
             traffic.wait_flowing()
             traffic.finish()

@@ -1,0 +1,163 @@
+"""Proxies are cut off, sleep and die all together across a fence, and the only broker dies under them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource  # pyright: ignore[reportPrivateImportUsage]
+
+from kordon.testing.broker_config import needs_zookeeper
+from kordon.testing.change_steps import ChangeSteps
+from kordon.testing.cluster import Cluster
+from kordon.testing.cuttable_link import CuttableLink
+from kordon.testing.jars import kafka_version
+from kordon.testing.managed_clients import create_managed, resize
+from kordon.testing.managed_traffic import Traffic
+from kordon.testing.ports import free_ports
+from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.steps import wait_until
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
+
+
+@pytest.fixture(scope="module")
+def linked() -> Generator[tuple[Cluster, CuttableLink, str], None, None]:
+    """A broker, a link to it that can be cut, and the address of the link."""
+    if needs_zookeeper(kafka_version()):
+        pytest.skip("managed topics need DescribeProducers (KIP-664, Kafka 2.8)")
+    port = free_ports(1)
+    with (
+        Cluster.start(config={"authorizer.class.name": ""}, extra_listeners={"LINK": port}) as cluster,
+        CuttableLink(port, cluster.brokers[0].port("LINK")) as link,
+    ):
+        yield cluster, link, f"127.0.0.1:{port}"
+
+
+@contextmanager
+def asleep(proxy: ProxyProcess) -> Generator[None, None, None]:
+    """A proxy that is stopped (SIGSTOP) and wakes again."""
+    os.kill(proxy.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(proxy.pid, signal.SIGCONT)
+
+
+def leads(proxy: ProxyProcess) -> bool:
+    """Whether a proxy is the controller."""
+    return bool(proxy.status()["ordering"].get("leads"))
+
+
+def has_partitions(admin: AdminClient, topic: str, partitions: int) -> bool:
+    """Whether a managed topic has so many (U); False, too, while nobody can say it."""
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    try:
+        configs = admin.describe_configs([resource], request_timeout=30)[resource].result(40)
+    except KafkaException:
+        return False
+    return int(configs["kordon.undeleted.partition.count"].value) == partitions
+
+
+def test_a_proxy_that_was_cut_off_across_a_fence_goes_on_when_the_network_is_back(
+    linked: tuple[Cluster, CuttableLink, str],
+) -> None:
+    """All clients use the proxy that is cut off; the other one grows the topic once that one's lease has run out.
+
+    A second cut comes when a shrink has been asked for, and is over before the lease is.
+    """
+    cluster, link, address = linked
+    with ProxyProcess.start(cluster.bootstrap()) as near, ProxyProcess.start(address) as far:
+        admin = create_managed(near.bootstrap, "cut-off")
+        with Traffic([far.bootstrap], "cut-off") as traffic:
+            traffic.wait_flowing()
+            with link.cut():
+                resize(admin, "cut-off", 6).result(60)
+            traffic.wait_flowing()
+            with link.cut():
+                shrink = resize(admin, "cut-off", 4)
+                traffic.wait_still(1.0)
+            shrink.result(60)
+            traffic.wait_flowing()
+            traffic.finish()
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("role", ["controller", "follower"])
+@pytest.mark.parametrize("moment", ["before", "at"])
+def test_a_proxy_that_sleeps_across_a_fence_wakes_to_another_layout(
+    linked: tuple[Cluster, CuttableLink, str], role: str, moment: str
+) -> None:
+    """SIGSTOP of the proxy that all clients use, before a growth is asked for or at its fence, until it is done."""
+    cluster, _, _ = linked
+    topic = f"slept-{role}-{moment}"
+    with ProxyProcess.start(cluster.bootstrap()) as first, ProxyProcess.start(cluster.bootstrap()) as second:
+        create_managed(first.bootstrap, topic)
+        wait_until("one leads", lambda: leads(first) or leads(second), 60)
+        sleeper, other = (first, second) if leads(first) == (role == "controller") else (second, first)
+        admin = AdminClient({"bootstrap.servers": other.bootstrap})
+        with ChangeSteps(cluster.bootstrap()) as steps, Traffic([sleeper.bootstrap], topic) as traffic:
+            traffic.wait_flowing()
+            if moment == "before":
+                with asleep(sleeper):
+                    resize(admin, topic, 6).result(60)
+            else:
+                growth = resize(admin, topic, 6)
+                steps.wait_for("fence")
+                with asleep(sleeper):
+                    growth.result(60)
+            traffic.wait_flowing()
+            resize(admin, topic, 3).result(60)
+            traffic.wait_flowing()
+            traffic.finish()
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("step", ["fence", "image"])
+def test_proxies_that_die_all_together_during_a_change_end_it_when_they_are_back(
+    linked: tuple[Cluster, CuttableLink, str], step: str
+) -> None:
+    """Kill -9 of every proxy: the change that nobody was left for comes true, or can be asked for again."""
+    cluster, _, _ = linked
+    topic = f"all-killed-at-{step}"
+    with ProxyProcess.start(cluster.bootstrap()) as first, ProxyProcess.start(cluster.bootstrap()) as second:
+        admin = create_managed(first.bootstrap, topic)
+        with (
+            ChangeSteps(cluster.bootstrap()) as steps,
+            Traffic([first.bootstrap, second.bootstrap], topic) as traffic,
+        ):
+            traffic.wait_flowing()
+            resize(admin, topic, 6)
+            steps.wait_for(step)
+            for proxy in (first, second):
+                proxy.kill()
+            for proxy in (first, second):
+                proxy.start_again()
+            wait_until("the growth has come true", lambda: has_partitions(admin, topic, 6), 90)
+            traffic.wait_flowing()
+            resize(admin, topic, 3).result(60)
+            traffic.wait_flowing()
+            traffic.finish()
+
+
+@pytest.mark.deep
+def test_the_only_broker_dies_during_a_growth_and_comes_back(linked: tuple[Cluster, CuttableLink, str]) -> None:
+    """Kill -9 of it right after a growth was asked for: traffic, layouts, leases and the growth go on with it."""
+    cluster, _, _ = linked
+    with ProxyProcess.start(cluster.bootstrap()) as proxy:
+        admin = create_managed(proxy.bootstrap, "broker-back")
+        with ChangeSteps(cluster.bootstrap()) as steps, Traffic([proxy.bootstrap], "broker-back") as traffic:
+            traffic.wait_flowing()
+            resize(admin, "broker-back", 6)
+            steps.wait_for("fence")
+            cluster.brokers[0].kill()
+            cluster.brokers[0].start()
+            wait_until("the growth has come true", lambda: has_partitions(admin, "broker-back", 6), 90)
+            traffic.wait_flowing()
+            resize(admin, "broker-back", 3).result(60)
+            traffic.wait_flowing()
+            traffic.finish()

@@ -1,0 +1,81 @@
+"""Brokers delete what is old, whole retired partitions in the end, while a managed topic grows and shrinks."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from kordon.testing.broker_config import needs_zookeeper
+from kordon.testing.cluster import Cluster
+from kordon.testing.jars import kafka_version
+from kordon.testing.managed_clients import create_managed, resize
+from kordon.testing.managed_traffic import Traffic
+from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.steps import wait_until
+
+pytestmark = [pytest.mark.broker, pytest.mark.deep, pytest.mark.timeout(400)]
+
+TOPIC = "retained"
+_OFTEN = {"authorizer.class.name": "", "log.retention.check.interval.ms": "500"}
+_SHORT = {"segment.ms": "3000", "retention.ms": "20000", "file.delete.delay.ms": "1000"}
+
+
+@pytest.fixture(scope="module")
+def forgetful() -> Generator[Cluster, None, None]:
+    """A broker that looks twice a second for segments to delete."""
+    if needs_zookeeper(kafka_version()):
+        pytest.skip("managed topics need DescribeProducers (KIP-664, Kafka 2.8)")
+    with Cluster.start(config=_OFTEN) as cluster:
+        yield cluster
+
+
+class Partitions:
+    """What a broker itself says of a topic's partitions.
+
+    Args:
+        cluster: Asked directly.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._consumer = Consumer({"bootstrap.servers": cluster.bootstrap(), "group.id": "looks"})
+
+    def offsets(self, partition: int) -> tuple[int, int]:
+        """The first offset that is still there, and the end."""
+        first, end = self._consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=30)
+        return int(first), int(end)
+
+    def are_empty(self, partitions: range) -> bool:
+        """Whether retention has taken all that these ever held."""
+        return all(first == end > 0 for first, end in map(self.offsets, partitions))
+
+    def have_lost_their_head(self, partitions: range) -> bool:
+        """Whether retention has taken something of each."""
+        return all(first > 0 for first, _ in map(self.offsets, partitions))
+
+    def close(self) -> None:
+        """Ends it."""
+        self._consumer.close()
+
+
+def test_retention_takes_old_segments_and_retired_partitions_while_they_come_and_go(forgetful: Cluster) -> None:
+    """3 → 4 → 6 → 12 → 5 → 3 → 6 with 20 s of retention: groups that keep up get all; a later one gets what is left.
+
+    The last growth uses partitions again that retention has emptied meanwhile.
+    """
+    partitions = Partitions(forgetful)
+    with ProxyProcess.start(forgetful.bootstrap()) as proxy:
+        admin = create_managed(proxy.bootstrap, TOPIC, configs=_SHORT)
+        with Traffic([proxy.bootstrap], TOPIC) as traffic:
+            for count in (4, 6, 12, 5, 3):
+                traffic.wait_flowing()
+                resize(admin, TOPIC, count).result(60)
+            traffic.wait_flowing()
+            wait_until("retired partitions are empty", lambda: partitions.are_empty(range(3, 12)), 90)
+            wait_until("the others go on", lambda: partitions.have_lost_their_head(range(3)), 90)
+            traffic.wait_flowing()
+            resize(admin, TOPIC, 6).result(60)
+            traffic.wait_flowing()
+            traffic.finish(is_kept=False)
+    partitions.close()
