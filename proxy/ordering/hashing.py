@@ -7,6 +7,7 @@ U = 3        U = 4              U = 6                      (N = 3)
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 LARGEST_VIRTUAL_PARTITIONS: Final = 32_766
@@ -57,6 +58,12 @@ def slot(v: int, n: int, virtual_partitions: int) -> int:
 def home(v: int, n: int, u: int, virtual_partitions: int) -> int:
     """Returns the physical partition where a virtual one lives."""
     return linear(slot(v, n, virtual_partitions), n, u)
+
+
+@lru_cache(maxsize=64)
+def homes(n: int, u: int, virtual_partitions: int) -> tuple[int, ...]:
+    """Returns the physical partition of each virtual one; those of a few counts are remembered."""
+    return tuple(home(v, n, u, virtual_partitions) for v in range(virtual_partitions))
 
 
 def why_not(n: int, u: int, virtual_partitions: int) -> str | None:

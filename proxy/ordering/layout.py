@@ -11,16 +11,17 @@ A layout is a value; `changed` makes the next one. All else is derived from the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
+from typing import TypeAlias
 from uuid import UUID
 
 from pydantic import TypeAdapter
 
 from kordon.proxy.ordering.chain import Chain, Stay
-from kordon.proxy.ordering.hashing import home, why_not
+from kordon.proxy.ordering.hashing import home, homes, why_not
 
 
 class Placement(Enum):
@@ -132,6 +133,13 @@ class Layout:
         return {segment.id: segment for segment in self.segments}
 
     @cached_property
+    def _by_epoch(self) -> Mapping[int, Mapping[int, Segment]]:
+        found: dict[int, dict[int, Segment]] = {}
+        for segment in self.segments:
+            found.setdefault(segment.id.epoch, {})[segment.id.partition] = segment
+        return found
+
+    @cached_property
     def open_segments(self) -> Mapping[int, Segment]:
         """By physical partition, the segment that is written to."""
         return {segment.id.partition: segment for segment in self.segments if segment.end is None}
@@ -144,8 +152,8 @@ class Layout:
     @cached_property
     def chains(self) -> tuple[Chain, ...]:
         """By virtual partition, where it lives and has lived."""
-        homes = [self._homes(epoch) for epoch in self.epochs]
-        return tuple(self._chain(v, [each[v] for each in homes]) for v in range(self.v_count))
+        steps = [(epoch, self._opened_in(epoch), self._homes(epoch)) for epoch in self.epochs]
+        return tuple(self._chain(v, steps) for v in range(self.v_count))
 
     @property
     def is_plain(self) -> bool:
@@ -224,7 +232,12 @@ class Layout:
             segments.append(Segment(SegmentId(q, following.number), cuts[q], predecessors=sources))
         return replace(self, epochs=(*self.epochs, following), segments=tuple(segments), withheld=withheld)
 
+    def _opened_in(self, epoch: Epoch) -> Mapping[int, Segment]:
+        return self._by_epoch.get(epoch.number, {})
+
     def _homes(self, epoch: Epoch) -> tuple[int | None, ...]:
+        if epoch.placement is Placement.LINEAR:
+            return homes(self.n, epoch.u, self.v_count)
         return tuple(self._home(v, epoch) for v in range(self.v_count))
 
     def _home(self, v: int, epoch: Epoch) -> int | None:
@@ -232,11 +245,12 @@ class Layout:
             return v
         return None if epoch.placement is Placement.UNMANAGED else home(v, self.n, epoch.u, self.v_count)
 
-    def _chain(self, v: int, homes: list[int | None]) -> Chain:
+    def _chain(self, v: int, steps: Iterable[_Step]) -> Chain:
         """Joins the segments in which v lived; those in a row on one partition, without a gap, are one stay."""
         stays: list[Stay] = []
-        for epoch, q in zip(self.epochs, homes, strict=True):
-            segment = self.by_id.get(SegmentId(q, epoch.number)) if q is not None else None
+        for epoch, opened, homes_then in steps:
+            q = homes_then[v]
+            segment = opened.get(q) if q is not None else None
             if segment is None:
                 continue  # not born yet, or its segment goes on
             tagged = epoch.placement is not Placement.UNMANAGED
@@ -252,6 +266,9 @@ class Layout:
                 stays.append(Stay(segment.id.partition, move, segment.start, segment.end, delta, tagged=tagged))
         return Chain(tuple(stays))
 
+
+_Step: TypeAlias = tuple[Epoch, Mapping[int, Segment], tuple[int | None, ...]]
+"""An epoch, the segments that began with it by physical partition, and the homes of all virtual ones."""
 
 LAYOUT_JSON: TypeAdapter[Layout] = TypeAdapter(Layout)
 """How a layout is written into `__kordon.layouts`."""
