@@ -57,6 +57,8 @@ class ManagedNumbers:
     serving: bool = False
     leading: bool = False
     fences: int = 0
+    fence_seconds: dict[str, Histogram] = field(default_factory=dict[str, Histogram])
+    """By phase."""
     writes: dict[str, int] = field(default_factory=dict[str, int])
     """By outcome."""
     written_bytes: int = 0
@@ -118,6 +120,7 @@ FAMILIES: Final = {
         Family("kordon_managed_serving", "gauge", (), "1 while this worker may serve managed topics, else 0."),
         Family("kordon_managed_leading", "gauge", (), "1 while this worker is the controller, else 0."),
         Family("kordon_managed_fences", "gauge", (), "Changes of partitions that hold writes now."),
+        Family("kordon_managed_fence_seconds", "histogram", ("phase",), "How long changes hold writes, and why."),
         Family("kordon_managed_writes_total", "counter", ("outcome",), "Batches for managed topics by their outcome."),
         Family("kordon_managed_written_bytes_total", "counter", (), "Bytes written to managed topics."),
         Family("kordon_managed_holds_total", "counter", (), "Times that writes of a virtual partition were held."),
@@ -294,5 +297,8 @@ HISTOGRAMS: Final[dict[str, Callable[[Metrics], dict[tuple[str, ...], Histogram]
         ("response",): m.tally.response_seconds,
     },
     "kordon_event_loop_lag_seconds": lambda m: {(): m.loop_lag.seconds},
+    "kordon_managed_fence_seconds": lambda m: {
+        (phase,): seconds for phase, seconds in m.read_managed().fence_seconds.items()
+    },
 }
 """Where the observations of each histogram come from."""

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 import structlog
 
 from kordon.proxy.control.batches import Entry, Record
+from kordon.proxy.control.fence_times import FenceTimes, Phase
 from kordon.proxy.control.layouts_log import LayoutsLog, LayoutsLost
 from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
 from kordon.proxy.control.leading import Leading
@@ -133,6 +134,8 @@ class Keeper:
         """What was found last of a topic, by its name."""
         self.found: Counter[str] = Counter()
         """Findings by kind, since this worker's start and while it led."""
+        self.times = FenceTimes()
+        """How long fences last."""
         self._topics = topics
         self._layouts = layouts
         self._membership = membership
@@ -286,6 +289,7 @@ class Keeper:
     def _perform(self, command: Command) -> None:
         match command:
             case Adopt(record, images):
+                self.times.end(Phase.HOLD, record.layout.topic)
                 self._adopt(record, images)
             case Forget(topic):
                 self._topics.remove(topic)
@@ -293,6 +297,7 @@ class Keeper:
             case Hold(fence):
                 self._raise(fence)
             case Release(topic):
+                self.times.end(Phase.HOLD, topic)
                 if (managed := self._topics.served(topic)) is not None:
                     managed.cancel_fence()
                     if not managed.layout.is_managed:
@@ -312,6 +317,8 @@ class Keeper:
         if managed is not None:  # at once: a layout that stands right behind the fence ends it again
             managed.raise_fence(Fence(fence.id, fence.sealed))
         if managed is not None and fence.sealed:
+            self.times.begin(Phase.HOLD, fence.topic)
+            self.times.begin(Phase.DRAIN, fence.topic)
             opened = managed.layout.opened_by(fence.following)
             self._tasks.start(self._writers.expect(fence.topic, opened), name=f"expect {fence.topic}")
         self._tasks.start(self._hold(fence, managed), name=f"hold {fence.topic}")
@@ -349,6 +356,7 @@ class Keeper:
             # what clients were told to be written while the marks were asked for stands before the cut, and is shown
             marks = {q: max(mark, landed.get(q, 0)) for q, mark in marks.items()}
             topic.fence = Fence(fence.id, fence.sealed, marks)
+            self.times.end(Phase.DRAIN, fence.topic)
         for command in self.member.on_held(fence.id):
             self._perform(command)
 
@@ -396,6 +404,7 @@ class Keeper:
                 lease_seconds,
                 self._admit,
                 takeovers=takeovers,
+                times=self.times,
             )
             try:
                 await self.leading.run(

@@ -17,6 +17,7 @@ from kordon.proxy.control.batches import Entry
 from kordon.proxy.control.bindings import Bindings
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.ends import LeaderAt, Snapshot
+from kordon.proxy.control.fence_times import FenceTimes, Phase
 from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
 from kordon.proxy.control.lease import clock
 from kordon.proxy.control.takeovers import NotQuiesced, Takeovers
@@ -98,6 +99,7 @@ class Leading:
         lease_seconds: L.
         admit: Sees that a topic can be managed as far as rights go; raises TopicsRefused where not.
         takeovers: Look at topics with data.
+        times: Counts what fences wait for.
     """
 
     def __init__(
@@ -109,7 +111,9 @@ class Leading:
         admit: Callable[[str], Awaitable[None]],
         *,
         takeovers: Takeovers,
+        times: FenceTimes,
     ) -> None:
+        self._times = times
         self._admit = admit
         self._takeovers = takeovers
         self._admin = admin
@@ -535,9 +539,7 @@ class Leading:
             return
         match command:
             case Commit(topic, records):
-                await self._write(records)
-                if any(isinstance(value, FenceRecord) for _, value in records):
-                    self._tasks.start(self._begin_transaction(), name="begin the next transaction")
+                await self._commit(topic, records)
                 self._topics |= {v.layout.topic: v for _, v in records if isinstance(v, TopicRecord)}
                 self._do(controller.on_committed(topic, clock()))
             case Prepare(topic, partitions):
@@ -546,7 +548,11 @@ class Leading:
                 await self._confirm_members()
                 self._do(controller.on_confirmed(topic, clock()))
             case ReadCuts(topic, fence, partitions):
-                self._do(controller.on_cuts(topic, fence, await self._cuts(topic, partitions), clock()))
+                self._times.end(Phase.ACKNOWLEDGE, topic)
+                self._times.begin(Phase.CUT, topic)
+                cuts = await self._cuts(topic, partitions)
+                self._times.end(Phase.CUT, topic)
+                self._do(controller.on_cuts(topic, fence, cuts, clock()))
             case Finished(topic):
                 await self._finish(topic)
             case Abandoned(topic, problem, code):
@@ -574,6 +580,15 @@ class Leading:
             if await self._confirm():
                 return
             await asyncio.sleep(_MEMBERS_RETRY_SECONDS)
+
+    async def _commit(self, topic: str, records: tuple[tuple[str, Value | None], ...]) -> None:
+        self._times.begin(Phase.COMMIT, topic)
+        await self._write(records)
+        if any(isinstance(value, TopicRecord) for _, value in records):
+            self._times.end(Phase.COMMIT, topic)
+        if any(isinstance(value, FenceRecord) for _, value in records):
+            self._times.begin(Phase.ACKNOWLEDGE, topic)
+            self._tasks.start(self._begin_transaction(), name="begin the next transaction")
 
     async def _begin_transaction(self) -> None:
         """Has the layout, or the end of the fence, wait for one answer less: writes are held until it is there."""

@@ -163,6 +163,7 @@ class ManagedWorker:
             serving=self.keeper.may_serve(),
             leading=self.keeper.leading is not None,
             fences=sum(topic.fence is not None for topic in self.topics),
+            fence_seconds={phase.value: seconds for phase, seconds in self.keeper.times.seconds.items()},
             writes={
                 "written": written.batches,
                 "duplicate": written.duplicates,

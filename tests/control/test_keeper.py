@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 
 from kordon.proxy.control.batches import Entry, Record
+from kordon.proxy.control.fence_times import Phase
 from kordon.proxy.control.keeper import Keeper
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.ordering.layout import Layout
@@ -121,6 +122,24 @@ async def test_what_was_acknowledged_while_a_fence_drains_is_shown() -> None:
     assert topic is not None
     assert topic.fence is not None
     assert topic.fence.high_watermarks == {0: 9}
+
+
+async def test_how_long_a_fence_holds_writes_is_counted() -> None:
+    """All of it ends with the next layout, its first part with the last answer; one for adoption holds nothing."""
+    clients, layouts = Clients(), Layouts()
+    clients.drained.set()
+    keeper, _ = keeper_of(clients, layouts)
+    keeper.on_record(record("fence/orders", FENCE))
+    async with asyncio.timeout(60):
+        await layouts.changed.wait()
+    counted = {phase: sum(keeper.times.seconds[phase].counts) for phase in (Phase.HOLD, Phase.DRAIN)}
+    assert counted == {Phase.HOLD: 0, Phase.DRAIN: 1}
+    grown = LAYOUT.changed(FENCE.following, {0: 100, 3: 0})
+    keeper.on_record(record("topic/orders", TopicRecord(grown, UUID(int=2))))
+    keeper.on_record(record("fence/orders", FenceRecord("f2", "orders", FENCE.following, frozenset())))
+    keeper.on_record(record("fence/orders", None))
+    counted = {phase: sum(keeper.times.seconds[phase].counts) for phase in (Phase.HOLD, Phase.DRAIN)}
+    assert counted == {Phase.HOLD: 1, Phase.DRAIN: 1}
 
 
 async def test_what_will_be_written_to_is_got_ready_while_writes_are_held() -> None:

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from kordon.proxy.control.fence_times import FenceTimes
 from kordon.proxy.control.layouts_writer import NotCommitted
 from kordon.proxy.control.leading import Leading
 from kordon.proxy.ordering.wishes import Resize
@@ -38,7 +39,13 @@ async def confirm() -> bool:
 async def test_a_role_whose_writer_failed_ends_and_is_taken_up_again() -> None:
     """A writer that failed has to be opened anew: to go on with it would delay every wish for ever."""
     leading = Leading(
-        cast("Any", None), cast("Any", Writer()), confirm, 20.0, cast("Any", None), takeovers=cast("Any", None)
+        cast("Any", None),
+        cast("Any", Writer()),
+        confirm,
+        20.0,
+        cast("Any", None),
+        takeovers=cast("Any", None),
+        times=FenceTimes(),
     )
     async with asyncio.timeout(60):
         with pytest.raises(NotCommitted):
