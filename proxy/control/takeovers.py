@@ -37,15 +37,17 @@ class Takeovers:
         self._next: dict[str, float] = {}
 
     async def refuse_transactions(self, topic: str, partitions: Collection[int]) -> None:
-        """Sees that nobody writes to a topic in transactions, as far as its leaders remember.
+        """Sees that no transaction is open in a topic: its producer could not go on with it (rule I9).
 
         Raises:
-            TopicsRefused: Somebody does, or Kordon may not know.
+            TopicsRefused: One is, or Kordon may not know.
             UpstreamUnavailable: A leader does not answer.
         """
         for q, snapshot in (await self._admin.snapshots(topic, partitions)).items():
-            if any(each.is_transactional for each in snapshot.producers.values()):
-                detail = "has records of transactions, and those that were aborted could not be hidden from readers"
+            if any(each.in_transaction for each in snapshot.producers.values()):
+                detail = (
+                    "has an open transaction; stop the topic's transactional producers, which it takes no more then"
+                )
                 raise TopicsRefused(f"{topic}-{q}", Code.INVALID_TXN_STATE, detail)
 
     async def prove_quiesced(self, topic: str, ends: Mapping[int, int]) -> None:

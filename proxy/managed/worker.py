@@ -22,6 +22,7 @@ from kordon.proxy.control.own_rights import OwnRights
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed import acls, groups, physical
+from kordon.proxy.managed.aborted import ReadCommitted
 from kordon.proxy.managed.admin_requests import AdminRequests
 from kordon.proxy.managed.caught_up import CaughtUp
 from kordon.proxy.managed.delete_records import DeleteRecords
@@ -105,7 +106,7 @@ class ManagedWorker:
             self.topics, questions, read_layouts_to_end=layouts.read_to_end, may_serve=self._may_serve
         )
         servers: dict[int, Any] = {
-            apis.FETCH: self.readers,
+            apis.FETCH: ReadCommitted(self.readers, self.topics, self.links, leaders),
             apis.LIST_OFFSETS: offsets,
             apis.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpoch(self.topics, questions, self._may_serve),
             apis.DELETE_RECORDS: DeleteRecords(self.topics, questions, offsets, self._raise_floors),

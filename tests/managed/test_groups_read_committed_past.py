@@ -1,0 +1,203 @@
+"""Topics with a past of transactions are taken over: who reads committed records only gets these (rule A1, KIP-98)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from kordon.codecs.messages import request, response
+from kordon.codecs.primitives import Pieces
+from kordon.codecs.records import patch_base_offset
+from kordon.proxy.apis import FETCH
+from kordon.proxy.control.batches import Entry, Identity, build_batch
+from kordon.proxy.managed.aborted import ReadCommitted
+from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.ordering.layout import Layout
+from kordon.testing.cluster import Cluster
+from kordon.testing.managed_clients import resize
+from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.steps import wait_until
+
+NOT_LEADER_OR_FOLLOWER = 6
+
+
+def batch(offset: int, producer_id: int = 7, *, is_transactional: bool = True) -> bytes:
+    """Makes a batch of one record."""
+    made = bytearray(
+        build_batch([Entry("key", b"value")], Identity(producer_id, 0, 0), is_transactional=is_transactional)
+    )
+    patch_base_offset(made, 0, offset)
+    return bytes(made)
+
+
+class Broker:
+    """Leads `orders`, each batch of which lies in a segment file of its own, and gives out what is decided."""
+
+    def __init__(self, batches: list[bytes]) -> None:
+        self.batches = batches
+        self.stable = len(batches)
+        """The last stable offset."""
+        self.asked: list[int] = []
+
+    async def of(self, topic: str) -> dict[int, Any]:
+        """Says who leads, as `Leaders`."""
+        return {0: SimpleNamespace(node_id=1)}
+
+    def forget(self, topic: str) -> None:
+        """Is told that something went wrong, as `Leaders`."""
+
+    async def to(self, node_id: int, purpose: str) -> Broker:
+        """Is connected to, as by `Links`."""
+        return self
+
+    def version(self, api_key: int, versions: range) -> int:
+        """Speaks what is wanted."""
+        return versions[-1]
+
+    async def ask(self, api_key: int, version: int, fields: Any) -> Any:
+        """Answers Fetch: every transaction here was aborted."""
+        assert fields["isolation_level"] == 1
+        offset = fields["topics"][0]["partitions"][0]["fetch_offset"]
+        self.asked.append(offset)
+        records = self.batches[offset] if offset < self.stable else b""
+        aborted = [{"producer_id": 7, "first_offset": offset}]
+        row = {"partition_index": 0, "error_code": 0, "aborted_transactions": aborted, "records": records}
+        table = response(FETCH)
+        return table.parse(version, table.build(version, {"responses": [{"topic": "orders", "partitions": [row]}]}))
+
+
+async def fetch(broker: Broker, isolation_level: int = 1) -> dict[str, Any]:
+    """Fetches the whole past of a topic that had one partition; returns the partition's row."""
+
+    class Readers:
+        async def serve(self, version: int, request: Any) -> dict[str, Any]:
+            row = {
+                "partition_index": 0,
+                "error_code": 0,
+                "aborted_transactions": None,
+                "records": Pieces(broker.batches),
+            }
+            return {"responses": [{"topic": "orders", "partitions": [row]}]}
+
+    topics = ManagedTopics()
+    topics.add(ManagedTopic(Layout.unmanaged("orders", UUID(int=1), 1, 4), UUID(int=2)))
+    links: Any = broker
+    server = ReadCommitted(Readers(), topics, links, links)
+    table = request(FETCH)
+    partitions = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1}]
+    fields = {"isolation_level": isolation_level, "topics": [{"topic": "orders", "partitions": partitions}]}
+    answer = await server.serve(11, table.parse(11, table.build(11, fields)))
+    row: dict[str, Any] = answer["responses"][0]["partitions"][0]
+    return row
+
+
+async def test_a_broker_is_asked_until_all_that_is_given_out_is_covered() -> None:
+    """It answers from one segment file at a time."""
+    broker = Broker([batch(0), batch(1), batch(2)])
+    row = await fetch(broker)
+    assert broker.asked == [0, 1, 2]
+    assert [each["first_offset"] for each in row["aborted_transactions"]] == [0, 1, 2]
+    assert row["error_code"] == 0
+
+
+async def test_what_is_not_decided_yet_is_not_given_out() -> None:
+    """The consumer comes again, as it would wait for the last stable offset."""
+    broker = Broker([batch(0), batch(1)])
+    broker.stable = 1
+    row = await fetch(broker)
+    assert (row["error_code"], list(row["records"])) == (NOT_LEADER_OR_FOLLOWER, [])
+
+
+@pytest.mark.parametrize(("isolation_level", "is_transactional"), [(0, True), (1, False)])
+async def test_nobody_is_asked_without_need(isolation_level: int, *, is_transactional: bool) -> None:
+    """Not for consumers that read everything, nor where there are no transactions."""
+    broker = Broker([batch(0, is_transactional=is_transactional)])
+    row = await fetch(broker, isolation_level)
+    assert broker.asked == []
+    assert row["aborted_transactions"] is None
+
+
+@pytest.fixture(scope="module")
+def proxy(open_cluster: Cluster) -> Iterator[ProxyProcess]:
+    """A proxy in front of one broker."""
+    with ProxyProcess.start(open_cluster.bootstrap()) as started:
+        yield started
+
+
+def write(producer: Producer, topic: str, name: str) -> None:
+    """Begins a transaction and writes 15 records, each with the name in its value."""
+    producer.begin_transaction()
+    for number in range(15):
+        producer.produce(topic, f"{name}-{number}", partition=number % 3)
+    producer.flush(30)
+
+
+def read(bootstrap: str, topic: str, count: int, **config: str) -> list[str]:
+    """Reads so many records, and those that come behind, as a new group."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": f"g-{time.time_ns()}", "auto.offset.reset": "earliest"}
+    consumer = Consumer({**settings, "enable.auto.commit": "false", **config})
+    consumer.subscribe([topic])
+    got: list[str] = []
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        messages = consumer.consume(500, 1.5)
+        if not messages and len(got) >= count:
+            break
+        got += [(message.value() or b"").decode() for message in messages if message.error() is None]
+    consumer.close()
+    return sorted(got)
+
+
+def take_over(admin: AdminClient, topic: str) -> Any:
+    """Has a topic managed with 12 virtual partitions, without waiting for clients with an old view."""
+    values = {"kordon.virtual.partitions": "12", "kordon.takeover.transition.ms": "0"}
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in values.items()]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    return admin.incremental_alter_configs([resource], request_timeout=80)[resource]
+
+
+@pytest.mark.broker
+def test_aborted_records_of_the_past_stay_hidden(proxy: ProxyProcess) -> None:
+    """An open transaction is waited out by whoever manages the topic; then all is as it was, over a growth too."""
+    topic, bootstrap = "had-transactions", proxy.bootstrap
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(30)
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+    producer.init_transactions(60)
+    for name in "abc":
+        write(producer, topic, name)
+        if name == "b":
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+    write(producer, topic, "d")
+    assert "open transaction" in str(take_over(admin, topic).exception(60))
+    producer.abort_transaction(30)
+    committed = sorted(f"{name}-{number}" for name in "ac" for number in range(15))
+    assert read(bootstrap, topic, 30) == committed
+
+    take_over(admin, topic).result(60)
+    wait_until("all is taken over", lambda: resize(admin, topic, 6).exception(60) is None)
+    plain = Producer({"bootstrap.servers": bootstrap})
+    for v in range(12):
+        plain.produce(topic, f"new-{v}", partition=v)
+    plain.flush(30)
+
+    expected = sorted([*committed, *(f"new-{v}" for v in range(12))])
+    assert read(bootstrap, topic, len(expected)) == expected
+    assert read(bootstrap, topic, len(expected), **{"max.partition.fetch.bytes": "200"}) == expected
+    assert len(read(bootstrap, topic, 72, **{"isolation.level": "read_uncommitted"})) == 72
