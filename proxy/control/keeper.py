@@ -17,7 +17,7 @@ from kordon.proxy.control.batches import Entry, Record
 from kordon.proxy.control.fence_times import FenceTimes, Phase
 from kordon.proxy.control.layouts_log import LayoutsLog, LayoutsLost
 from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
-from kordon.proxy.control.leading import Leading
+from kordon.proxy.control.leading import Leading, Records
 from kordon.proxy.control.lease import LEASE_SECONDS, clock
 from kordon.proxy.control.membership import Generation, Membership
 from kordon.proxy.control.takeovers import Takeovers
@@ -281,6 +281,15 @@ class Keeper:
                 for command in self.member.on_record(record.key, value):
                     self._perform(command)
 
+    def take_layout(self, records: Records) -> None:
+        """Goes on under a layout that this worker's controller has written, before it comes back as all others read it.
+
+        It is durable, and no fence can stand before it in the log; to be read again changes nothing.
+        """
+        for key, value in records:
+            for command in self.member.on_record(key, value):
+                self._perform(command)
+
     def _settle(self, wish_id: str, outcome: OutcomeRecord) -> None:
         waiting = self._outcomes.get(wish_id)
         if waiting is not None and not waiting.done():
@@ -326,6 +335,8 @@ class Keeper:
     def _adopt(self, record: TopicRecord, images: Mapping[int, Image]) -> None:
         layout = record.layout
         topic = self._topics.served(layout.topic)
+        if topic is not None and self._topics.named(layout.topic) is topic and _is_kept(topic, record):
+            return
         if topic is None or topic.face_id != record.face_id:
             topic = ManagedTopic(layout, record.face_id, images)
         else:
@@ -405,6 +416,7 @@ class Keeper:
                 self._admit,
                 takeovers=takeovers,
                 times=self.times,
+                on_layout=self.take_layout,
             )
             try:
                 await self.leading.run(
@@ -427,3 +439,9 @@ class Keeper:
 
     def _known(self) -> dict[str, tuple[TopicRecord, Mapping[int, Image]]]:
         return {name: (record, self.member.images(name)) for name, record in self.member.topics.items()}
+
+
+def _is_kept(topic: ManagedTopic, record: TopicRecord) -> bool:
+    """Whether a worker goes on as a record says already, because it has written it."""
+    known = (topic.layout, topic.face_id, topic.takeover)
+    return topic.fence is None and known == (record.layout, record.face_id, record.takeover)

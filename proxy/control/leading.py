@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import UUID
 
 import structlog
@@ -81,6 +81,10 @@ ADOPTION_SECONDS: Final = 12.0
 """How long whoever wishes waits until all proxies know the layout; a dead one is out of their group by then."""
 
 
+Records: TypeAlias = tuple[tuple[str, Value | None], ...]
+"""What is written in one transaction, by key; None is a tombstone."""
+
+
 class Refused(Exception):  # noqa: N818 - what is told to whoever asked
     """Raised when a wish cannot come true; carries Kafka's error code."""
 
@@ -100,6 +104,7 @@ class Leading:
         admit: Sees that a topic can be managed as far as rights go; raises TopicsRefused where not.
         takeovers: Look at topics with data.
         times: Counts what fences wait for.
+        on_layout: Told of the records of a change that is durable: readers of the layouts get them some answers later.
     """
 
     def __init__(
@@ -112,7 +117,9 @@ class Leading:
         *,
         takeovers: Takeovers,
         times: FenceTimes,
+        on_layout: Callable[[Records], None],
     ) -> None:
+        self._on_layout = on_layout
         self._times = times
         self._admit = admit
         self._takeovers = takeovers
@@ -581,11 +588,12 @@ class Leading:
                 return
             await asyncio.sleep(_MEMBERS_RETRY_SECONDS)
 
-    async def _commit(self, topic: str, records: tuple[tuple[str, Value | None], ...]) -> None:
+    async def _commit(self, topic: str, records: Records) -> None:
         self._times.begin(Phase.COMMIT, topic)
         await self._write(records)
         if any(isinstance(value, TopicRecord) for _, value in records):
             self._times.end(Phase.COMMIT, topic)
+            self._on_layout(records)
         if any(isinstance(value, FenceRecord) for _, value in records):
             self._times.begin(Phase.ACKNOWLEDGE, topic)
             self._tasks.start(self._begin_transaction(), name="begin the next transaction")
@@ -598,7 +606,7 @@ class Leading:
             except Fenced as error:
                 self._fail(error)
 
-    async def _write(self, records: tuple[tuple[str, Value | None], ...]) -> None:
+    async def _write(self, records: Records) -> None:
         async with self._writing:
             try:
                 await self._writer.commit(

@@ -184,6 +184,26 @@ async def test_a_fence_that_is_read_together_with_its_layout_holds_nothing() -> 
     assert layouts.appended == []
 
 
+async def test_the_controllers_worker_goes_on_when_its_layout_is_durable() -> None:
+    """Not when it is read; when it is, nothing happens: what was fenced meanwhile stays fenced."""
+    clients, layouts = Clients(), Layouts()
+    keeper, topics = keeper_of(clients, layouts)
+    keeper.on_record(record("fence/orders", FENCE))
+    topic = topics.named("orders")
+    assert topic is not None
+    grown = TopicRecord(LAYOUT.changed(FENCE.following, {0: 100, 3: 0}), UUID(int=2))
+    keeper.take_layout((("topic/orders", grown), ("fence/orders", None)))
+    assert (topic.layout.u, topic.fence) == (4, None)
+    kept = topic.layout
+    keeper.on_record(record("topic/orders", grown))
+    keeper.on_record(record("fence/orders", None))
+    assert topics.named("orders") is topic
+    assert topic.layout is kept
+    following = kept.next_epoch(5)
+    keeper.on_record(record("fence/orders", FenceRecord("f2", "orders", following, kept.sealed_by(following))))
+    assert topic.is_sealed(1)
+
+
 async def test_a_cancelled_fence_is_not_acknowledged() -> None:
     """Who drained too late says nothing: the controller counts on what is acknowledged."""
     clients, layouts = Clients(), Layouts()

@@ -46,6 +46,7 @@ async def test_a_role_whose_writer_failed_ends_and_is_taken_up_again() -> None:
         cast("Any", None),
         takeovers=cast("Any", None),
         times=FenceTimes(),
+        on_layout=lambda _: None,
     )
     async with asyncio.timeout(60):
         with pytest.raises(NotCommitted):
