@@ -284,8 +284,12 @@ class Keeper:
     def take_layout(self, records: Records) -> None:
         """Goes on under a layout that this worker's controller has written, before it comes back as all others read it.
 
-        It is durable, and no fence can stand before it in the log; to be read again changes nothing.
+        It is durable, and while its fence stands here nothing behind it has been read; to read it then changes nothing.
         """
+        (written,) = (value for _, value in records if isinstance(value, TopicRecord))
+        fence = self.member.fences.get(written.layout.topic)
+        if fence is None or fence.following != written.layout.epochs[-1]:
+            return  # it has been read already, and perhaps another fence, which it must not end
         for key, value in records:
             for command in self.member.on_record(key, value):
                 self._perform(command)

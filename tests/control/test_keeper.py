@@ -204,6 +204,22 @@ async def test_the_controllers_worker_goes_on_when_its_layout_is_durable() -> No
     assert topic.is_sealed(1)
 
 
+async def test_a_layout_that_is_told_late_ends_no_later_fence() -> None:
+    """The answer to the controller's transaction may come when the layout and a next fence have been read already."""
+    keeper, topics = keeper_of(Clients(), Layouts())
+    keeper.on_record(record("fence/orders", FENCE))
+    grown = TopicRecord(LAYOUT.changed(FENCE.following, {0: 100, 3: 0}), UUID(int=2))
+    keeper.on_record(record("topic/orders", grown))
+    following = grown.layout.next_epoch(5)
+    next_fence = FenceRecord("f2", "orders", following, grown.layout.sealed_by(following))
+    keeper.on_record(record("fence/orders", next_fence))
+    keeper.take_layout((("topic/orders", grown), ("fence/orders", None)))
+    topic = topics.named("orders")
+    assert topic is not None
+    assert topic.is_sealed(1)
+    assert keeper.member.fences == {"orders": next_fence}
+
+
 async def test_a_cancelled_fence_is_not_acknowledged() -> None:
     """Who drained too late says nothing: the controller counts on what is acknowledged."""
     clients, layouts = Clients(), Layouts()
