@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Final, Self
 
@@ -16,8 +16,8 @@ _START_SECONDS: Final = 10.0
 class CuttableLink:
     """Passes connections on, in a thread of its own; use it as a context manager.
 
-    While it is cut, connections stay open and bytes wait, as in a network that loses its packets and whose TCP repeats
-    them: a request that was under way reaches its broker when the cut is healed, however old it is by then.
+    While a direction is cut, connections stay open and bytes wait, as in a network that loses its packets and whose TCP
+    repeats them: what was under way arrives when the cut is healed, however old it is by then.
 
     Args:
         port: Of 127.0.0.1, where it listens.
@@ -28,8 +28,9 @@ class CuttableLink:
         self._port = port
         self._target = target
         self._loop = asyncio.new_event_loop()
-        self._open = asyncio.Event()
-        self._open.set()
+        self._requests, self._answers = asyncio.Event(), asyncio.Event()
+        self._requests.set()
+        self._answers.set()
         self._pumps: set[asyncio.Task[None]] = set()
         self._listening = threading.Event()
         self._ended = asyncio.Event()
@@ -47,14 +48,21 @@ class CuttableLink:
         self._thread.join(_START_SECONDS)
         self._loop.close()
 
+    def cut_requests(self) -> AbstractContextManager[None]:
+        """Lets nothing pass to the target, which works on nothing new; then what has waited, and all that comes."""
+        return self._cut(self._requests)
+
+    def cut_answers(self) -> AbstractContextManager[None]:
+        """Lets nothing pass from the target, which works on; then what has waited, and all that comes."""
+        return self._cut(self._answers)
+
     @contextmanager
-    def cut(self) -> Generator[None]:
-        """Lets nothing pass; then what has waited, and all that comes."""
-        self._loop.call_soon_threadsafe(self._open.clear)
+    def _cut(self, way: asyncio.Event) -> Generator[None]:
+        self._loop.call_soon_threadsafe(way.clear)
         try:
             yield
         finally:
-            self._loop.call_soon_threadsafe(self._open.set)
+            self._loop.call_soon_threadsafe(way.set)
 
     async def _run(self) -> None:
         server = await asyncio.start_server(self._connect, "127.0.0.1", self._port)
@@ -66,24 +74,24 @@ class CuttableLink:
         await asyncio.gather(*self._pumps, return_exceptions=True)
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._open.wait()
+        await self._requests.wait()
         try:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
         except OSError:
             writer.close()
             return
-        for source, sink in ((reader, far_writer), (far_reader, writer)):
-            pump = self._loop.create_task(self._pump(source, sink))
+        for source, sink, way in ((reader, far_writer, self._requests), (far_reader, writer, self._answers)):
+            pump = self._loop.create_task(self._pump(source, sink, way))
             self._pumps.add(pump)
             pump.add_done_callback(self._pumps.discard)
 
-    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, way: asyncio.Event) -> None:
         try:
             while chunk := await source.read(_CHUNK_BYTES):
-                await self._open.wait()
+                await way.wait()
                 sink.write(chunk)
                 await sink.drain()
-            await self._open.wait()  # the end of a connection does not pass a cut either
+            await way.wait()  # the end of a connection does not pass a cut either
         except ConnectionError:
             pass
         finally:
