@@ -40,11 +40,11 @@ _HOW: Final = """\
   from the broker over what it gives out to all consumers.
 - **At rest**: in a Kordon just started, each virtual partition gets a record and a consumer that has read it and waits
   for more. Its resident memory less that before, with connections, cache and all that comes with the first records.
-- **Pauses**: idempotent librdkafka producers send a record to each virtual partition a hundred times a second through
-  every proxy, while the topic goes 6 → 7 → 8 → 7 → 6. A pause is, per resize and sealed partition, the longest time
-  from send to acknowledgement less the median of quiet times. Producers on connections of their own write to
-  partitions that are not sealed; between the resizes all are measured likewise, so that the machine's own pauses are
-  seen.
+- **Pauses**: idempotent librdkafka producers send a record to each physical partition a hundred times a second
+  through every proxy, to its virtual ones by turns, while the topic goes 6 → 7 → 8 → 7 → 6. A pause is, per resize
+  and sealed partition, the longest time from send to acknowledgement less the median of quiet times. Producers on
+  connections of their own write to partitions that are not sealed; between the resizes all are measured likewise, so
+  that the machine's own pauses are seen.
 - **CPU s/GB**: user and kernel time of the proxy's processes while a load runs, divided by the bytes of its values.
 - **Latency**: from send to acknowledgement as the producer sees it; the seconds in which its virtual machine warms up
   are left out. The tool counts whole milliseconds.
