@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
@@ -11,7 +14,7 @@ from kordon.testing.broker_config import needs_zookeeper
 from kordon.testing.cluster import Broker, Cluster
 from kordon.testing.jars import kafka_version
 from kordon.testing.managed_clients import create_managed, resize
-from kordon.testing.managed_traffic import Traffic
+from kordon.testing.managed_traffic import GROUP_PROTOCOLS, Traffic
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.steps import wait_until
 
@@ -45,10 +48,10 @@ def ways(proxies: list[ProxyProcess]) -> list[str]:
     return [proxy.bootstrap for proxy in proxies]
 
 
-def leads(brokers: Cluster, topic: str) -> int:
-    """The broker that leads the first partition of a topic."""
+def leads(brokers: Cluster, topic: str, partition: int = 0) -> int:
+    """The broker that leads a partition of a topic."""
     partitions = AdminClient({"bootstrap.servers": brokers.bootstrap()}).list_topics(topic, 30).topics[topic].partitions
-    return int(partitions[0].leader)
+    return int(partitions[partition].leader)
 
 
 def has_all_copies(brokers: Cluster) -> bool:
@@ -97,6 +100,7 @@ def test_a_killed_broker_stops_no_growth(brokers: Cluster, proxies: list[ProxyPr
         victim.kill()
         growth.result(60)
         traffic.wait_flowing()
+        wait_until("the dead broker is named no more", lambda: victim.node_id not in admin.list_topics().brokers, 60)
         shrink = resize(admin, topic, 4)
         bring_back(brokers, victim)
         shrink.result(60)
@@ -110,8 +114,13 @@ def coordinates(brokers: Cluster, role: str) -> int:
     if role == "layouts":
         return leads(brokers, LAYOUTS)
     topic, key = ("__consumer_offsets", "kordon") if role == "group" else ("__transaction_state", "kordon.layouts")
-    partitions = AdminClient({"bootstrap.servers": brokers.bootstrap()}).list_topics(topic, 30).topics[topic].partitions
-    return int(partitions[java_hash(key) % len(partitions)].leader)
+    return leads(brokers, topic, place(brokers, topic, key))
+
+
+def place(brokers: Cluster, topic: str, key: str) -> int:
+    """The partition of a coordinators' topic that a group or a transactional id belongs to."""
+    topics = AdminClient({"bootstrap.servers": brokers.bootstrap()}).list_topics(topic, 30).topics
+    return java_hash(key) % len(topics[topic].partitions)
 
 
 def java_hash(text: str) -> int:
@@ -146,6 +155,45 @@ def test_a_leader_that_slept_and_leaders_that_move_neither_lose_nor_double(
         shrink.result(60)
         traffic.wait_flowing()
         traffic.finish()
+
+
+@pytest.mark.deep
+def test_coordinators_that_move_stop_no_change(brokers: Cluster, proxies: list[ProxyProcess]) -> None:
+    """Those of the proxies' group, of the controller's transactions and of the readers go to other brokers.
+
+    The topic grows and shrinks meanwhile, again and again.
+    """
+    topic = "coordinators-move"
+    admin = create_managed(proxies[0].bootstrap, topic, replicas=3)
+    keys = [("__transaction_state", "kordon.layouts"), ("__consumer_offsets", "kordon")]
+    keys += [("__consumer_offsets", f"{topic}-{protocol}") for protocol in GROUP_PROTOCOLS]
+    with Traffic(ways(proxies), topic) as traffic, ThreadPoolExecutor(1) as beside:
+        traffic.wait_flowing()
+        moved = beside.submit(
+            move_leaders, brokers, {(internal, place(brokers, internal, key)) for internal, key in keys}
+        )
+        for partitions in itertools.cycle((6, 3)):
+            resize(admin, topic, partitions).result(60)
+            if moved.done():
+                break
+        moved.result()
+        traffic.wait_flowing()
+        traffic.finish()
+
+
+def move_leaders(brokers: Cluster, partitions: set[tuple[str, int]]) -> None:
+    """Makes another broker the leader of each of these, which all brokers have copies of."""
+    to = {each: leads(brokers, *each) % 3 + 1 for each in partitions}
+    plan = [
+        {"topic": topic, "partition": number, "replicas": [leader, *({1, 2, 3} - {leader})]}
+        for (topic, number), leader in to.items()
+    ]
+    file = brokers.folder / "moves.json"
+    file.write_text(json.dumps({"version": 1, "partitions": plan}))
+    at = ("--bootstrap-server", brokers.bootstrap())
+    brokers.tool("kafka-reassign-partitions", *at, "--reassignment-json-file", str(file), "--execute")
+    elect_preferred(brokers)
+    wait_until("others lead", lambda: all(leads(brokers, *each) == leader for each, leader in to.items()), 60)
 
 
 def test_writes_wait_while_copies_are_missing(brokers: Cluster, proxies: list[ProxyProcess]) -> None:
