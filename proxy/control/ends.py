@@ -14,6 +14,7 @@ from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.upstream import UpstreamClient
 
 LIST_OFFSETS: Final = 2
+OFFSET_FOR_LEADER_EPOCH: Final = 23
 DESCRIBE_PRODUCERS: Final = 61
 _LATEST: Final = -1
 _EARLIEST: Final = -2
@@ -113,6 +114,41 @@ class PartitionEnds:
         self._leaders |= {(topic, number): leader for number, leader in leaders.items() if leader is not None}
         return leaders
 
+    async def leaders_of(self, topics: Iterable[str]) -> dict[str, dict[int, LeaderAt]]:
+        """Returns who leads the partitions of topics, by topic; what has no leader now, or is no topic, is missing.
+
+        Raises:
+            UpstreamUnavailable: Nobody answers.
+        """
+        names = sorted(topics)
+        rows = (await self._brokers.metadata(names)).topics if names else []
+        return {
+            row.name: {
+                each.partition_index: LeaderAt(each.leader_id, each.leader_epoch)
+                for each in row.partitions
+                if each.leader_id >= 0
+            }
+            for row in rows
+            if not row.error_code
+        }
+
+    async def epoch_ends(self, topic: str, epochs: Mapping[int, int]) -> dict[int, int]:
+        """Asks leaders where the records of leader epochs end in their logs (OffsetForLeaderEpoch, KIP-101).
+
+        Args:
+            topic: Its name.
+            epochs: By partition, the leader epoch; -1: it is not known, and the log's end is what is told.
+
+        Raises:
+            TopicsRefused: A broker does not lead one of them any more, or Kordon may not know.
+            UpstreamUnavailable: One has no leader, or a leader does not answer.
+        """
+        found = await self._ask_leaders(topic, epochs, _send_log_ends, partial(_send_epoch_ends, wanted=epochs))
+        return {
+            q: log_end.offset if epochs[q] < 0 or of_epoch.end_offset < 0 else of_epoch.end_offset
+            for q, (log_end, of_epoch) in found.items()
+        }
+
     async def producers(self, topic: str, partition: int) -> dict[int, ProducerState]:
         """Asks a partition's leader which producers it remembers, by producer id (DescribeProducers, KIP-664).
 
@@ -207,7 +243,7 @@ class PartitionEnds:
     ) -> dict[int, tuple[Any, ...]]:
         client = await self._brokers.to(node_id)
         answers = await asyncio.gather(*(send(client, topic, epochs) for send in questions))
-        rows = [{part.partition_index: part for row in each.topics for part in row.partitions} for each in answers]
+        rows = [{_partition(part): part for row in each.topics for part in row.partitions} for each in answers]
         for row in rows:
             for partition, part in row.items():
                 refuse(f"asking the leader of {topic}-{partition}", part)
@@ -232,6 +268,23 @@ def _send_offsets(
 _send_log_ends: Final = partial(_send_offsets, replica_id=_DEBUGGING_CONSUMER)
 _send_high_watermarks: Final = partial(_send_offsets, replica_id=_CONSUMER)
 _send_log_starts: Final = partial(_send_offsets, replica_id=_CONSUMER, timestamp=_EARLIEST)
+
+
+def _send_epoch_ends(
+    client: UpstreamClient, topic: str, epochs: Mapping[int, int], wanted: Mapping[int, int]
+) -> asyncio.Future[Any]:
+    parts = [
+        {"partition": partition, "current_leader_epoch": epoch, "leader_epoch": max(wanted[partition], 0)}
+        for partition, epoch in epochs.items()
+    ]
+    fields = {"replica_id": _CONSUMER, "topics": [{"topic": topic, "partitions": parts}]}
+    version = client.version(OFFSET_FOR_LEADER_EPOCH, range(2, 5))
+    return client.send(OFFSET_FOR_LEADER_EPOCH, version, fields)
+
+
+def _partition(part: Any) -> int:
+    number: int = part.partition if "partition" in part else part.partition_index
+    return number
 
 
 def _send_producers(client: UpstreamClient, topic: str, epochs: Mapping[int, int]) -> asyncio.Future[Any]:

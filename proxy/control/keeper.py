@@ -74,6 +74,10 @@ class Readers(Protocol):
         """Returns the high watermarks beyond which nothing is shown any more (rule C5)."""
         ...
 
+    def told(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
+        """Returns up to which offsets readers may have been told of partitions (rule C10)."""
+        ...
+
     def invalidate(self, topic: str) -> None:
         """Another layout is in force."""
         ...
@@ -269,9 +273,9 @@ class Keeper:
                 self._wishes.pop(rest, None)
             case "outcome", OutcomeRecord():
                 self._settle(rest, value)
-            case "ack", AckRecord(fence, incarnation):
+            case "ack", AckRecord(fence, incarnation, told):
                 if self.leading is not None:
-                    self.leading.on_ack(fence, incarnation)
+                    self.leading.on_ack(fence, incarnation, told)
             case "gone", GoneRecord(incarnation):
                 self._gone.add(incarnation)
             case "finding", FindingRecord():
@@ -321,7 +325,7 @@ class Keeper:
 
     def _acknowledge(self, ack: AckRecord) -> None:
         if self.leading is not None and self.leading.raised(ack.fence):
-            self.leading.on_ack(ack.fence, ack.incarnation)  # who is to know is here, and clients are waiting
+            self.leading.on_ack(ack.fence, ack.incarnation, ack.told)  # who is to know is here, and clients are waiting
         else:
             self._tasks.start(self._append(f"ack/{ack.fence}/{ack.incarnation}", dump(ack)), name="acknowledge")
 
@@ -372,7 +376,8 @@ class Keeper:
             marks = {q: max(mark, landed.get(q, 0)) for q, mark in marks.items()}
             topic.fence = Fence(fence.id, fence.sealed, marks)
             self.times.end(Phase.DRAIN, fence.topic)
-        for command in self.member.on_held(fence.id):
+        shortened = frozenset(fence.following.shortened or ())
+        for command in self.member.on_held(fence.id, self._readers.told(fence.topic, shortened) if shortened else None):
             self._perform(command)
 
     async def _append(self, key: str, value: bytes) -> None:

@@ -20,6 +20,7 @@ from kordon.proxy.control.ends import LeaderAt, Snapshot
 from kordon.proxy.control.fence_times import FenceTimes, Phase
 from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
 from kordon.proxy.control.lease import clock
+from kordon.proxy.control.shortened_logs import ShortenedLogs
 from kordon.proxy.control.takeovers import NotQuiesced, Takeovers
 from kordon.proxy.control.topics_admin import TopicsAdmin, TopicsRefused
 from kordon.proxy.errors import UpstreamUnavailable
@@ -37,7 +38,7 @@ from kordon.proxy.ordering.controller import (
     ReadCuts,
     Stage,
 )
-from kordon.proxy.ordering.findings import topic_gone, why_not_let_go
+from kordon.proxy.ordering.findings import records_lost, topic_gone, why_not_let_go
 from kordon.proxy.ordering.floors import with_floors
 from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.images import Image
@@ -138,6 +139,7 @@ class Leading:
         self._adopters: dict[str, set[str]] = {}  # of topics that have just been managed, by fence
         self._looking: set[str] = set()  # topics whose groups are being looked at, so that nothing else begins
         self._bindings = Bindings(admin, lambda: {t: r.layout.topic_id for t, r in self._topics.items()}, self._on_gone)
+        self._shortened = ShortenedLogs(admin, lambda: [each.layout for each in self._topics.values()], self._mend)
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
@@ -190,6 +192,7 @@ class Leading:
             for wish_id, wish in wishes.items():
                 self.on_wish(wish_id, wish)
             self._tasks.start(self._bindings.run(), name="hold layouts to their topics")
+            self._tasks.start(self._shortened.run(), name="hold logs to their layouts")
             await self._tick(controller)
         finally:
             self._controller = None
@@ -210,13 +213,13 @@ class Leading:
         if self._controller is not None:
             self._do(self._controller.on_members(members, clock(), gone))
 
-    def on_ack(self, fence: str, incarnation: str) -> None:
-        """A proxy holds what a fence names."""
+    def on_ack(self, fence: str, incarnation: str, told: Mapping[int, int] | None = None) -> None:
+        """A proxy holds what a fence names; `told` as in `AckRecord`."""
         if fence in self._adopters:
             self._adopters[fence].add(incarnation)
             self._heard.set()
         if self._controller is not None:
-            self._do(self._controller.on_ack(fence, incarnation, clock()))
+            self._do(self._controller.on_ack(fence, incarnation, clock(), told))
 
     def raised(self, fence: str) -> bool:
         """Whether a fence is one of this controller's."""
@@ -565,11 +568,26 @@ class Leading:
             case Abandoned(topic, problem, code):
                 await self._abandon(topic, problem, Code.INVALID_REQUEST if code is None else code)
 
+    def _mend(self, layout: Layout, shortened: Mapping[int, int]) -> None:
+        """Has a topic go on behind what its logs have lost, unless a wish is being fulfilled just now (rule C10)."""
+        topic, controller = layout.topic, self._controller
+        if controller is None or topic not in self._topics or self._topics[topic].layout is not layout:
+            return
+        if topic in controller.changes or not (topic in self._asked or topic in self._looking):
+            self._do(controller.mend(topic, shortened, clock()))
+
+    async def _report_loss(self, layout: Layout) -> None:
+        finding = records_lost(layout, round(time.time() * 1000))
+        log.error("finding", kind=finding.kind, topic=layout.topic, detail=finding.text)
+        await self._write(((f"finding/{layout.topic}", finding),))
+
     async def _finish(self, topic: str) -> None:
         layout = self._topics[topic].layout
         log.info("layout_changed", topic=topic, epoch=layout.epoch, partitions=layout.u)
         if layout.epoch == 1 and layout.epochs[0].placement is Placement.UNMANAGED:
             log.info("topic_managed", topic=topic, partitions=layout.n, virtual_partitions=layout.v_count)
+        if layout.epochs[-1].shortened:
+            await self._report_loss(layout)
         if topic in self._asked:
             await self._conclude(topic, OutcomeRecord(0, ""), await self._wait_until_adopted(self._topics[topic]))
 
@@ -658,4 +676,4 @@ class Leading:
 def _producers(snapshot: Snapshot) -> Producers:
     written = {each: (state.producer_epoch, state.last_sequence) for each, state in snapshot.producers.items()}
     in_transaction = any(state.in_transaction for state in snapshot.producers.values())
-    return Producers(snapshot.ends.log_end_offset, written, in_transaction)
+    return Producers(snapshot.ends.log_end_offset, written, in_transaction, snapshot.ends.leader_epoch)

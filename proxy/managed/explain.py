@@ -245,6 +245,7 @@ def _segment(segment: Segment) -> Facts:
         "layout_epoch": segment.id.epoch,
         "start": segment.start,
         "end": segment.end,
+        "lost_from": segment.lost_from,
         "predecessors": [_name(each) for each in segment.predecessors],
     }
 
@@ -276,6 +277,7 @@ def _stay(stay: Stay) -> Mapping[str, Any]:
         "partition": stay.partition,
         "start": stay.start,
         "end": stay.end,
+        "lost_from": stay.lost_from,
         "virtual_start": stay.virtual_start,
         "virtual_end": stay.virtual_end,
         "delta": stay.delta,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -56,6 +56,8 @@ class Leaders:
     """
 
     def __init__(self, links: Links) -> None:
+        self.on_elected: Callable[[str, int], None] = _nobody_cares
+        """Told of a topic's physical partition that has another leader epoch than before."""
         self._links = links
         self._known: dict[str, _Known] = {}
         self._wanted: set[str] = set()
@@ -129,7 +131,11 @@ class Leaders:
         answer = await self._links.ask_any(_PURPOSE, apis.METADATA, _VERSIONS, fields)
         self._links.topology.learn({broker.node_id: (broker.host, broker.port) for broker in answer.brokers})
         for row in answer.topics:
-            self._known[row.name] = self._read(row, asked)
+            former, known = self._known.get(row.name, _NOTHING), self._read(row, asked)
+            self._known[row.name] = known
+            for partition, leader in known.leaders.items():
+                if partition in former.leaders and former.leaders[partition].epoch != leader.epoch:
+                    self.on_elected(row.name, partition)
 
     def _read(self, row: Any, asked: float) -> _Known:
         if row.error_code:
@@ -141,6 +147,10 @@ class Leaders:
         led = all(leader.node_id != NO_NODE for leader in leaders.values())
         seconds = self._links.topology.config.refresh_ms / 1000 if led else _PAUSE_SECONDS
         return _Known(topic_id, leaders, asked, asked + seconds)
+
+
+def _nobody_cares(topic: str, partition: int) -> None:
+    """Does nothing."""
 
 
 def _newer(before: Leader | None, row: Any) -> Leader:

@@ -59,6 +59,7 @@ class PartitionLog:
         tally: Of the worker.
         pull: Reads from the partition's leader.
         tasks: Own what is under way.
+        told: Up to where readers may have been told of it before, under an earlier leader.
     """
 
     def __init__(
@@ -71,7 +72,9 @@ class PartitionLog:
         tally: ReadTally,
         pull: Callable[[Want], Awaitable[Fetched]],
         tasks: Tasks,
+        told: int = 0,
     ) -> None:
+        self._told = told
         self.high_watermark: int | None = None
         """As a broker said last; None: not known."""
         self.log_start: int | None = None
@@ -189,6 +192,11 @@ class PartitionLog:
         """Returns the offset up to which readers may have been told of; None: of nothing."""
         marks = (self.high_watermark, self._scanned.end or None)
         return max((mark for mark in marks if mark is not None), default=None)
+
+    @property
+    def told(self) -> int:
+        """The offset up to which readers may have been told of it, whoever led it then."""
+        return max(self._told, self.shown or 0)
 
     def raise_log_start(self, offset: int) -> None:
         """A broker has said where its log begins."""

@@ -253,11 +253,13 @@ class Portion:
     def _take(self, room_bytes: int) -> None:
         assert self._place is not None
         stay, taken = self._place.stay, self._taken
-        kept = self._worker.limit_of(self._known, stay.partition) if stay.end is None else stay.end
+        kept = self._worker.limit_of(self._known, stay.partition) if stay.end is None else stay.kept_end
         limit = _FOR_EVER if kept is None else kept
         room = min(self._room_bytes, taken.size_bytes + room_bytes)
         if room_bytes > 0:
             self._log.take(self.v, taken, limit, room)
+        if stay.end is not None and limit < stay.end and limit <= taken.position < stay.end:
+            self._pass_hole(taken, stay.end)  # what the log lost when it got shorter (rule C10)
         self.is_blocked = stay.end is None and taken.position >= limit
         if self.is_blocked or self._is_through or room_bytes <= 0:
             return

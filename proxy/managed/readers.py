@@ -81,6 +81,7 @@ class Readers:
         self._may_serve = may_serve
         self._topics = topics
         self._leaders = leaders
+        leaders.on_elected = self._on_elected
         self._pulls = Pulls(links, leaders)
         self._questions = Questions(links, leaders)
         self._cache = Cache(cache_bytes, self.tally)
@@ -154,17 +155,33 @@ class Readers:
         known = self._logs_of(topic)
         found = known.logs.get(partition)
         if found is None:
-            tenancy = known.tenancies.get(partition) or Tenancy(partition)
-            found = known.logs[partition] = PartitionLog(
-                topic=topic.name,
-                v_count=topic.layout.v_count,
-                tenancy=tenancy,
-                cache=self._cache,
-                tally=self.tally,
-                pull=self._pulls.pull,
-                tasks=self._tasks,
-            )
+            found = known.logs[partition] = self._new_log(known, partition)
         return found
+
+    def _new_log(self, known: _TopicLogs, partition: int, told: int = 0) -> PartitionLog:
+        return PartitionLog(
+            topic=known.layout.topic,
+            v_count=known.layout.v_count,
+            tenancy=known.tenancies.get(partition) or Tenancy(partition),
+            cache=self._cache,
+            tally=self.tally,
+            pull=self._pulls.pull,
+            tasks=self._tasks,
+            told=told,
+        )
+
+    def _on_elected(self, topic: str, partition: int) -> None:
+        """Reads a partition anew: its new leader may not have all that the former one had."""
+        known = self._logs.get(topic)
+        former = known.logs.get(partition) if known is not None else None
+        if known is not None and former is not None:
+            known.logs[partition] = self._new_log(known, partition, former.told)
+            former.close()
+
+    def told(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
+        """Returns up to which offsets readers may have been told of physical partitions, by what is known here."""
+        known = self._logs.get(topic)
+        return {q: known.logs[q].told for q in partitions if q in known.logs} if known is not None else {}
 
     def limit_of(self, topic: ManagedTopic, partition: int) -> int | None:
         """Returns the offset from which on nothing of a physical partition is shown now; None: there is none."""
@@ -208,10 +225,13 @@ class Readers:
             stay = place.stay
             stop = until - stay.delta if stay.end is None else min(until - stay.delta, stay.end)
             log = self.log_of(topic, stay.partition)
-            empty = log.empty_until(v, place.position, stop)
+            kept = stop if stay.kept_end is None else min(stop, stay.kept_end)
+            empty = log.empty_until(v, place.position, kept)
             if empty is None:
                 return False
-            if empty < stop:
+            if empty >= kept:
+                empty = stop
+            else:
                 reading = log.coming(empty)
                 await asyncio.wait({reading})
                 if reading.cancelled() or reading.result() != Code.NONE:

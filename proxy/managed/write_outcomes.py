@@ -118,7 +118,8 @@ def _written(layout: Layout, v: int, write: Write, outcome: Outcome, counts: Pro
     bound, chain = write.bound, layout.chains[v]
     assert bound is not None, "it was sent"
     place = bound.partition, bound.move
-    stay = next((stay for stay in reversed(chain.stays) if (stay.partition, stay.move) == place), None)
+    stays = [stay for stay in reversed(chain.stays) if (stay.partition, stay.move) == place]
+    stay = next((stay for stay in stays if stay.holds(outcome.base_offset)), stays[0] if stays else None)
     if stay is None or not (outcome.base_offset < 0 or stay.holds(outcome.base_offset)):
         counts.strays += 1
         if stay is not None and outcome.base_offset < stay.start:

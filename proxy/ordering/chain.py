@@ -19,6 +19,8 @@ class Stay:
     """None while it lives there."""
     delta: int
     """Virtual offset = offset in the physical partition + delta."""
+    lost_from: int | None = None
+    """From where on its records were lost when the log got shorter (rule C10); None: from nowhere."""
     tagged: bool = True
     """Whether batches carry identities; not so before the topic was taken over (rule A1)."""
 
@@ -32,9 +34,15 @@ class Stay:
         """Virtual offset after the last; None while it lives there."""
         return None if self.end is None else self.end + self.delta
 
+    @property
+    def kept_end(self) -> int | None:
+        """The offset after the last record that there can be: before `end` where the log got shorter."""
+        return self.end if self.lost_from is None else self.lost_from
+
     def holds(self, offset: int) -> bool:
-        """Whether an offset of the physical partition lies in it."""
-        return self.start <= offset and (self.end is None or offset < self.end)
+        """Whether what stands at an offset of the physical partition belongs to it."""
+        kept_end = self.kept_end
+        return self.start <= offset and (kept_end is None or offset < kept_end)
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,10 @@ class Change:
     """Who did not acknowledge the last attempt."""
     attempts: int = 0
     placement: Placement = Placement.LINEAR
+    shortened: dict[int, int] = field(default_factory=dict[int, int])
+    """Physical partitions whose log has got shorter, by the offset from which on all was lost (rule C10)."""
+    told: dict[int, int] = field(default_factory=dict[int, int])
+    """Of these, up to where readers may have been told of them, as the proxies say that acknowledge."""
     expected: Mapping[int, int] | None = None
     """Where partitions must end, because somebody said that nobody writes to them; None: anywhere (rule A2)."""
     problem: str = ""
@@ -78,6 +82,8 @@ class Producers:
     written: Mapping[int, tuple[int, int]]
     in_transaction: bool = False
     """Whether a producer has a transaction open."""
+    leader_epoch: int = -1
+    """In which it was read."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +193,8 @@ class Controller:
             return [Commit(fence.topic, ((f"fence/{fence.topic}", None),))]
         problem = "another controller has begun" if fence.taking_over is not None else ""
         change = Change(fence.topic, fence.following.u, Stage.CANCELLING, now, fence, problem=problem)
+        if fence.following.shortened:
+            change.placement, change.shortened = fence.following.placement, dict(fence.following.shortened)
         self._changes[fence.topic] = change
         return [Commit(fence.topic, ((f"fence/{fence.topic}", None),))]
 
@@ -194,6 +202,23 @@ class Controller:
         """Begins a change; the caller has checked the count, and that no other change of the topic is under way."""
         change = self._changes[topic] = Change(topic, target)
         return self._prepare(change, now)
+
+    def mend(self, topic: str, shortened: Mapping[int, int], now: float) -> list[Command]:
+        """Goes on behind what was lost, by a layout epoch of its own or by that of a change under way (rule C10).
+
+        Args:
+            topic: Known.
+            shortened: By physical partition whose log has got shorter, the offset from which on all was lost.
+            now: Seconds on the clock of leases.
+        """
+        change = self._changes.get(topic)
+        if change is None:
+            newest = self._topics[topic].layout.epochs[-1]
+            change = self._changes[topic] = Change(topic, newest.u, placement=newest.placement)
+            change.shortened.update(shortened)
+            return self._prepare(change, now)
+        change.shortened.update(shortened)  # the next attempt has it; one that stands now cannot find its cuts
+        return self._cancel(change, now) if change.stage in (Stage.CONFIRMING, Stage.FENCING) else []
 
     def take_over(
         self, record: TopicRecord, placement: Placement, now: float, *, expected: Mapping[int, int] | None = None
@@ -236,11 +261,12 @@ class Controller:
         del self._changes[topic]
         return [Abandoned(topic, problem, code)]
 
-    def on_ack(self, fence: str, incarnation: str, now: float) -> list[Command]:
-        """A proxy holds what a fence names."""
+    def on_ack(self, fence: str, incarnation: str, now: float, told: Mapping[int, int] | None = None) -> list[Command]:
+        """A proxy holds what a fence names; `told` as in `AckRecord`."""
         for change in self._changes.values():
             if change.fence is not None and change.fence.id == fence:
                 change.acknowledged.add(incarnation)
+                change.told.update({q: max(end, change.told.get(q, 0)) for q, end in (told or {}).items()})
         return self._look(now)
 
     def on_committed(self, topic: str, now: float) -> list[Command]:
@@ -277,14 +303,14 @@ class Controller:
         change = self._changes.get(topic)
         if change is None or change.stage is not Stage.CUTTING or change.fence is None or change.fence.id != fence:
             return []
-        if cuts is None:
-            return self._cancel(change, now)
         before = self._topics[topic]
+        if cuts is None or _is_short(before.layout, change.fence.following, cuts):
+            return self._cancel(change, now)
         change.problem = _why_not_cut(change, before, cuts)
         if change.problem:
             return self._cancel(change, now)
         images = _images_after(before.layout, change.fence.following, cuts, self._images[topic])
-        self._topics[topic] = _record_after(before, change.fence.following, {q: cut.end for q, cut in cuts.items()})
+        self._topics[topic] = _record_after(before, change.fence.following, cuts, change.told)
         self._images[topic].update(images)
         self._enter(change, Stage.COMMITTING, now)
         # images first: whoever reads the layout has read what goes with it
@@ -332,8 +358,9 @@ class Controller:
     def _open(self, change: Change, fence_id: str, now: float) -> list[Command]:
         record = self._topics[change.topic]
         layout = record.layout
-        following = layout.next_epoch(change.target, change.placement)
-        sealed = layout.sealed_by(following) | (frozenset(range(layout.n)) if record.takeover else frozenset())
+        following = layout.next_epoch(change.target, change.placement, dict(change.shortened))
+        all_sealed = record.takeover is not None and following.placement is not layout.epochs[-1].placement
+        sealed = layout.sealed_by(following) | (frozenset(range(layout.n)) if all_sealed else frozenset())
         change.fence = FenceRecord(fence_id, change.topic, following, sealed, None if layout.is_managed else record)
         change.acknowledged = set()
         change.attempts += 1
@@ -365,11 +392,24 @@ def _why_not_cut(change: Change, before: TopicRecord, cuts: Mapping[int, Produce
     return ""
 
 
-def _record_after(before: TopicRecord, following: Epoch, ends: Mapping[int, int]) -> TopicRecord:
+def _is_short(layout: Layout, following: Epoch, cuts: Mapping[int, Producers]) -> bool:
+    """Whether a log ends below the start of its segment, and the change does not know of it yet (rule C10)."""
+    opened, known = layout.open_segments, following.shortened or {}
+    return any(q in opened and q not in known and cut.end < opened[q].start for q, cut in cuts.items())
+
+
+def _record_after(
+    before: TopicRecord, following: Epoch, cuts: Mapping[int, Producers], told: Mapping[int, int]
+) -> TopicRecord:
     """Returns what is written down when `following` begins; a takeover gets the offsets that groups must pass."""
     takeover = before.takeover
-    layout = before.layout.changed(following, ends, withheld=takeover is not None)
-    if takeover is not None and following.placement is Placement.LINEAR:
+    ends = {q: cut.end for q, cut in cuts.items()}
+    leader_epochs = {q: cut.leader_epoch for q, cut in cuts.items()}
+    layout = before.layout.changed(
+        following, ends, withheld=takeover is not None, leader_epochs=leader_epochs, told=told
+    )
+    is_taken = before.layout.epochs[-1].placement is not following.placement
+    if takeover is not None and is_taken and following.placement is Placement.LINEAR:
         takeover = replace(takeover, cuts={p: ends[p] for p in range(layout.n)})
     return replace(before, layout=layout, takeover=takeover)
 
@@ -377,8 +417,16 @@ def _record_after(before: TopicRecord, following: Epoch, ends: Mapping[int, int]
 def _images_after(
     layout: Layout, following: Epoch, cuts: Mapping[int, Producers], before: Mapping[int, Image]
 ) -> dict[int, Image]:
-    """Returns the images of the virtual partitions that move (rule I3)."""
-    return {v: carried(before.get(v, {}), _written_by(layout, v, cuts)) for v in layout.movers(following)}
+    """Returns the images of the virtual partitions that move (rule I3).
+
+    What was written to a log since it got shorter may lie where no reader looks, and is not in the image: its client
+    is told of a gap, and sends it under another epoch (rule C10).
+    """
+    lost = {q for q, end in (following.shortened or {}).items() if cuts[q].end != end}
+    return {
+        v: carried(before.get(v, {}), {} if layout.homes[v] in lost else _written_by(layout, v, cuts))
+        for v in layout.movers(following)
+    }
 
 
 def _written_by(layout: Layout, v: int, cuts: Mapping[int, Producers]) -> dict[int, Written]:

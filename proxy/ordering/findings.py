@@ -28,6 +28,35 @@ def topic_gone(layout: Layout, successor: UUID | None, now_ms: int) -> FindingRe
     return FindingRecord("topic_replaced", layout.topic, again, now_ms)
 
 
+def records_lost(layout: Layout, now_ms: int) -> FindingRecord:
+    """Says which offsets were lost because logs got shorter (rule C10).
+
+    Args:
+        layout: In which the topic goes on behind them; its last epoch says where logs were cut.
+        now_ms: Milliseconds since 1970.
+    """
+    shortened = layout.epochs[-1].shortened or {}
+    logs = "; ".join(_loss(layout, q, offset) for q, offset in sorted(shortened.items()))
+    text = (
+        f"{layout.topic}: {logs}. An unclean leader election does so, or a log that came back empty. Consumers are"
+        f" moved on over what is missing; writes go on behind it, under layout epoch {layout.epoch}"
+    )
+    return FindingRecord("records_lost", layout.topic, text, now_ms)
+
+
+def _loss(layout: Layout, partition: int, offset: int) -> str:
+    ends = [segment.end or 0 for segment in layout.segments if segment.id.partition == partition]
+    losers = sorted(
+        v
+        for v, chain in enumerate(layout.chains)
+        if any(stay.partition == partition and stay.lost_from is not None for stay in chain.stays)
+    )
+    return (
+        f"the log of partition {partition} got shorter than its layout, and lost what stood from offset {offset} up to"
+        f" {max(ends)} (virtual partitions {', '.join(map(str, losers))})"
+    )
+
+
 def why_not_let_go(layout: Layout, filled: Iterable[int]) -> str:
     """Says why a topic cannot be an ordinary one as it is, and what would work.
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from pydantic import TypeAdapter
@@ -53,6 +53,15 @@ class Segment:
     """The next offset after the last; None while it is written to."""
     predecessors: tuple[SegmentId, ...] = ()
     """Those that held its keys before."""
+    lost_from: int | None = None
+    """From where on its records were lost when the log got shorter (rule C10); None: from nowhere."""
+    bound_epoch: int = -1
+    """Leader epoch in which its end was read, or its start while it is written to; -1: not known."""
+
+    @property
+    def kept_end(self) -> int | None:
+        """Where its records end: before `end` where the log got shorter."""
+        return self.end if self.lost_from is None else self.lost_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +71,16 @@ class Epoch:
     number: int
     u: int
     placement: Placement = Placement.LINEAR
+    shortened: Mapping[int, int] | None = None
+    """By physical partition whose log got shorter: from which offset on all was lost (rule C10)."""
+
+
+class Bound(NamedTuple):
+    """An offset of a physical partition on which a layout stands."""
+
+    offset: int
+    leader_epoch: int
+    """In which it was read; -1: not known."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +164,15 @@ class Layout:
         return {segment.id.partition: segment for segment in self.segments if segment.end is None}
 
     @cached_property
+    def last_bounds(self) -> Mapping[int, Bound]:
+        """By physical partition, where its log must reach at least: a shorter one has lost records (rule C10)."""
+        newest = {segment.id.partition: segment for segment in sorted(self.segments, key=lambda each: each.id.epoch)}
+        return {
+            q: Bound(segment.start if segment.end is None else segment.kept_end or 0, segment.bound_epoch)
+            for q, segment in newest.items()
+        }
+
+    @cached_property
     def homes(self) -> tuple[int | None, ...]:
         """By virtual partition, the physical one that it lives on; None where it is not born yet."""
         return self._homes(self.epochs[-1])
@@ -169,15 +197,22 @@ class Layout:
         """Returns the virtual partitions that live on a physical one."""
         return tuple(v for v, q in enumerate(self.homes) if q == partition)
 
-    def next_epoch(self, u: int, placement: Placement = Placement.LINEAR) -> Epoch:
+    def next_epoch(
+        self, u: int, placement: Placement = Placement.LINEAR, shortened: Mapping[int, int] | None = None
+    ) -> Epoch:
         """Returns the epoch that a change to `u` partitions would begin.
+
+        Args:
+            u: As many as now, or another number.
+            placement: How virtual partitions will lie.
+            shortened: Physical partitions whose log has got shorter, by the offset from which on all was lost (C10).
 
         Raises:
             ValueError: The count is impossible.
         """
         if problem := why_not(self.n, u, self.v_count):
             raise ValueError(problem)
-        return Epoch(self.epoch + 1, u, placement)
+        return Epoch(self.epoch + 1, u, placement, shortened or None)
 
     def sealed_by(self, following: Epoch) -> frozenset[int]:
         """Returns the physical partitions whose segment ends when `following` begins: their residents change."""
@@ -185,7 +220,7 @@ class Layout:
             return frozenset(range(self.n))  # what was there before Kordon ends everywhere
         changes = zip(self.homes, self._homes(following), strict=True)
         touched = frozenset(q for change in changes if change[0] != change[1] for q in change if q is not None)
-        return touched & frozenset(self.open_segments)
+        return touched & frozenset(self.open_segments) | frozenset(following.shortened or ())
 
     def opened_by(self, following: Epoch) -> frozenset[int]:
         """Returns the physical partitions on which a segment begins with `following`."""
@@ -196,40 +231,56 @@ class Layout:
     def movers(self, following: Epoch) -> tuple[int, ...]:
         """Returns the virtual partitions that write under another identity from `following` on.
 
-        Their home changes, or what they are was not written down before.
+        Their home changes, or has lost what they wrote, or what they are was not written down before.
         """
         if not self.is_managed:
             return tuple(range(self.n))
         changes = enumerate(zip(self.homes, self._homes(following), strict=True))
-        return tuple(v for v, (before, after) in changes if before is not None and before != after)
+        shortened = following.shortened or {}
+        return tuple(v for v, (q, after) in changes if q is not None and (q != after or q in shortened))
 
-    def changed(self, following: Epoch, cuts: Mapping[int, int], *, withheld: bool = False) -> Layout:
+    def changed(
+        self,
+        following: Epoch,
+        cuts: Mapping[int, int],
+        *,
+        withheld: bool = False,
+        leader_epochs: Mapping[int, int] | None = None,
+        told: Mapping[int, int] | None = None,
+    ) -> Layout:
         """Returns the layout in which `following` has begun.
 
         Args:
             following: By `next_epoch`.
             cuts: The next offset of each physical partition that is sealed or opened.
             withheld: Keep v >= N from readers (rule A2).
+            leader_epochs: In which the cuts were read, as far as it is known.
+            told: Up to where somebody may have been told of a partition whose log has got shorter: what follows begins
+                there, so that virtual offsets do not fall (rule C10).
 
         Raises:
             KeyError: A cut is missing.
             ValueError: A cut lies below the start of its segment.
         """
+        epochs, shortened = leader_epochs or {}, following.shortened or {}
         sealed = self.sealed_by(following)
         segments: list[Segment] = []
         for segment in self.segments:
-            if segment.end is None and segment.id.partition in sealed:
-                cut = cuts[segment.id.partition]
-                if cut < segment.start:
-                    raise ValueError(f"cut {cut} lies below the start of {segment}")
-                segments.append(replace(segment, end=cut))
+            q = segment.id.partition
+            lost = min(shortened[q], cuts[q]) if q in shortened else None
+            if segment.end is not None:
+                segments.append(segment if lost is None else _shortened(segment, lost, epochs.get(q, -1)))
+            elif q in sealed:
+                ended = _ended(segment, cuts[q], lost is not None, (told or {}).get(q, 0))
+                segments.append(replace(ended, bound_epoch=epochs.get(q, -1)))
             else:
                 segments.append(segment)
         homes = self._homes(following)
         for q in sorted(self.opened_by(following)):
             before = {self.homes[v] for v, after in enumerate(homes) if after == q} - {None}
             sources = tuple(self.open_segments[p].id for p in sorted(p for p in before if p is not None))
-            segments.append(Segment(SegmentId(q, following.number), cuts[q], predecessors=sources))
+            opened = Segment(SegmentId(q, following.number), cuts[q], predecessors=sources)
+            segments.append(replace(opened, bound_epoch=epochs.get(q, -1)))
         return replace(self, epochs=(*self.epochs, following), segments=tuple(segments), withheld=withheld)
 
     def _opened_in(self, epoch: Epoch) -> Mapping[int, Segment]:
@@ -255,16 +306,41 @@ class Layout:
                 continue  # not born yet, or its segment goes on
             tagged = epoch.placement is not Placement.UNMANAGED
             last = stays[-1] if stays else None
-            if last is not None and last.partition == q and last.tagged == tagged:
-                stays[-1] = replace(last, end=segment.end)
-            elif last is None:
+            moves = last is not None and (last.partition != q or q in (epoch.shortened or ()))
+            if last is not None and last.tagged == tagged and last.lost_from is None and not moves:
+                stays[-1] = replace(last, end=segment.end, lost_from=segment.lost_from)
+                continue
+            move = last.move + moves if last is not None else 0
+            if last is None:
                 delta = 0 if epoch.number == 0 else -segment.start
-                stays.append(Stay(segment.id.partition, 0, segment.start, segment.end, delta, tagged=tagged))
             else:
                 delta = (last.end or 0) + last.delta - segment.start
-                move = last.move + (last.partition != q)
-                stays.append(Stay(segment.id.partition, move, segment.start, segment.end, delta, tagged=tagged))
+            stay = Stay(segment.id.partition, move, segment.start, segment.end, delta, segment.lost_from, tagged=tagged)
+            stays.append(stay)
         return Chain(tuple(stays))
+
+
+def _ended(segment: Segment, cut: int, is_shortened: bool, told: int) -> Segment:
+    """Ends a segment at a cut; where the log has got shorter than its start, behind all that somebody was told of.
+
+    Raises:
+        ValueError: The cut lies below the start, and nobody knew that the log got shorter.
+    """
+    if not is_shortened:
+        if cut < segment.start:
+            raise ValueError(f"cut {cut} lies below the start of {segment}")
+        return replace(segment, end=cut)
+    kept = max(cut, segment.start)  # what was written behind the start since then is all there is of it
+    end = max(kept, told)
+    return replace(segment, end=end, lost_from=kept if kept < end else None)
+
+
+def _shortened(segment: Segment, lost: int, leader_epoch: int) -> Segment:
+    """Says of a segment that had ended that all from an offset on was lost."""
+    kept_end = segment.kept_end
+    if kept_end is None or kept_end <= lost:
+        return segment
+    return replace(segment, lost_from=max(lost, segment.start), bound_epoch=leader_epoch)
 
 
 _Step: TypeAlias = tuple[Epoch, Mapping[int, Segment], tuple[int | None, ...]]

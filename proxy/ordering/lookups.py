@@ -50,7 +50,8 @@ def visible(chain: Chain, floor: int = 0, limit: int | None = None) -> tuple[Sta
         limit: The offset in the home's physical partition from which on nothing is shown (rules A2, C5); None: the end.
     """
     stays = [_from(stay, floor) for stay in chain.stays]
-    former = [stay for stay in stays[:-1] if stay.end is not None and stay.start < stay.end]
+    kept = [replace(stay, end=stay.kept_end) for stay in stays[:-1]]
+    former = [stay for stay in kept if stay.end is not None and stay.start < stay.end]
     home = stays[-1] if limit is None else replace(stays[-1], end=max(limit, stays[-1].start))
     return (*former, home)
 
@@ -186,8 +187,8 @@ def epoch_end(question: EpochQuestion, answer: Found) -> Found:
         return answer
     if answer.offset >= 0:
         offset = max(answer.offset, stay.start)
-        offset = offset if stay.end is None else min(offset, stay.end)
+        offset = offset if stay.kept_end is None else min(offset, stay.kept_end)
         return Found(offset + stay.delta, -1, virtual_epoch(stay.move, answer.epoch))
-    if stay.end is None:
+    if stay.kept_end is None:
         return NOTHING
-    return Found(stay.end + stay.delta, -1, virtual_epoch(stay.move, question.epoch))  # the next move is above it
+    return Found(stay.kept_end + stay.delta, -1, virtual_epoch(stay.move, question.epoch))  # the next move is above it

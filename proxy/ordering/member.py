@@ -130,13 +130,18 @@ class Member:
                 pass
         return []
 
-    def on_held(self, fence: str) -> list[Command]:
-        """Nothing that was sent to a fence's partitions is unanswered any more."""
+    def on_held(self, fence: str, told: Mapping[int, int] | None = None) -> list[Command]:
+        """Nothing that was sent to a fence's partitions is unanswered any more.
+
+        Args:
+            fence: Its id.
+            told: Where a log has got shorter, up to which offset readers may have been told of it (rule C10).
+        """
         standing = next((each for each in self._fences.values() if each.id == fence), None)
         if standing is None or fence in self._held:
             return []
         self._held.add(fence)
-        return [Acknowledge(AckRecord(fence, self.incarnation))]
+        return [Acknowledge(AckRecord(fence, self.incarnation, told or None))]
 
     def _end_fence(self, topic: str) -> None:
         fence = self._fences.pop(topic, None)

@@ -65,6 +65,8 @@ class AckRecord:
     fence: str
     incarnation: str
     """Of the proxy's process."""
+    told: Mapping[int, int] | None = None
+    """Where a log has got shorter: up to which offset of it readers may have been told of here (rule C10)."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class WishRecord:
     wish: Wish
 
 
-FindingKind = Literal["topic_deleted", "topic_replaced"]
+FindingKind = Literal["topic_deleted", "topic_replaced", "records_lost"]
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,10 @@ class Clients:
         """Shows nothing beyond 7."""
         return dict.fromkeys(partitions, 7)
 
+    def told(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
+        """Nobody was told of anything."""
+        return {}
+
     def invalidate(self, topic: str) -> None:
         """Has read nothing."""
 

@@ -155,7 +155,9 @@ def worlds(draw: st.DrawFn) -> World:
     for step in range(draw(st.integers(1, 6))):
         for number in range(draw(st.integers(0, 12))):
             _write(draw, world, f"{step}-{number}")
-        if draw(st.booleans()):
+        if world.layout.is_managed and draw(st.integers(0, 3)) == 0:
+            _shorten(draw, world, f"{step}-shortened")
+        elif draw(st.booleans()):
             placement = Placement.OWN if taken_over and world.layout.epoch == 0 else Placement.LINEAR
             u = n if placement is Placement.OWN else draw(st.integers(n, v_count))
             ends = {q: log.end for q, log in world.logs.items()}
@@ -180,6 +182,34 @@ def _write(draw: st.DrawFn, world: World, name: str) -> None:
     else:
         log.append(draw(st.sampled_from([-1, 3])), values)
         world.bypass.update(values)
+
+
+def _shorten(draw: st.DrawFn, world: World, name: str) -> None:
+    """A log loses its end; some write to it before that is found, and then the layout goes on behind (rule C10)."""
+    q = draw(st.sampled_from(sorted(world.logs)))
+    log, bound = world.logs[q], world.layout.last_bounds.get(q)
+    told, lost_from = log.end, draw(st.sampled_from([0, *(base for base, _, _ in log.batches)]))
+    lost = {value for base, _, raw in log.batches if base >= lost_from for value in _values(raw)}
+    log.batches = [each for each in log.batches if each[0] < lost_from]
+    log.end = lost_from
+    world.bypass -= lost
+    world.expected = {v: [each for each in values if each not in lost] for v, values in world.expected.items()}
+    for v in world.layout.residents(q) if draw(st.booleans()) else ():
+        home = world.layout.chains[v].home
+        assert home is not None
+        value = f"{v}:{name}"
+        if home.holds(log.end):
+            world.expected[v].append(value)
+        log.append(tag(v, home.move, 3), [value])  # below its segment it is never acknowledged
+    if bound is not None and lost_from < bound.offset:
+        following = world.layout.next_epoch(world.layout.u, world.layout.epochs[-1].placement, {q: lost_from})
+        world.layout = world.layout.changed(following, {p: each.end for p, each in world.logs.items()}, told={q: told})
+
+
+def _values(raw: bytes) -> list[str]:
+    batch = MemoryRecords(raw).next_batch()
+    assert batch is not None
+    return [] if batch.is_control_batch else [record.value.decode() for record in batch]
 
 
 def _stray(draw: st.DrawFn, world: World, before: Layout) -> None:

@@ -16,8 +16,10 @@ from kordon.proxy.ordering.controller import (
     Producers,
     ReadCuts,
 )
+from kordon.proxy.ordering.identity import tag
+from kordon.proxy.ordering.images import Written
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.records import FenceRecord, TopicRecord
+from kordon.proxy.ordering.records import FenceRecord, ImageRecord, TopicRecord
 
 LEASE = 20.0
 LAYOUT = Layout.created("orders", UUID(int=1), 3, 12)
@@ -56,6 +58,58 @@ def test_a_growth_is_committed_when_all_have_acknowledged() -> None:
         "image/orders/2", "image/orders/3", "topic/orders", f"ack/{fence.id}/a", f"ack/{fence.id}/b", "fence/orders",
     ]  # fmt: skip
     assert made.on_committed("orders", 1.4) == [Finished("orders")]
+
+
+def test_a_shortened_log_is_mended_by_an_epoch_of_its_own() -> None:
+    """Rule C10: writers are held, then the layout goes on behind all that somebody was told of."""
+    made = controller("a")
+    grown = LAYOUT.changed(LAYOUT.next_epoch(4), {0: 100, 3: 0})
+    image = {7: Written(0, 41)}
+    made.know(TopicRecord(grown, UUID(int=2)), {0: image})
+    assert made.mend("orders", {0: 60}, 1.0) == [Prepare("orders", 4)]
+    made.on_prepared("orders", None, 1.0)
+    (commit,) = made.on_tick(1.0, "id")
+    assert isinstance(commit, Commit)
+    fence = commit.records[0][1]
+    assert isinstance(fence, FenceRecord)
+    assert (fence.sealed, fence.following.shortened) == (frozenset({0}), {0: 60})
+    made.on_committed("orders", 1.0)
+    made.on_confirmed("orders", 1.0)
+    assert made.on_ack(fence.id, "a", 1.1, {0: 130}) == [ReadCuts("orders", fence.id, frozenset({0}))]
+    stray = {tag(0, 0, 7): (0, 55)}
+    (commit,) = made.on_cuts("orders", fence.id, {0: Producers(70, stray)}, 1.2)
+    assert isinstance(commit, Commit)
+    records = dict(commit.records)
+    assert records["image/orders/0"] == ImageRecord(image)  # what landed since may lie where no reader looks
+    mended = records["topic/orders"]
+    assert isinstance(mended, TopicRecord)
+    home = mended.layout.chains[0].home
+    assert home is not None
+    assert (home.start, home.virtual_start, home.move) == (70, 130, 1)
+
+
+def test_a_change_that_meets_a_shortened_log_waits_and_mends_it() -> None:
+    """Its cut would lie below the segment: it is tried again, and goes on behind the loss in the same epoch."""
+    made = controller("a")
+    made.know(TopicRecord(LAYOUT.changed(LAYOUT.next_epoch(4), {0: 100, 3: 0}), UUID(int=2)), {})
+    made.resize("orders", 3, 1.0)
+    for attempt, (now, following) in enumerate([(1.0, None), (3.0, {0: 60})]):
+        made.on_prepared("orders", None, now)
+        (opened,) = made.on_tick(now, f"id-{attempt}")
+        assert isinstance(opened, Commit)
+        fence = opened.records[0][1]
+        assert isinstance(fence, FenceRecord)
+        assert fence.following.shortened == following
+        made.on_committed("orders", now)
+        made.on_confirmed("orders", now)
+        made.on_ack(fence.id, "a", now)
+        (commit,) = made.on_cuts("orders", fence.id, {0: Producers(60, {}), 3: Producers(5, {})}, now)
+        assert isinstance(commit, Commit)
+        assert ("topic/orders" in dict(commit.records)) is (following is not None)
+        made.on_committed("orders", now)
+        if following is None:
+            assert made.mend("orders", {0: 60}, now) == []
+            assert made.on_tick(now + 1.5, "id") == [Prepare("orders", 3)]
 
 
 def test_nothing_is_held_while_somebody_missing_may_still_serve() -> None:

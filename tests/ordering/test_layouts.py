@@ -32,8 +32,49 @@ def histories(draw: st.DrawFn) -> Layout:
         placement = placements[number] if number < len(placements) else Placement.LINEAR
         for q in ends:
             ends[q] += draw(st.integers(0, 50))
+        if layout.is_managed and draw(st.booleans()):
+            q = draw(st.sampled_from(sorted(layout.last_bounds)))
+            told, ends[q] = ends[q], draw(st.integers(0, ends[q]))
+            if ends[q] < layout.last_bounds[q].offset:
+                following = layout.next_epoch(layout.u, layout.epochs[-1].placement, {q: ends[q]})
+                layout = layout.changed(following, ends, told={q: told})
         layout = layout.changed(layout.next_epoch(u, placement), ends)
     return layout
+
+
+def test_a_topic_goes_on_behind_what_a_shortened_log_lost() -> None:
+    """Rule C10: partition 0 was cut at 200 and read up to 250; its new leader has 100, and nobody is told of 200 twice.
+
+    Where virtual partition 0 lived on, and where 1 had lived before the cut, the records from 100 on are gone; both
+    go on where they had come to.
+    """
+    created = Layout.created("orders", TOPIC_ID, 1, 2)
+    grown = created.changed(created.next_epoch(2), {0: 200, 1: 0}, leader_epochs={0: 5, 1: 0})
+    assert grown.last_bounds == {0: (200, 5), 1: (0, 0)}
+    mending = grown.next_epoch(2, shortened={0: 100})
+    assert (grown.sealed_by(mending), grown.movers(mending)) == (frozenset({0}), (0,))
+    mended = grown.changed(mending, {0: 100}, leader_epochs={0: 7}, told={0: 250})
+    before = Stay(0, 0, 0, 200, 0, 100)
+    assert mended.chains[0].stays == (before, Stay(0, 0, 200, 250, 0, 200), Stay(0, 1, 100, None, 150))
+    assert mended.chains[1].stays == (before, Stay(1, 1, 0, None, 200))
+    assert mended.last_bounds == {0: (100, 7), 1: (0, 0)}
+    assert LAYOUT_JSON.validate_json(LAYOUT_JSON.dump_json(mended)) == mended
+
+
+def test_what_was_written_behind_the_cut_since_a_log_got_shorter_stays() -> None:
+    """It was acknowledged where readers find it, although what stood there before is lost."""
+    created = Layout.created("orders", TOPIC_ID, 1, 1)
+    whole = created.changed(created.next_epoch(1, shortened={0: 0}), {0: 10}, told={0: 10})
+    again = whole.changed(whole.next_epoch(1, shortened={0: 4}), {0: 30}, told={0: 20})
+    assert again.chains[0].stays[-2:] == (Stay(0, 1, 10, 30, 0), Stay(0, 2, 30, None, 0))
+
+
+def test_a_cut_below_its_segment_is_no_cut() -> None:
+    """A change does not commit what an unclean election has made impossible meanwhile."""
+    created = Layout.created("orders", TOPIC_ID, 1, 4)
+    grown = created.changed(created.next_epoch(2), {0: 200, 1: 0})
+    with pytest.raises(ValueError, match="below the start"):
+        grown.changed(grown.next_epoch(1), {0: 100, 1: 0})
 
 
 @given(COUNTS, st.data())
@@ -80,7 +121,7 @@ def test_a_chain_has_no_hole_and_no_overlap(layout: Layout) -> None:
     for v, chain in enumerate(layout.chains):
         for before, after in zip(chain.stays, chain.stays[1:], strict=False):
             assert before.virtual_end == after.virtual_start
-            assert (after.move, after.tagged) != (before.move, before.tagged)
+            assert (after.move, after.tagged) != (before.move, before.tagged) or before.lost_from is not None
         assert all(stay.end is not None for stay in chain.stays[:-1])
         if chain.home is not None:
             assert chain.home.end is None
@@ -90,13 +131,15 @@ def test_a_chain_has_no_hole_and_no_overlap(layout: Layout) -> None:
 
 @given(histories())
 def test_segments_of_a_partition_follow_one_another(layout: Layout) -> None:
-    """Nothing of a partition that is in use lies in two segments, and sealed ones are never opened again."""
+    """Nothing that a partition still has lies in two segments, and sealed ones are never opened again."""
     for q in {segment.id.partition for segment in layout.segments}:
         segments = [segment for segment in layout.segments if segment.id.partition == q]
         assert [s.id.epoch for s in segments] == sorted(s.id.epoch for s in segments)
-        for before, after in itertools.pairwise(segments):
-            assert before.end is not None
-            assert before.end <= after.start
+        assert all(segment.end is not None for segment in segments[:-1])
+        kept = [segment for segment in segments if segment.kept_end != segment.start]
+        for before, after in itertools.pairwise(kept):
+            assert before.kept_end is not None
+            assert before.kept_end <= after.start
 
 
 @given(histories(), st.data())
