@@ -5,7 +5,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from kordon.codecs.headers import build_response_header
+from kordon.codecs.headers import response_header_version
 from kordon.codecs.messages import response
 from kordon.codecs.schema import Buffer
 from kordon.proxy import apis
@@ -20,8 +20,8 @@ _FETCH_SESSION_ID_NOT_FOUND: Final = 70
 def answer_frame(route: Route, correlation_id: int, body: Body) -> list[Buffer]:
     """Makes a response frame, in pieces, so that records are not copied."""
     pieces = body if isinstance(body, list) else [body]
-    header = build_response_header(route.api.key, route.version, correlation_id)
-    return [(len(header) + sum(map(len, pieces))).to_bytes(4, "big") + header, *pieces]
+    tags = b"\0" * response_header_version(route.api.key, route.version)  # header v1 ends with a section of none
+    return [_HEAD.pack(4 + len(tags) + sum(map(len, pieces)), correlation_id) + tags, *pieces]
 
 
 def unsupported_api_versions(correlation_id: int) -> bytes:

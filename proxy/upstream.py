@@ -37,7 +37,8 @@ _METADATA_VERSIONS: Final = range(1, 10)
 _RENEW_AT: Final = 0.85
 """Part of a SASL session after which it is renewed; Java clients take 0.85 to 0.95 (KIP-368)."""
 _SIZE: Final = Struct(">i")
-_REQUEST_HEADER: Final = Struct(f">hhih{len(CLIENT_ID)}s")
+_CLIENT_ID: Final = CLIENT_ID.encode()
+_REQUEST_HEADER: Final = Struct(f">hhih{len(_CLIENT_ID)}s")
 _CORRELATION_ID: Final = Struct(">i")
 
 
@@ -49,8 +50,8 @@ class _Request:
     version: int
     pieces: Sequence[Buffer]
     """Its body; empty once it is written."""
-    read: Callable[[memoryview], Any]
-    """Makes the outcome of the answer's body."""
+    read: Callable[[memoryview], Any] | None
+    """Makes the outcome of the answer's body; None: that is the outcome."""
     outcome: asyncio.Future[Any]
     deadline: float
     """By the loop's clock."""
@@ -220,7 +221,7 @@ class UpstreamClient:
         Returns:
             The body of the response to come, in memory of its own.
         """
-        return self._send(api_key, version, pieces, lambda answer: answer, timeout)
+        return self._send(api_key, version, pieces, None, timeout)
 
     async def room(self) -> None:
         """Returns when the socket takes bytes and fewer than `MOST_UNANSWERED` wait, or the connection is closed."""
@@ -232,7 +233,7 @@ class UpstreamClient:
         api_key: int,
         version: int,
         pieces: Sequence[Buffer],
-        read: Callable[[memoryview], Any],
+        read: Callable[[memoryview], Any] | None,
         timeout: float | None,
     ) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
@@ -254,9 +255,7 @@ class UpstreamClient:
     def _write(self, asked: _Request) -> None:
         assert self._transport is not None
         self._correlation_id = asked.correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        header = _REQUEST_HEADER.pack(
-            asked.api_key, asked.version, asked.correlation_id, len(CLIENT_ID), CLIENT_ID.encode()
-        )
+        header = _REQUEST_HEADER.pack(asked.api_key, asked.version, asked.correlation_id, len(_CLIENT_ID), _CLIENT_ID)
         if request_header_version(asked.api_key, asked.version) == 2:
             header += b"\0"  # no tagged fields
         size = len(header) + sum(map(len, asked.pieces))
@@ -276,7 +275,8 @@ class UpstreamClient:
         self._watch()
         if not asked.outcome.done():
             try:
-                asked.outcome.set_result(asked.read(frame[_header_bytes(asked, frame) :]))
+                body = frame[_header_bytes(asked, frame) :]
+                asked.outcome.set_result(asked.read(body) if asked.read is not None else body)
             except WireError as error:
                 asked.outcome.set_exception(self._unavailable(asked.api_key, explain(error)))
         self._tell_room()

@@ -27,7 +27,8 @@ from kordon.proxy.upstream import UpstreamClient
 
 _VERSIONS: Final = range(3, 13)
 """From the first with batches of magic 2 to the last with names of topics."""
-REQUESTS_UNDER_WAY: Final = 4
+REQUESTS_UNDER_WAY: Final = 2
+"""One that the broker works on, and one behind it; what comes meanwhile is merged into fewer requests."""
 BYTES_UNDER_WAY: Final = 16 * 1024 * 1024
 REQUEST_BYTES: Final = 4 * 1024 * 1024
 """Writes are merged up to this size; a larger one goes alone."""
@@ -103,7 +104,10 @@ class Lane:
 
     def add(self, partition: Partition, course: Course) -> None:
         """Gives a course its turn, once; it is not added again before `take` has said that it has no more."""
-        self._turns.setdefault(partition, deque()).append(course)
+        courses = self._turns.get(partition)
+        if courses is None:
+            courses = self._turns[partition] = deque()
+        courses.append(course)
         self._schedule()
 
     def _schedule(self) -> None:

@@ -23,7 +23,8 @@ from kordon.proxy.managed.links import Links
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.managed.write_outcomes import LEADER_ERRORS, ProduceCounts, refused, result_of, told
 from kordon.proxy.managed.writer_questions import WriterQuestions
-from kordon.proxy.ordering.line import Line, Refuse, Result, Send, Write
+from kordon.proxy.ordering.chain import Stay
+from kordon.proxy.ordering.line import Line, Refuse, Result, Write
 from kordon.proxy.tasks import Tasks
 
 LANES_PER_BROKER: Final = 4
@@ -150,8 +151,8 @@ class Lanes:
     def take(self, course: Course, partition: int, fits: Callable[[Write], bool]) -> tuple[Write | None, bool]:
         """Takes out what is next; see `Shipper`."""
         topic, line = course.topic, course.line
-        home = topic.layout.chains[course.v].home
-        if home is None or home.partition != partition or self._is_blocked(course):
+        home = self._open_home(course)
+        if home is None or home.partition != partition:
             course.queued = False
             asyncio.get_running_loop().call_soon(self._route, course)
             return None, False
@@ -160,14 +161,13 @@ class Lanes:
             step = line.next(home, topic.images.get(course.v, {}), fits)
             if step is None:
                 break
-            self._uncount(step.write, topic.name)
-            match step:
-                case Send(write):
-                    course.held_since = None
-                    self._under_way[topic.name, partition] += 1
-                    sent = write
-                case Refuse(write, why):
-                    ticket_of(write).settle(refused(course.topic.layout, course.v, why, self.counts))
+            self._uncount(step.write if isinstance(step, Refuse) else step, topic.name)
+            if isinstance(step, Refuse):
+                ticket_of(step.write).settle(refused(topic.layout, course.v, step.why, self.counts))
+            else:
+                course.held_since = None
+                self._under_way[topic.name, partition] += 1
+                sent = step
         course.queued = line.ready
         if line.waits_for_answer:
             self._ask(course)
@@ -224,15 +224,17 @@ class Lanes:
 
     def _is_too_much(self, course: Course, write: Write) -> bool:
         """Whether a write is refused at once, because too much waits or what was before it is refused (rule C4)."""
-        blocked = self._is_blocked(course)
+        blocked = self._open_home(course) is None
         full = self._unsent[course.topic.name] + write.size > (UNSENT_BYTES if blocked else _UNSENT_BYTES_IN_TURN)
         course.refusing = full or (course.refusing and blocked)
         return course.refusing
 
-    def _is_blocked(self, course: Course) -> bool:
-        """Whether nothing of it may be sent now: a fence, or no lease."""
-        home = course.topic.layout.chains[course.v].home
-        return home is None or course.topic.is_sealed(home.partition) or not self._lease_alive()
+    def _open_home(self, course: Course) -> Stay | None:
+        """Returns where it may be written to now; None: there is a fence, or no lease."""
+        topic = course.topic
+        home = topic.layout.chains[course.v].home
+        is_open = home is not None and not topic.is_sealed(home.partition) and self._lease_alive()
+        return home if is_open else None
 
     def _go_on(self, courses: Iterable[Course]) -> None:
         for course in list(courses):
@@ -243,13 +245,13 @@ class Lanes:
         if course.queued or not course.line.ready:
             self._ask(course)
             return
-        if self._is_blocked(course):
+        home = self._open_home(course)
+        if home is None:
             self._hold(course)
             return
-        home = course.topic.layout.chains[course.v].home
         leaders = self._leaders.known(course.topic.name)
-        leader = leaders.get(home.partition) if leaders is not None and home is not None else None
-        if home is None or leader is None or leader.node_id == NO_NODE:
+        leader = leaders.get(home.partition) if leaders is not None else None
+        if leader is None or leader.node_id == NO_NODE:
             self._hold(course)
             self._look_up(course.topic)
             return

@@ -81,13 +81,6 @@ class Result(Enum):
     """There will be no answer."""
 
 
-class Send(NamedTuple):
-    """This write goes to the broker now, as it is bound."""
-
-    write: Write
-    bound: Bound
-
-
 class Refuse(NamedTuple):
     """This write does not go into the log."""
 
@@ -171,7 +164,7 @@ class Line:
         """Puts a write at the end."""
         self._waiting.append(write)
 
-    def next(self, home: Stay, image: Image, fits: Callable[[Write], bool]) -> Send | Refuse | None:
+    def next(self, home: Stay, image: Image, fits: Callable[[Write], bool]) -> Write | Refuse | None:
         """Takes out what is next.
 
         Args:
@@ -180,7 +173,7 @@ class Line:
             fits: Whether a write may be sent with others; asked before it is taken out.
 
         Returns:
-            None if nothing can be sent now.
+            What goes to the broker now, as it is bound; None if nothing can be sent now.
         """
         if (home.partition, home.move) != self._home:
             self._arrive(home)
@@ -276,7 +269,7 @@ class Line:
         for write in self._waiting:
             write.asked = False
 
-    def _bind(self, write: Write, home: Stay, image: Image) -> Send | Refuse | None:
+    def _bind(self, write: Write, home: Stay, image: Image) -> Write | Refuse | None:
         """Judges a write; None: it is to be parked."""
         client_id, epoch, base = write.producer_id, write.producer_epoch, write.base_sequence
         own = self._own
@@ -299,7 +292,7 @@ class Line:
         opens = self._writers.sent(client_id)
         producer_id = tag(self.v, home.move, client_id)
         write.bound = Bound(home.partition, home.move, client_id, producer_id, epoch, verdict, opens)
-        return Send(write, write.bound)
+        return write
 
     def _own_answered(self, write: Write, bound: Bound, result: Result) -> bool:
         own = self._own

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from kordon.proxy.managed import lane as lane_module
 from kordon.proxy.managed import lanes as lanes_module
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_writes import Worker, a_batch, a_worker
@@ -168,8 +169,11 @@ async def test_another_worker_finds_what_has_begun(worker: Worker) -> None:
         await other.lanes.close()
 
 
-async def test_batches_without_identity_are_written_once_in_order(worker: Worker) -> None:
+async def test_batches_without_identity_are_written_once_in_order(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rule I5: also around one that the broker refuses, of which the others do not hear."""
+    monkeypatch.setattr(lane_module, "REQUESTS_UNDER_WAY", 4)  # so that one is under way behind it
     damaged = bytearray(a_batch("bad"))
     damaged[-2] ^= 1
     await worker.send((1, a_batch("first")))

@@ -17,7 +17,7 @@ from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.identity import tag, untag
 from kordon.proxy.ordering.images import Image, Refusal, Written, carried
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.line import NO_PRODUCER, Bound, Line, Refuse, Result, Send, Write
+from kordon.proxy.ordering.line import NO_PRODUCER, Bound, Line, Refuse, Result, Write
 from kordon.proxy.ordering.writers import Unfit
 
 HOME = Stay(partition=2, move=1, start=100, end=None, delta=-40)
@@ -34,10 +34,10 @@ def plain() -> Write:
 
 def sendable(line: Line, image: Image | None = None, home: Stay = HOME) -> list[Write]:
     """What goes to the broker now."""
-    return [step.write for step in steps(line, image, home) if isinstance(step, Send)]
+    return [step for step in steps(line, image, home) if isinstance(step, Write)]
 
 
-def steps(line: Line, image: Image | None = None, home: Stay = HOME) -> Iterator[Send | Refuse]:
+def steps(line: Line, image: Image | None = None, home: Stay = HOME) -> Iterator[Write | Refuse]:
     while (step := line.next(home, image or {}, lambda _: True)) is not None:
         yield step
 
@@ -378,8 +378,8 @@ class World:
         if line.needs_id:
             line.identify(next(self.ids))
         match step:
-            case Send(write):
-                self.wires.setdefault((worker, v), deque()).append(write)
+            case Write():
+                self.wires.setdefault((worker, v), deque()).append(step)
             case Refuse(write, why):
                 self.settle(write, why)
             case None:

@@ -8,9 +8,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kordon.codecs.headers import build_response_header
 from kordon.codecs.messages import request, response
+from kordon.proxy import apis
 from kordon.proxy.addresses import Advertised
-from kordon.proxy.apis import Route
+from kordon.proxy.answers import answer_frame
+from kordon.proxy.apis import APIS, Route
 from kordon.proxy.config import Limits
 from kordon.proxy.connection import Connection
 from kordon.proxy.events import (
@@ -228,3 +231,14 @@ def test_a_client_that_ends_behind_its_last_request_has_it_served() -> None:
     stage.broker_answers()
     assert stage.service.told == [1]
     assert stage.ended
+
+
+def test_answers_have_the_header_of_their_version() -> None:
+    """Every api's in every version, as the tables build it."""
+    for api in APIS:
+        for version in api.versions:
+            route = apis.route(api.key, version)
+            if route is not None:
+                frame = b"".join(answer_frame(route, 77, [b"bo", b"dy"]))
+                header = build_response_header(api.key, version, 77)
+                assert frame == (len(header) + 4).to_bytes(4, "big") + header + b"body"
