@@ -6,6 +6,12 @@ from collections.abc import Generator
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,  # pyright: ignore[reportPrivateImportUsage]
+    AlterConfigOpType,  # pyright: ignore[reportPrivateImportUsage]
+    ConfigEntry,  # pyright: ignore[reportPrivateImportUsage]
+    ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
+)
 
 from kordon.testing.broker_config import needs_zookeeper
 from kordon.testing.cluster import Cluster
@@ -77,5 +83,13 @@ def test_retention_takes_old_segments_and_retired_partitions_while_they_come_and
             traffic.wait_flowing()
             resize(admin, TOPIC, 6).result(60)
             traffic.wait_flowing()
+            keep_the_rest(admin)
             traffic.finish(is_kept=False)
     partitions.close()
+
+
+def keep_the_rest(admin: AdminClient) -> None:
+    """Lets retention take nothing more, so that something is left for a group however slow this machine is."""
+    forever = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, TOPIC, incremental_configs=[forever])
+    admin.incremental_alter_configs([resource])[resource].result(60)
