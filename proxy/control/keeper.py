@@ -37,7 +37,7 @@ from kordon.proxy.ordering.records import (
     dump,
     load,
 )
-from kordon.proxy.ordering.wishes import Wish
+from kordon.proxy.ordering.wishes import Resize, Wish
 from kordon.proxy.tasks import Tasks
 
 log = structlog.get_logger(__name__)
@@ -69,6 +69,10 @@ class Writers(Protocol):
 
 class Readers(Protocol):
     """What reads managed topics on behalf of clients."""
+
+    async def ready(self, topic: str) -> None:
+        """Gets ready to freeze soon, as far as it can."""
+        ...
 
     async def freeze(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
         """Returns the high watermarks beyond which nothing is shown any more (rule C5)."""
@@ -266,9 +270,7 @@ class Keeper:
         kind, _, rest = record.key.partition("/")
         match kind, value:
             case "wish", WishRecord(wish):
-                self._wishes[rest] = wish
-                if self.leading is not None:
-                    self.leading.on_wish(rest, wish)
+                self._on_wish(rest, wish)
             case "wish", None:
                 self._wishes.pop(rest, None)
             case "outcome", OutcomeRecord():
@@ -284,6 +286,13 @@ class Keeper:
             case _:
                 for command in self.member.on_record(record.key, value):
                     self._perform(command)
+
+    def _on_wish(self, wish_id: str, wish: Wish) -> None:
+        self._wishes[wish_id] = wish
+        if isinstance(wish, Resize) and self.may_serve():
+            self._tasks.start(self._get_ready(wish.topic), name=f"get ready to hold {wish.topic}")
+        if self.leading is not None:
+            self.leading.on_wish(wish_id, wish)
 
     def take_layout(self, records: Records) -> None:
         """Goes on under a layout that this worker's controller has written, before it comes back as all others read it.
@@ -329,16 +338,20 @@ class Keeper:
         else:
             self._tasks.start(self._append(f"ack/{ack.fence}/{ack.incarnation}", dump(ack)), name="acknowledge")
 
+    async def _get_ready(self, topic: str) -> None:
+        """Dials, before clients wait for it, whom a fence asks: brokers may have closed what was idle for long."""
+        await asyncio.gather(self._layouts.ready(), self._readers.ready(topic))
+
     def _raise(self, fence: FenceRecord) -> None:
         managed = self._topics.named(fence.topic) or self._coming(fence)
         if managed is not None:  # at once: a layout that stands right behind the fence ends it again
             managed.raise_fence(Fence(fence.id, fence.sealed))
+        self._tasks.start(self._hold(fence, managed), name=f"hold {fence.topic}")
         if managed is not None and fence.sealed:
             self.times.begin(Phase.HOLD, fence.topic)
             self.times.begin(Phase.DRAIN, fence.topic)
             opened = managed.layout.opened_by(fence.following)
             self._tasks.start(self._writers.expect(fence.topic, opened), name=f"expect {fence.topic}")
-        self._tasks.start(self._hold(fence, managed), name=f"hold {fence.topic}")
 
     def _adopt(self, record: TopicRecord, images: Mapping[int, Image]) -> None:
         layout = record.layout

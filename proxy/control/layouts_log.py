@@ -191,6 +191,10 @@ class LayoutsLog:
                 self._mark_offset = await self._writer.append([Entry(MARK, None)])
             return self._mark_offset
 
+    async def ready(self) -> None:
+        """Gets ready for an `append` that is wanted soon, as far as it can."""
+        await self._writer.ready()
+
     async def append(self, entries: Sequence[Entry]) -> int:
         """Writes what members may write by themselves: acknowledgements and wishes.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from kordon.proxy import apis
@@ -48,6 +49,16 @@ class PlainWriter:
             self._client.close()
             self._client = None
 
+    async def ready(self, timeout: float = APPEND_SECONDS) -> None:
+        """Connects, if it is not connected, so that what is appended soon need not wait for that.
+
+        Brokers close connections on which nothing was said for ten minutes. Where it fails, `append` tries again.
+        """
+        async with self._one_at_a_time:
+            with suppress(UpstreamUnavailable, TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await self._connect()
+
     async def append(self, entries: Sequence[Entry], timeout: float = APPEND_SECONDS) -> int:
         """Writes one batch.
 
@@ -75,13 +86,16 @@ class PlainWriter:
                     raise UpstreamUnavailable(f"writing to {self._topic}: {failure}") from None
                 raise
 
-    async def _append(self, entries: Sequence[Entry]) -> int:
+    async def _connect(self) -> tuple[UpstreamClient, Identity]:
         if self._client is None or self._client.closed:
             self._client = await self._brokers.leader(self._topic, 0, PURPOSE)
-        identity = self._identity or await self._new_identity(self._client)
-        self._identity = identity
+        self._identity = self._identity or await self._new_identity(self._client)
+        return self._client, self._identity
+
+    async def _append(self, entries: Sequence[Entry]) -> int:
+        client, identity = await self._connect()
         batch = build_batch(entries, identity, is_transactional=False)
-        answer = await produce(self._client, self._topic, batch)
+        answer = await produce(client, self._topic, batch)
         if answer.error_code in (Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.INVALID_PRODUCER_EPOCH):
             self._identity = None
         if answer.error_code != Code.NONE:

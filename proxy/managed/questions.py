@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from kordon.proxy.control.codes import Code
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.leaders import NO_NODE, Leader, Leaders
 from kordon.proxy.managed.links import Links
+
+_T = TypeVar("_T")
 
 _ATTEMPTS: Final = 2
 _ELSEWHERE: Final = frozenset(
@@ -94,13 +96,13 @@ class Questions:
         self, form: Form, questions: Collection[Question], fields: Mapping[str, Any]
     ) -> dict[Question, Row]:
         topics = sorted({question.topic for question in questions})
-        found = await asyncio.gather(*map(self._leaders_of, topics))
+        found = await _together([self._leaders_of(topic) for topic in topics])
         leaders = dict(zip(topics, found, strict=True))
         by_node: defaultdict[int, list[Question]] = defaultdict(list)
         for question in questions:
             leader = leaders[question.topic].get(question.partition)
             by_node[leader.node_id if leader else NO_NODE].append(question)
-        parts = await asyncio.gather(*(self._ask_node(form, node, asked, fields) for node, asked in by_node.items()))
+        parts = await _together([self._ask_node(form, node, asked, fields) for node, asked in by_node.items()])
         return {question: row for part in parts for question, row in part.items()}
 
     async def _leaders_of(self, topic: str) -> Mapping[int, Leader]:
@@ -119,13 +121,18 @@ class Questions:
             version = client.version(form.api_key, form.versions)
             layers = list(_layers(questions))
             bodies = [{**fields, "topics": _topics(form, layer)} for layer in layers]
-            answers = await asyncio.gather(*(client.ask(form.api_key, version, body) for body in bodies))
+            answers = await _together([client.ask(form.api_key, version, body) for body in bodies])
         except UpstreamUnavailable:
             return _failed(questions, Code.NOT_LEADER_OR_FOLLOWER)
         rows = _failed(questions, Code.UNKNOWN_TOPIC_OR_PARTITION)
         for layer, answer in zip(layers, answers, strict=True):
             rows |= _rows(form, layer, answer)
         return rows
+
+
+async def _together(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """Awaits all at once; one alone without a task, which would wait for its turn in a busy loop."""
+    return [await work[0]] if len(work) == 1 else await asyncio.gather(*work)
 
 
 def _failed(questions: Iterable[Question], code: Code) -> dict[Question, Row]:

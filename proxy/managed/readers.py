@@ -114,6 +114,12 @@ class Readers:
             "responses": [name | {"partitions": rows} for name, rows in zip(names, told, strict=True)],
         }
 
+    async def ready(self, topic: str) -> None:
+        """Connects with the leaders whom `freeze` will ask, as far as it can."""
+        managed = self._topics.named(topic)
+        if managed is not None:
+            await self.ends_of(topic, managed.layout.open_segments.keys(), LATEST)
+
     async def freeze(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
         """Shows nothing of sealed partitions beyond their present high watermarks any more (rule C5).
 

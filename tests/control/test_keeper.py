@@ -13,9 +13,11 @@ import pytest
 from kordon.proxy.control.batches import Entry, Record
 from kordon.proxy.control.fence_times import Phase
 from kordon.proxy.control.keeper import Keeper
+from kordon.proxy.control.lease import clock
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value, dump
+from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value, WishRecord, dump
+from kordon.proxy.ordering.wishes import Resize
 
 LAYOUT = Layout.created("orders", UUID(int=1), 3, 12)
 FENCE = FenceRecord("f1", "orders", LAYOUT.next_epoch(4), LAYOUT.sealed_by(LAYOUT.next_epoch(4)))
@@ -28,6 +30,7 @@ class Clients:
         self.drained = asyncio.Event()
         self.landed: dict[int, int] = {}
         self.expected: frozenset[int] = frozenset()
+        self.readied: list[str] = []
 
     async def drain(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
         """Waits until the test says that nothing is under way."""
@@ -37,6 +40,10 @@ class Clients:
     async def expect(self, topic: str, partitions: frozenset[int]) -> None:
         """Keeps what is expected."""
         self.expected = partitions
+
+    async def ready(self, topic: str) -> None:
+        """Keeps what it is made ready for."""
+        self.readied.append(topic)
 
     async def freeze(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
         """Shows nothing beyond 7."""
@@ -63,6 +70,11 @@ class Layouts:
     def __init__(self) -> None:
         self.appended: list[str] = []
         self.changed = asyncio.Event()
+        self.is_ready = False
+
+    async def ready(self) -> None:
+        """Keeps that it was made ready."""
+        self.is_ready = True
 
     async def append(self, entries: list[Entry]) -> int:
         """Keeps the keys."""
@@ -144,6 +156,22 @@ async def test_how_long_a_fence_holds_writes_is_counted() -> None:
     keeper.on_record(record("fence/orders", None))
     counted = {phase: sum(keeper.times.seconds[phase].counts) for phase in (Phase.HOLD, Phase.DRAIN)}
     assert counted == {Phase.HOLD: 1, Phase.DRAIN: 1}
+
+
+async def test_brokers_are_dialled_when_a_change_is_wished() -> None:
+    """Whom a fence needs has not been talked to for long: by then the connections are there."""
+    clients, layouts = Clients(), Layouts()
+    keeper, _ = keeper_of(clients, layouts)
+    wish = record("wish/w1", WishRecord(Resize("orders", 4)))
+    keeper.on_record(wish)
+    await asyncio.sleep(0)
+    assert clients.readied == []  # read as history: nothing is served yet
+    keeper.member.on_renewed(clock(), 20.0)
+    keeper.member.on_caught_up()
+    keeper.on_record(wish)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (clients.readied, layouts.is_ready) == (["orders"], True)
 
 
 async def test_what_will_be_written_to_is_got_ready_while_writes_are_held() -> None:

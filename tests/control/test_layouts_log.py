@@ -156,6 +156,21 @@ async def test_a_transaction_that_is_begun_ahead_is_the_next_commit_and_holds_up
         await controller.close()
 
 
+async def test_who_is_ready_appends_without_looking_for_the_leader(
+    brokers: Brokers, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where its connection was closed, as by a broker that has heard nothing for long, it is opened in time."""
+    async with reader(brokers, topic) as proxy:
+        await proxy.log.create()
+        await proxy.log.append([Entry("ack/1", b"1")])
+        proxy.log.close()
+        await proxy.log.ready()
+        monkeypatch.setattr(brokers, "leader", None)
+        await proxy.log.append([Entry("ack/2", b"2")])
+        await proxy.log.read_to_end()
+        assert proxy.entries == [Entry("ack/1", b"1"), Entry("ack/2", b"2")]
+
+
 async def test_a_controller_that_has_been_replaced_learns_it_when_it_begins_ahead(brokers: Brokers, topic: str) -> None:
     """Nothing is begun for a former one."""
     async with reader(brokers, topic) as proxy:
