@@ -83,6 +83,22 @@ class Layouts:
         return 0
 
 
+class Leads:
+    """Stands for the controller's role; keeps who has acknowledged what."""
+
+    def __init__(self, *, raised: bool) -> None:
+        self._raised = raised
+        self.heard: list[str] = []
+
+    def raised(self, fence: str) -> bool:
+        """Whether it has raised a fence, whichever it is."""
+        return self._raised
+
+    def on_ack(self, fence: str, incarnation: str, told: object = None) -> None:
+        """Keeps it."""
+        self.heard.append(f"{fence} {incarnation}")
+
+
 def keeper_of(clients: Clients, layouts: Layouts) -> tuple[Keeper, ManagedTopics]:
     """Makes a keeper that knows the topic `orders`."""
     topics = ManagedTopics()
@@ -188,14 +204,13 @@ async def test_a_controller_hears_its_own_worker_at_once(raised: bool, appended:
     """A fence of another controller, of one that has taken over, is acknowledged to that one: through the layouts."""
     clients, layouts = Clients(), Layouts()
     keeper, _ = keeper_of(clients, layouts)
-    told: list[str] = []
-    leading = SimpleNamespace(raised=lambda _: raised, on_ack=lambda fence, who, *_: told.append(f"{fence} {who}"))
+    leading = Leads(raised=raised)
     keeper.leading = cast("Any", leading)
     clients.drained.set()
     keeper.on_record(record("fence/orders", FENCE))
     for _ in range(10):
         await asyncio.sleep(0)
-    assert (layouts.appended, told) == (appended, heard)
+    assert (layouts.appended, leading.heard) == (appended, heard)
 
 
 async def test_a_fence_that_is_read_together_with_its_layout_holds_nothing() -> None:
