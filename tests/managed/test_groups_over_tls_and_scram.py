@@ -1,0 +1,103 @@
+"""Managed topics for clients that speak TLS with Kordon and log in at the brokers by SCRAM, as Kordon itself does."""
+
+# pyright: reportPrivateImportUsage=false
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from kordon.testing.broker_config import USERS, needs_zookeeper
+from kordon.testing.cluster import Cluster
+from kordon.testing.jars import kafka_version
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
+from kordon.testing.proxy_process import ProxyProcess
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(needs_zookeeper(kafka_version()), reason="this Kafka takes no PEM files (KIP-651, Kafka 2.7)"),
+]
+
+LISTENER, TOPIC, KEYS = "SASL_SSL", "secured", 20
+SESSION_SECONDS = 6
+PROTOCOLS = ("classic", "consumer") if kafka_version().startswith("4.") else ("classic",)
+
+
+@contextmanager
+def secured(cluster: Cluster) -> Iterator[ProxyProcess]:
+    """A proxy with TLS on both sides that logs in as a super user."""
+    files = cluster.certificates
+    assert files is not None
+    sasl = {"mechanism": "SCRAM-SHA-512", "username": "admin", "password": USERS["admin"]}
+    upstream = {"bootstrap": cluster.bootstrap(LISTENER), "tls": {"ca": str(files.ca)}, "sasl": sasl}
+    tls = {"certificate": str(files.server), "key": str(files.server_key)}
+    sections = {"upstream": upstream, "listen": {"address": "127.0.0.1:1", "tls": tls}}
+    with ProxyProcess.start(cluster.bootstrap(LISTENER), config=sections) as proxy:
+        yield proxy
+
+
+def write(settings: Mapping[str, str], admin: AdminClient) -> int:
+    """Writes numbers while the topic grows and shrinks, for longer than a session lasts; returns how many."""
+    producer, errors = Producer({**settings, "enable.idempotence": True, "linger.ms": 5}), list[Any]()
+    end, count = time.monotonic() + 1.5 * SESSION_SECONDS, 0
+    changes = [resize(admin, TOPIC, 6)]
+    while time.monotonic() < end or not changes[-1].done():
+        if changes[-1].done() and len(changes) == 1:
+            changes.append(resize(admin, TOPIC, 4))
+        for _ in range(KEYS):
+            producer.produce(
+                TOPIC, str(count), f"key-{count % KEYS}", on_delivery=lambda error, _: errors.append(error)
+            )
+            count += 1
+        producer.poll(0.05)
+    assert producer.flush(60) == 0
+    assert set(errors) == {None}
+    for change in changes:
+        change.result(60)
+    return count
+
+
+def read(settings: Mapping[str, str], count: int, protocol: str) -> list[tuple[bytes, int]]:
+    """Reads so many records as a group, and what comes behind."""
+    group = {"group.id": f"readers-{protocol}", "group.protocol": protocol, "auto.offset.reset": "earliest"}
+    consumer = Consumer({**settings, **group})
+    consumer.subscribe([TOPIC])
+    got: list[tuple[bytes, int]] = []
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        messages = consumer.consume(1000, 1.5)
+        if not messages and len(got) >= count:
+            break
+        got += [(each.key() or b"", int(each.value() or b"-1")) for each in messages if each.error() is None]
+    consumer.close()
+    return got
+
+
+def test_clients_over_tls_and_scram_use_a_managed_topic_over_resizes() -> None:
+    """They create, write over a growth, a shrink and new log-ins of their sessions, and read as groups, in order."""
+    config = {"connections.max.reauth.ms": str(SESSION_SECONDS * 1000)}
+    with Cluster.start(listeners=("PLAINTEXT", LISTENER), config=config) as cluster, secured(cluster) as proxy:
+        assert cluster.certificates is not None
+        settings = {
+            "bootstrap.servers": proxy.bootstrap,
+            "security.protocol": LISTENER,
+            "ssl.ca.location": str(cluster.certificates.ca),
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.username": "alice",
+            "sasl.password": USERS["alice"],
+        }
+        admin = create_managed(proxy.bootstrap, TOPIC, settings)
+        count = write(settings, admin)
+        assert len(admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions) == VIRTUAL_PARTITIONS
+        for protocol in PROTOCOLS:
+            got = read(settings, count, protocol)
+            assert sorted(number for _, number in got) == list(range(count)), protocol
+            for key in {key for key, _ in got}:
+                numbers = [number for each, number in got if each == key]
+                assert numbers == sorted(numbers), f"{protocol}: {key!r}"
