@@ -20,7 +20,6 @@ class Pending:
     def __init__(self) -> None:
         self.outcomes: list[Outcome | None] = []
         """By place in the request; None: not known yet."""
-        self.tickets: list[Ticket] = []
         self._left = 0
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -68,6 +67,8 @@ class Course:
     """A virtual partition's line, and where it is being sent."""
 
     topic: ManagedTopic
+    v: int
+    """The virtual partition."""
     line: Line
     lane: Lane | None = None
     """By which it was sent last; it changes when nothing is under way."""
@@ -77,11 +78,6 @@ class Course:
     """Since when nothing may be sent, in seconds of the loop's clock."""
     refusing: bool = False
     """Whether it was held for too long, or too much was: all is refused until it goes on (rule C4)."""
-
-    @property
-    def v(self) -> int:
-        """The virtual partition."""
-        return self.line.v
 
 
 def ticket_of(write: Write) -> Ticket:

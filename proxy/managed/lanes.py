@@ -133,7 +133,7 @@ class Lanes:
         ):
             self._refuse([write], course)
             return
-        self._count_unsent(write, course)
+        self._unsent[topic.name] += write.size
         course.line.add(write)
         self._active.add(course)
         self._sweep_later()
@@ -187,8 +187,9 @@ class Lanes:
                 self._keep(sent, outcome)
             else:
                 self._on_answer(sent, outcome)
-        self._landed.set()
-        self._landed = asyncio.Event()
+        if self._draining:
+            self._landed.set()
+            self._landed = asyncio.Event()
 
     def on_unreachable(self, courses: list[Course]) -> None:
         """Looks for other ways; see `Shipper`."""
@@ -208,7 +209,7 @@ class Lanes:
             self._watches[topic] = self._tasks.start(self._watch(topic), name=f"changes of {topic.name}")
         course = courses.get(v)
         if course is None:
-            course = courses[v] = Course(topic, Line(v))
+            course = courses[v] = Course(topic, v, Line(v))
         return course
 
     def _forget_unmanaged(self) -> None:
@@ -323,7 +324,8 @@ class Lanes:
             ticket_of(write).settle(told(course.topic.layout, course.v, write, outcome, self.counts))
         else:
             self.counts.resent += 1
-            self._count_unsent(write, course)
+            ticket_of(write).queued = True
+            self._unsent[course.topic.name] += write.size
             self._active.add(course)
             self._sweep_later()
         if course.line.waits:
@@ -378,10 +380,6 @@ class Lanes:
         self.counts.given_up += len(writes)
         for write in writes:
             ticket_of(write).settle(Outcome(course.v, code))
-
-    def _count_unsent(self, write: Write, course: Course) -> None:
-        ticket_of(write).queued = True
-        self._unsent[course.topic.name] += write.size
 
     def _uncount(self, write: Write, topic: str) -> None:
         ticket = ticket_of(write)

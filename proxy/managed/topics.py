@@ -45,6 +45,7 @@ class ManagedTopic:
     """
 
     def __init__(self, layout: Layout, face_id: UUID, images: Mapping[int, Image] | None = None) -> None:
+        self.name = layout.topic
         self.layout = layout
         self.face_id = face_id
         self.images: Mapping[int, Image] = images or {}
@@ -52,11 +53,6 @@ class ManagedTopic:
         self.takeover: Takeover | None = None
         """What is left to do of its takeover, if it had data (rule A2)."""
         self._changed = asyncio.Event()
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self.layout.topic
 
     def is_sealed(self, partition: int) -> bool:
         """Whether a physical partition is not to be written to now."""

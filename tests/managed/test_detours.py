@@ -1,0 +1,160 @@
+"""A physical partition that does not answer holds up nobody else for long (rule I6): a play with a broker in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+from uuid import UUID
+
+from kordon.codecs.messages import request, response
+from kordon.codecs.produce import PartitionData, ProduceRequest, TopicData
+from kordon.codecs.schema import Buffer
+from kordon.proxy import apis
+from kordon.proxy.managed.detours import LANES_PER_BROKER
+from kordon.proxy.managed.lanes import Lanes
+from kordon.proxy.managed.leaders import Leader
+from kordon.proxy.managed.produce import ProduceService
+from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.ordering.layout import Layout
+from kordon.testing.managed_writes import a_batch
+
+NAME = "orders"
+PARTITIONS, V_COUNT = 4, 16
+PATIENCE_SECONDS = 60
+
+
+class Connection:
+    """Works on one request at a time, as brokers do; a batch for a partition that is stuck is not answered."""
+
+    closed = False
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.working = asyncio.Lock()
+
+    def version(self, api_key: int, wanted: range) -> int:
+        """Speaks everything."""
+        return wanted[-1]
+
+    def send_body(self, api_key: int, version: int, pieces: list[Buffer], timeout: float) -> asyncio.Future[memoryview]:
+        """Takes a Produce request."""
+        assert api_key == apis.PRODUCE
+        asked = request(apis.PRODUCE).parse(version, b"".join(pieces))
+        return asyncio.ensure_future(self._answer(version, asked))
+
+    async def _answer(self, version: int, asked: Any) -> memoryview:
+        async with self.working:
+            rows = [row for topic in asked.topic_data for row in topic.partition_data]
+            while self.broker.stuck & {row.index for row in rows}:
+                await self.broker.changed.wait()
+            answers = [{"index": row.index, "error_code": 0, "base_offset": self.broker.append(row)} for row in rows]
+            told = {"responses": [{"name": NAME, "partition_responses": answers}]}
+            return memoryview(response(apis.PRODUCE).build(version, told))
+
+
+class Broker:
+    """Leads everything; it is links and leaders at once."""
+
+    def __init__(self) -> None:
+        self.stuck: set[int] = set()
+        self.changed = asyncio.Event()
+        self.connections: dict[str, Connection] = {}
+        self.ends: Counter[int] = Counter()
+        self.written: dict[int, list[bytes]] = {q: [] for q in range(PARTITIONS)}
+
+    def append(self, row: Any) -> int:
+        """Writes a batch of one record; returns its offset."""
+        self.written[row.index].append(bytes(row.records))
+        self.ends[row.index] += 1
+        return self.ends[row.index] - 1
+
+    def heal(self) -> None:
+        """Answers for all partitions again."""
+        self.stuck.clear()
+        self.changed.set()
+
+    async def to(self, node_id: int, purpose: str) -> Connection:
+        """Connects."""
+        return self.connections.setdefault(purpose, Connection(self))
+
+    def known(self, topic: str) -> dict[int, Leader]:
+        """Leads everything."""
+        return {q: Leader(1, 0, (1,), (1,), ()) for q in range(PARTITIONS)}
+
+
+class Stage:
+    """A worker's lanes in front of that broker, and clients that write one record each."""
+
+    def __init__(self) -> None:
+        self.broker = Broker()
+        topics = ManagedTopics()
+        self.topic = ManagedTopic(Layout.created(NAME, UUID(int=1), PARTITIONS, V_COUNT), UUID(int=2))
+        topics.add(self.topic)
+        links: Any = self.broker
+        self.lanes = Lanes(topics, links, links, lambda: True)
+        self._service = ProduceService(topics, self.lanes)
+        self.sent: Counter[int] = Counter()
+        """Records by virtual partition."""
+
+    def write(self, v: int) -> asyncio.Future[list[Any]]:
+        """Has an idempotent client of its own write its next record to a virtual partition."""
+        sequence = self.sent[v]
+        self.sent[v] += 1
+        records = memoryview(bytearray(a_batch(f"{v}-{sequence}", producer_id=v, epoch=0, sequence=sequence)))
+        asked = ProduceRequest(None, -1, 10_000, [TopicData(NAME, None, [PartitionData(v, records)])])
+        return asyncio.ensure_future(self._service.write(9, asked))
+
+    async def until_apart(self, partitions: int) -> None:
+        """Waits until so many partitions go apart."""
+        while self.lanes.detours.apart < partitions:  # noqa: ASYNC110 - found by a look every quarter of a second
+            await asyncio.sleep(0.05)
+
+    def living_on(self, partition: int) -> list[int]:
+        """The virtual partitions of a physical one."""
+        return list(self.topic.layout.residents(partition))
+
+
+async def test_writes_go_round_a_partition_that_does_not_answer() -> None:
+    """Those that would share a lane with it are written meanwhile; when it answers, nothing is lost or doubled."""
+    stage = Stage()
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await asyncio.gather(*(stage.write(v) for v in range(V_COUNT)))
+            stage.broker.stuck = {0}
+            waiting = [stage.write(v) for v in stage.living_on(0)]
+            others = [v for q in range(1, PARTITIONS) for v in stage.living_on(q)]
+            assert {v % LANES_PER_BROKER for v in others} == {v % LANES_PER_BROKER for v in stage.living_on(0)}
+            await stage.until_apart(1)  # what is sent on the same connections before that waits, too
+            for _ in range(3):
+                await asyncio.gather(*(stage.write(v) for v in others))
+            waiting += [stage.write(v) for v in stage.living_on(0)]
+            await asyncio.gather(*(stage.write(v) for v in others))
+            assert stage.lanes.detours.stalls > 0
+            assert not any(each.done() for each in waiting)
+            stage.broker.heal()
+            await asyncio.gather(*waiting)
+        for batches in stage.broker.written.values():
+            assert len(batches) == len(set(batches))
+        assert stage.broker.ends == {q: sum(stage.sent[v] for v in stage.living_on(q)) for q in range(PARTITIONS)}
+    finally:
+        await stage.lanes.close()
+
+
+async def test_connections_apart_are_few_however_many_partitions_wait() -> None:
+    """All partitions of a broker may wait at once, as when it has no other copy in sync."""
+    stage = Stage()
+    try:
+        stage.broker.stuck = set(range(PARTITIONS))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            waiting = [stage.write(v) for v in range(V_COUNT)]
+            for _ in range(3):
+                waiting += [stage.write(v) for v in range(V_COUNT)]
+            await stage.until_apart(PARTITIONS)
+            waiting += [stage.write(v) for v in range(V_COUNT)]
+            await asyncio.sleep(0.1)
+            assert len(stage.broker.connections) <= 5 * LANES_PER_BROKER
+            stage.broker.heal()
+            await asyncio.gather(*waiting)
+    finally:
+        await stage.lanes.close()
