@@ -419,14 +419,20 @@ def _images_after(
 ) -> dict[int, Image]:
     """Returns the images of the virtual partitions that move (rule I3).
 
-    What was written to a log since it got shorter may lie where no reader looks, and is not in the image: its client
-    is told of a gap, and sends it under another epoch (rule C10).
+    Where all of a home was lost, what was written there since may lie where no reader looks, and is not in the image:
+    its client is told of a gap, and sends it under another epoch (rule C10).
     """
-    lost = {q for q, end in (following.shortened or {}).items() if cuts[q].end != end}
+    shortened = following.shortened or {}
     return {
-        v: carried(before.get(v, {}), {} if layout.homes[v] in lost else _written_by(layout, v, cuts))
+        v: carried(before.get(v, {}), {} if _is_all_lost(layout, v, shortened) else _written_by(layout, v, cuts))
         for v in layout.movers(following)
     }
+
+
+def _is_all_lost(layout: Layout, v: int, shortened: Mapping[int, int]) -> bool:
+    """Whether all that a virtual partition had on its present home was lost: what is there now landed since."""
+    stay = layout.chains[v].home
+    return stay is not None and stay.start > shortened.get(stay.partition, stay.start)
 
 
 def _written_by(layout: Layout, v: int, cuts: Mapping[int, Producers]) -> dict[int, Written]:

@@ -267,11 +267,12 @@ class Layout:
         segments: list[Segment] = []
         for segment in self.segments:
             q = segment.id.partition
-            lost = min(shortened[q], cuts[q]) if q in shortened else None
-            if segment.end is not None:
-                segments.append(segment if lost is None else _shortened(segment, lost, epochs.get(q, -1)))
-            elif q in sealed:
-                ended = _ended(segment, cuts[q], lost is not None, (told or {}).get(q, 0))
+            if segment.end is not None and q in shortened:
+                # where batches carry identities, what was written since then is its writer's: it was acknowledged
+                lost_from = cuts[q] if segment.id.epoch in self._tagged_epochs else min(shortened[q], cuts[q])
+                segments.append(_shortened(segment, lost_from, epochs.get(q, -1)))
+            elif segment.end is None and q in sealed:
+                ended = _ended(segment, cuts[q], q in shortened, (told or {}).get(q, 0))
                 segments.append(replace(ended, bound_epoch=epochs.get(q, -1)))
             else:
                 segments.append(segment)
@@ -285,6 +286,10 @@ class Layout:
 
     def _opened_in(self, epoch: Epoch) -> Mapping[int, Segment]:
         return self._by_epoch.get(epoch.number, {})
+
+    @property
+    def _tagged_epochs(self) -> frozenset[int]:
+        return frozenset(epoch.number for epoch in self.epochs if epoch.placement is not Placement.UNMANAGED)
 
     def _homes(self, epoch: Epoch) -> tuple[int | None, ...]:
         if epoch.placement is Placement.LINEAR:
@@ -335,12 +340,12 @@ def _ended(segment: Segment, cut: int, is_shortened: bool, told: int) -> Segment
     return replace(segment, end=end, lost_from=kept if kept < end else None)
 
 
-def _shortened(segment: Segment, lost: int, leader_epoch: int) -> Segment:
-    """Says of a segment that had ended that all from an offset on was lost."""
+def _shortened(segment: Segment, lost_from: int, leader_epoch: int) -> Segment:
+    """Says of a segment that had ended that nothing of it is there from an offset on."""
     kept_end = segment.kept_end
-    if kept_end is None or kept_end <= lost:
+    if kept_end is None or kept_end <= lost_from:
         return segment
-    return replace(segment, lost_from=max(lost, segment.start), bound_epoch=leader_epoch)
+    return replace(segment, lost_from=max(lost_from, segment.start), bound_epoch=leader_epoch)
 
 
 _Step: TypeAlias = tuple[Epoch, Mapping[int, Segment], tuple[int | None, ...]]

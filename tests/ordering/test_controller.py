@@ -63,29 +63,29 @@ def test_a_growth_is_committed_when_all_have_acknowledged() -> None:
 def test_a_shortened_log_is_mended_by_an_epoch_of_its_own() -> None:
     """Rule C10: writers are held, then the layout goes on behind all that somebody was told of."""
     made = controller("a")
-    grown = LAYOUT.changed(LAYOUT.next_epoch(4), {0: 100, 3: 0})
-    image = {7: Written(0, 41)}
-    made.know(TopicRecord(grown, UUID(int=2)), {0: image})
-    assert made.mend("orders", {0: 60}, 1.0) == [Prepare("orders", 4)]
+    grown = LAYOUT.changed(LAYOUT.next_epoch(4), {0: 100, 3: 90})
+    v, image = grown.residents(3)[0], {7: Written(0, 41)}
+    made.know(TopicRecord(grown, UUID(int=2)), {v: image})
+    assert made.mend("orders", {3: 60}, 1.0) == [Prepare("orders", 4)]
     made.on_prepared("orders", None, 1.0)
     (commit,) = made.on_tick(1.0, "id")
     assert isinstance(commit, Commit)
     fence = commit.records[0][1]
     assert isinstance(fence, FenceRecord)
-    assert (fence.sealed, fence.following.shortened) == (frozenset({0}), {0: 60})
+    assert (fence.sealed, fence.following.shortened) == (frozenset({3}), {3: 60})
     made.on_committed("orders", 1.0)
     made.on_confirmed("orders", 1.0)
-    assert made.on_ack(fence.id, "a", 1.1, {0: 130}) == [ReadCuts("orders", fence.id, frozenset({0}))]
-    stray = {tag(0, 0, 7): (0, 55)}
-    (commit,) = made.on_cuts("orders", fence.id, {0: Producers(70, stray)}, 1.2)
+    assert made.on_ack(fence.id, "a", 1.1, {3: 130}) == [ReadCuts("orders", fence.id, frozenset({3}))]
+    stray = {tag(v, 1, 7): (0, 55)}
+    (commit,) = made.on_cuts("orders", fence.id, {3: Producers(70, stray)}, 1.2)
     assert isinstance(commit, Commit)
     records = dict(commit.records)
-    assert records["image/orders/0"] == ImageRecord(image)  # what landed since may lie where no reader looks
+    assert records[f"image/orders/{v}"] == ImageRecord(image)  # what landed since may lie where no reader looks
     mended = records["topic/orders"]
     assert isinstance(mended, TopicRecord)
-    home = mended.layout.chains[0].home
+    home = mended.layout.chains[v].home
     assert home is not None
-    assert (home.start, home.virtual_start, home.move) == (70, 130, 1)
+    assert (home.start, home.virtual_start, home.move) == (70, 100 + 130 - 90, 2)
 
 
 def test_a_change_that_meets_a_shortened_log_waits_and_mends_it() -> None:
