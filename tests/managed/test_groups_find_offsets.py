@@ -1,0 +1,114 @@
+"""Where clients begin to read: each is told the same of a topic that has grown and shrunk, and reads what it wants."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka.structs import TopicPartition as AioPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from kordon.testing.cluster import Cluster
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
+from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.steps import wait_until
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+TOPIC = "times"
+BEGAN_MS, STEP_MS, EACH = 1_700_000_000_000, 60_000, 60
+Offsets = dict[int, tuple[int, int, int | None]]
+"""By partition: beginning, end, and the first offset of the second step's time; None: there is none."""
+
+
+@pytest.fixture(scope="module")
+def bootstrap(open_cluster: Cluster) -> Iterator[str]:
+    """Of a proxy whose topic was written in three steps, a minute apart, with a growth and a shrink in between."""
+    with ProxyProcess.start(open_cluster.bootstrap()) as proxy:
+        admin = create_managed(proxy.bootstrap, TOPIC, configs={"retention.ms": "-1"})
+        producer = Producer({"bootstrap.servers": proxy.bootstrap, "enable.idempotence": True})
+        for step, partitions in enumerate((6, 4, None)):
+            for number in range(EACH):
+                time_ms = BEGAN_MS + step * STEP_MS + number
+                producer.produce(TOPIC, str(step), partition=number % VIRTUAL_PARTITIONS, timestamp=time_ms)
+            assert producer.flush(60) == 0
+            if partitions is not None:
+                resize(admin, TOPIC, partitions).result(60)
+        yield proxy.bootstrap
+
+
+def by_librdkafka(bootstrap: str, time_ms: int) -> Offsets:
+    """Asks with confluent-kafka."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
+    asked = [TopicPartition(TOPIC, v, time_ms) for v in range(VIRTUAL_PARTITIONS)]
+    times = {each.partition: each.offset for each in consumer.offsets_for_times(asked, timeout=60)}
+    marks = {v: consumer.get_watermark_offsets(TopicPartition(TOPIC, v), timeout=60) for v in times}
+    consumer.close()
+    return {v: (*marks[v], offset if 0 <= offset < marks[v][1] else None) for v, offset in times.items()}
+
+
+def by_kafka_python(bootstrap: str, time_ms: int) -> Offsets:
+    """Asks with kafka-python."""
+    kafka: Any = import_module("kafka")  # here, where its warnings at import are let be
+    consumer: Any = kafka.KafkaConsumer(bootstrap_servers=bootstrap)
+    asked = [kafka.TopicPartition(TOPIC, v) for v in range(VIRTUAL_PARTITIONS)]
+    first, last = consumer.beginning_offsets(asked), consumer.end_offsets(asked)
+    times = consumer.offsets_for_times(dict.fromkeys(asked, time_ms))
+    consumer.close()
+    return {p.partition: (first[p], last[p], times[p].offset if times[p] else None) for p in asked}
+
+
+def by_aiokafka(bootstrap: str, time_ms: int) -> Offsets:
+    """Asks with aiokafka."""
+
+    async def ask() -> Offsets:
+        consumer: Any = AIOKafkaConsumer(bootstrap_servers=bootstrap)
+        await consumer.start()
+        try:
+            asked = [AioPartition(TOPIC, v) for v in range(VIRTUAL_PARTITIONS)]
+            first, last = await consumer.beginning_offsets(asked), await consumer.end_offsets(asked)
+            times = await consumer.offsets_for_times(dict.fromkeys(asked, time_ms))
+            return {p.partition: (first[p], last[p], times[p].offset if times[p] else None) for p in asked}
+        finally:
+            await consumer.stop()
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_every_client_finds_the_same_and_reads_exactly_what_is_younger(bootstrap: str, step: int) -> None:
+    """By time, in the homes before and after each change; no client that begins there gets an older record."""
+    time_ms = BEGAN_MS + step * STEP_MS
+    found = by_librdkafka(bootstrap, time_ms)
+    assert by_kafka_python(bootstrap, time_ms) == found
+    assert by_aiokafka(bootstrap, time_ms) == found
+    assert {first for first, _, _ in found.values()} == {0}
+
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "assigned", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(TOPIC, v, begin or 0) for v, (_, _, begin) in found.items()])
+    read: list[int] = []
+    wanted = sorted(later for later in range(step, 3) for _ in range(EACH))
+
+    def has_read() -> bool:
+        messages = consumer.consume(500, 1.0)
+        read.extend(int(each.value() or b"-1") for each in messages if each.error() is None)
+        return len(read) >= len(wanted) and not messages
+
+    wait_until("all is read", has_read, 90)
+    consumer.close()
+    assert sorted(read) == wanted
+
+
+def test_nothing_is_younger_than_the_last_record(bootstrap: str) -> None:
+    """Each client is told that there is none."""
+    later = BEGAN_MS + 10 * STEP_MS
+    for ask in (by_librdkafka, by_kafka_python, by_aiokafka):
+        assert {begin for _, _, begin in ask(bootstrap, later).values()} == {None}, ask.__name__
