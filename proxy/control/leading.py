@@ -44,7 +44,7 @@ from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.images import Image
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.records import FenceRecord, FindingRecord, OutcomeRecord, TopicRecord, Value, dump
-from kordon.proxy.ordering.takeover import Step, Takeover, first_placement, next_step
+from kordon.proxy.ordering.takeover import Step, Takeover, first_placement, next_step, shown
 from kordon.proxy.ordering.wishes import (
     Delete,
     LeaveOut,
@@ -357,7 +357,7 @@ class Leading:
         if wish.quiesced:
             await self._takeovers.prove_quiesced(topic, ends)
         layout = Layout.unmanaged(topic, await self._admin.topic_id(topic), len(ends), wish.virtual_partitions)
-        takeover = Takeover(round(time.time() * 1000) + wish.transition_ms)
+        takeover = Takeover(None, transition_ms=wish.transition_ms)
         record = TopicRecord(layout, await self._make_face(layout), takeover)
         placement = first_placement(layout, quiesced=wish.quiesced)
         if self._controller is not None:
@@ -369,11 +369,24 @@ class Leading:
             takeover = record.takeover
             if takeover is None or topic in controller.changes or topic in self._asked or topic in self._looking:
                 continue
-            if next_step(record.layout, takeover, round(time.time() * 1000)) is Step.CUT:
+            step = next_step(record.layout, takeover, round(time.time() * 1000))
+            if step is Step.CUT:
                 self._do(controller.resize(topic, record.layout.n, clock()))
+            elif step is Step.SHOWN:
+                self._looking.add(topic)
+                self._tasks.start(self._begin_transition(record, takeover), name=f"transition of {topic}")
             elif self._takeovers.is_due(topic):
                 self._looking.add(topic)
                 self._tasks.start(self._look_at_groups(record), name=f"groups of {topic}")
+
+    async def _begin_transition(self, record: TopicRecord, takeover: Takeover) -> None:
+        """Lets the time of the old view run: every proxy shows V by now."""
+        try:
+            await self._renew(replace(record, takeover=shown(takeover, round(time.time() * 1000))))
+        except (Fenced, UpstreamUnavailable) as error:
+            log.warning("transition_delayed", topic=record.layout.topic, error=str(error))
+        finally:
+            self._looking.discard(record.layout.topic)
 
     async def _look_at_groups(self, record: TopicRecord) -> None:
         """Delivers all virtual partitions of a topic once every group has passed the cuts (rule A2)."""

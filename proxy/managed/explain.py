@@ -180,9 +180,8 @@ def _withheld(topic: ManagedTopic) -> list[str]:
     """Says what a takeover waits for (rule A2)."""
     takeover = topic.takeover
     if takeover is None or not takeover.cuts:
-        until = (
-            "" if takeover is None else f" {datetime.fromtimestamp(takeover.until_ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ},"
-        )
+        until_ms = None if takeover is None else takeover.until_ms
+        until = "" if until_ms is None else f" {datetime.fromtimestamp(until_ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ},"
         return [f"written, but not delivered before{until} when no client has the old number of partitions any more"]
     reasons = [f"group {group} has to read what was written before" for group in takeover.waits_for]
     reasons += [f"member {each.member} of group {each.group} has to come over" for each in takeover.subscribers]

@@ -44,23 +44,27 @@ class Takeover:
     """What is left to do of a takeover; a topic that has none is delivered entirely.
 
     Attributes:
-        until_ms: Wall clock, from when on no client has the old view any more.
+        until_ms: Wall clock, from when on no client has the old view any more; None: V is not shown yet, or only since
+            a moment, and the time of the old view does not run yet.
         cuts: By partition p < N, the offset that a group must have passed; empty before the last cut.
         left_out: Groups that are not waited for.
         waits_for: Groups that had not passed the cuts when they were looked at last.
         subscribers: Members that had not come to the new name then.
+        transition_ms: How long clients may keep the old view once V is shown.
     """
 
-    until_ms: int
+    until_ms: int | None
     cuts: Mapping[int, int] = field(default_factory=dict[int, int])
     left_out: tuple[str, ...] = ()
     waits_for: tuple[str, ...] = ()
     subscribers: tuple[Subscriber, ...] = ()
+    transition_ms: int = TRANSITION_MS
 
 
 class Step(Enum):
     """What is next in a takeover."""
 
+    SHOWN = "let the time of the old view run, as all are shown V now"
     WAIT = "wait until no client has the old view"
     CUT = "move all to their homes"
     LOOK = "see which groups have passed the cuts"
@@ -76,7 +80,22 @@ def next_step(layout: Layout, takeover: Takeover, now_ms: int) -> Step:
     """
     if layout.epochs[-1].placement is Placement.LINEAR:
         return Step.LOOK
+    if takeover.until_ms is None:
+        return Step.SHOWN
     return Step.CUT if now_ms >= takeover.until_ms else Step.WAIT
+
+
+def shown(takeover: Takeover, now_ms: int) -> Takeover:
+    """Returns what is left to do from when on clients are shown V.
+
+    Whoever asked for Metadata just before keeps the old view for the whole transition from then on, however long it
+    took from the wish to here.
+
+    Args:
+        takeover: Before.
+        now_ms: Wall clock.
+    """
+    return replace(takeover, until_ms=now_ms + takeover.transition_ms)
 
 
 def first_placement(layout: Layout, *, quiesced: bool) -> Placement:

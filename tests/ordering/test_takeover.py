@@ -17,7 +17,7 @@ from kordon.proxy.ordering.images import Written
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.reading import Resident, reading_place, tenancies
 from kordon.proxy.ordering.records import FenceRecord, ImageRecord, TopicRecord, Value, dump, load
-from kordon.proxy.ordering.takeover import Step, Takeover, first_placement, looked_at, next_step
+from kordon.proxy.ordering.takeover import Step, Takeover, first_placement, looked_at, next_step, shown
 
 UNTAGGED = 7
 """A producer id as clients know it."""
@@ -306,9 +306,24 @@ def test_a_group_that_is_left_out_is_not_waited_for() -> None:
     assert looked_at(takeover, ["dead"]) is None
 
 
+def test_the_time_of_the_old_view_runs_from_when_the_new_one_is_shown() -> None:
+    """A client that saw the old view last just before keeps it for the whole transition, however late V is shown.
+
+    It was counted from the wish. A controller that died, or a proxy that was missing, took some of it away; then
+    producers with the old view wrote behind the cut, and their keys were read out of order.
+    """
+    asked = Takeover(None, transition_ms=100)
+    own = TOPIC.changed(TOPIC.next_epoch(2, Placement.OWN), {0: 5, 1: 9}, withheld=True)
+    assert next_step(own, asked, LATER) is Step.SHOWN
+    counted = shown(asked, LATER)
+    assert next_step(own, counted, LATER + 99) is Step.WAIT
+    assert next_step(own, counted, LATER + 100) is Step.CUT
+
+
 def test_the_old_view_is_waited_out_online_and_left_out_quiesced() -> None:
     """Only where clients come to see more partitions than before there are two views at all."""
     own = TOPIC.changed(TOPIC.next_epoch(2, Placement.OWN), {0: 5, 1: 9}, withheld=True)
+    assert next_step(own, Takeover(None), LATER) is Step.SHOWN
     assert next_step(own, Takeover(UNTIL), UNTIL - 1) is Step.WAIT
     assert next_step(own, Takeover(UNTIL), UNTIL) is Step.CUT
     assert first_placement(TOPIC, quiesced=False) is Placement.OWN
