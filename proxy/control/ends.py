@@ -66,8 +66,6 @@ class ProducerState(NamedTuple):
     """-1 where it is not known."""
     in_transaction: bool = False
     """Whether it has a transaction open there."""
-    is_transactional: bool = False
-    """Whether it has had one there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +296,6 @@ def _states(found: Any) -> dict[int, ProducerState]:
             each.producer_epoch,
             each.last_sequence,
             in_transaction=each.current_txn_start_offset >= 0,
-            is_transactional=each.coordinator_epoch >= 0,
         )
         for each in found.active_producers
     }
