@@ -23,7 +23,7 @@ from kordon.proxy.managed.logs import PartitionLog, Taken
 from kordon.proxy.managed.topics import ManagedTopic
 from kordon.proxy.ordering.epochs import split_epoch, virtual_epoch
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.reading import ReadingPlace, first_readable, reading_place
+from kordon.proxy.ordering.reading import ReadingPlace, first_readable, position_beyond, reading_place
 
 log = structlog.get_logger(__name__)
 
@@ -300,14 +300,13 @@ class Portion:
             return Code.NOT_LEADER_OR_FOLLOWER
         if taken is not self._taken:
             return Code.NONE  # another layout came in between
-        stay = place.stay
         if taken.position < starts[q]:
-            self._pass_hole(taken, starts[q] if stay.end is None else min(starts[q], stay.end))
             self._worker.log_of(topic, q).raise_log_start(starts[q])
-        elif taken.position > ends[q] and stay.end is not None:
-            self._pass_hole(taken, stay.end)
-        elif taken.position > ends[q]:
+        going_on = position_beyond(place.stay, taken.position, starts[q], ends[q])
+        if going_on is None:
             await self._out_of_range()
+        elif going_on != taken.position:
+            self._pass_hole(taken, going_on)
         return Code.NONE
 
     def _pass_hole(self, taken: Taken, position: int) -> None:

@@ -122,6 +122,24 @@ def reading_place(chain: Chain, offset: int, floor: int) -> ReadingPlace | None:
     return ReadingPlace(stay, offset - stay.delta, stay is chain.stays[-1])
 
 
+def position_beyond(stay: Stay, position: int, log_start: int, log_end: int) -> int | None:
+    """Returns where reading goes on that has come to a position which the physical log may not have.
+
+    Args:
+        stay: That holds it.
+        position: In the physical partition.
+        log_start: Of the physical log, as its leader says now.
+        log_end: The same.
+
+    Returns:
+        The position itself if it is there, else where a hole ends (rule F4). None: it lies behind the end of a log that
+        is still written to, which is out of range if no later layout says otherwise (rule F5).
+    """
+    if position < log_start:
+        return log_start if stay.end is None else min(log_start, stay.end)
+    return position if position <= log_end else stay.end
+
+
 def first_readable(chain: Chain, floor: int, log_starts: Mapping[int, int]) -> int:
     """Returns the first virtual offset that readers can get: log_start_offset in answers.
 

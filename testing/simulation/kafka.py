@@ -5,29 +5,39 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
+from kordon.proxy.control.codes import Code
+from kordon.proxy.ordering.line import NO_PRODUCER
 from kordon.proxy.ordering.records import Value
 from kordon.testing.simulation.world import World
 
-NONE, OUT_OF_ORDER, FENCED = "none", "out of order", "invalid producer epoch"
 _REMEMBERED: Final = 5
 """Batches per producer and partition that a broker knows again (facts §3)."""
 
 
-@dataclass(frozen=True)
+class Record(NamedTuple):
+    """One record: the `number`-th that a client has written of a key."""
+
+    client_id: int
+    key: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """Records of one producer, one of them per sequence."""
 
     producer_id: int
+    """-1: without idempotence."""
     epoch: int
     base_sequence: int
-    values: tuple[object, ...]
+    records: tuple[Record, ...]
 
     @property
     def last_sequence(self) -> int:
         """Of its last record."""
-        return self.base_sequence + len(self.values) - 1
+        return self.base_sequence + len(self.records) - 1
 
 
 @dataclass
@@ -45,31 +55,40 @@ class Partition:
         """With their base offsets."""
         self.start = 0
         self.end = 0
+        self.has_leader = True
         self._bases: list[int] = []
         self._writers: dict[int, _Writer] = {}
 
-    def append(self, batch: Batch) -> tuple[str, int]:
+    def append(self, batch: Batch) -> tuple[Code, int]:
         """Takes a batch as brokers do; returns an error and the base offset."""
+        if not self.has_leader:
+            return Code.NOT_LEADER_OR_FOLLOWER, -1
+        if batch.producer_id == NO_PRODUCER:
+            return Code.NONE, self._write(batch)
         writer = self._writers.get(batch.producer_id)
         if writer is not None and batch.epoch < writer.epoch:
-            return FENCED, -1
+            return Code.INVALID_PRODUCER_EPOCH, -1
         if writer is not None and batch.epoch == writer.epoch:
             for base, last, offset in writer.batches:
                 if (base, last) == (batch.base_sequence, batch.last_sequence):
-                    return NONE, offset
+                    return Code.NONE, offset
             if batch.base_sequence != writer.last_sequence + 1:
-                return OUT_OF_ORDER, -1
+                return Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
         elif writer is not None and batch.base_sequence != 0:
-            return OUT_OF_ORDER, -1
+            return Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
         if writer is None or writer.epoch != batch.epoch:
             writer = self._writers[batch.producer_id] = _Writer(batch.epoch, -1)
-        offset = self.end
+        offset = self._write(batch)
         writer.last_sequence = batch.last_sequence
         writer.batches = [*writer.batches, (batch.base_sequence, batch.last_sequence, offset)][-_REMEMBERED:]
+        return Code.NONE, offset
+
+    def _write(self, batch: Batch) -> int:
+        offset = self.end
         self.batches.append((offset, batch))
         self._bases.append(offset)
-        self.end += len(batch.values)
-        return NONE, offset
+        self.end += len(batch.records)
+        return offset
 
     def between(self, start: int, end: int) -> Iterator[tuple[int, Batch]]:
         """Returns the batches of [start, end) that retention has left, with their base offsets."""

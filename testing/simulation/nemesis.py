@@ -19,6 +19,8 @@ _KEPT_SECONDS: Final = 0.6
 """How long a proxy's writes are kept back before it is struck itself."""
 _PAUSE_SECONDS: Final = 17.0
 """Longer than the group and the controller together wait for who is missing."""
+_SHORT_PAUSE_SECONDS: Final = 5.1
+"""Longer than the group waits, shorter than a lease: who is missing may still serve (rule C2)."""
 _CHANGE_SECONDS: Final = 4.0
 """After the victim is hit; by then the group knows, and the change waits for the victim's lease only."""
 _LAG_SECONDS: Final = 3.0
@@ -35,12 +37,13 @@ class Nemesis:
         self._cluster = cluster
         self._victim: Proxy | None = None
         self._kept: list[Callable[[], None]] = []
+        self._strikes = 0
 
     def strike(self) -> bool:
         """Begins, unless the last victim is still down; returns whether it will again."""
         world = self._cluster.world
         if self._victim is None and world.now < self._cluster.trouble_seconds - _PAUSE_SECONDS:
-            self._victim = self._cluster.some_proxy()
+            self._victim = world.random.choice(self._cluster.written_through)
             world.say(f"what {self._victim.name} writes is kept on its way")
             world.after(_KEPT_SECONDS, self._hit)
         return world.now < self._cluster.trouble_seconds
@@ -61,7 +64,7 @@ class Nemesis:
         """A layout is durable, and nobody has read it."""
         if self._victim is None:
             return
-        others = [each for each in self._cluster.proxies if each is not self._victim and each.controller is None]
+        others = [each for each in self._cluster.proxies if each is not self._victim and each.leading is None]
         for proxy in others[:1]:
             proxy.lags_until = self._cluster.world.now + _LAG_SECONDS
         self.release()
@@ -75,12 +78,12 @@ class Nemesis:
     def _hit(self) -> None:
         victim, world = self._victim, self._cluster.world
         assert victim is not None
+        self._strikes += 1
         world.after(_CHANGE_SECONDS, self._cluster.change_mind)
         if world.chance(0.3):
             self._cluster.kill(victim)
         else:
-            world.say(f"{victim.name} is paused for {_PAUSE_SECONDS} s")
-            victim.paused_until = world.now + _PAUSE_SECONDS
+            victim.pause(_SHORT_PAUSE_SECONDS if self._strikes % 2 == 0 else _PAUSE_SECONDS)
             victim.lags_until = victim.paused_until + _LAG_SECONDS
         world.after(_PAUSE_SECONDS, self._end)
 

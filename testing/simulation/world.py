@@ -22,10 +22,14 @@ class World:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
 
+    def at(self, time: float, what: Callable[[], None]) -> None:
+        """Lets something happen at a time; what was asked for first happens first."""
+        self._count += 1
+        heapq.heappush(self._events, (time, self._count, what))
+
     def after(self, seconds: float, what: Callable[[], None]) -> None:
         """Lets something happen later."""
-        self._count += 1
-        heapq.heappush(self._events, (self.now + seconds, self._count, what))
+        self.at(self.now + seconds, what)
 
     def soon(self, what: Callable[[], None], most: float = 0.02) -> None:
         """Lets something happen within `most` seconds."""
@@ -55,3 +59,20 @@ class World:
             what()
         if not done():
             self.now = max(self.now, until)
+
+
+class Pipe:
+    """One direction of a connection: what goes in first comes out first, however long each is on its way.
+
+    Args:
+        world: Time.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._last = 0.0
+
+    def send(self, seconds: float, what: Callable[[], None]) -> None:
+        """Lets something come out after so long, or behind what went in before."""
+        self._last = max(self._last, self._world.now + seconds)
+        self._world.at(self._last, what)

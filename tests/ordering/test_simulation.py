@@ -7,8 +7,9 @@ import os
 import pytest
 
 from kordon.testing.simulation.cluster import run
+from kordon.testing.simulation.rules import PLACES
 
-QUICK_SEEDS = 16
+QUICK_SEEDS = 14
 DEEP_SEEDS = int(os.environ.get("KORDON_SEEDS", "10000"))
 """How many clusters live in `make deep`, at about half a second each."""
 
@@ -16,12 +17,12 @@ DEEP_SEEDS = int(os.environ.get("KORDON_SEEDS", "10000"))
 def promises_hold(seed: int) -> None:
     """Lets a cluster live, and shows its last minutes if a promise was broken."""
     cluster = run(seed)
-    assert not cluster.failures, "\n".join([f"seed {seed}", *cluster.story_end, *cluster.failures])
+    assert not cluster.failures, "\n".join([f"seed {seed}", *cluster.world.story[-40:], *cluster.failures])
 
 
 @pytest.mark.parametrize("seed", range(QUICK_SEEDS))
 def test_promises_hold_through_trouble(seed: int) -> None:
-    """Growths and shrinks come true; nothing acknowledged is lost, doubled or out of order; positions never fall."""
+    """Topics are taken over, grow and shrink; nothing acknowledged is lost, doubled or out of order."""
     promises_hold(seed)
 
 
@@ -33,24 +34,36 @@ def test_promises_hold_through_much_trouble() -> None:
         promises_hold(seed)
 
 
+def test_a_seed_replays() -> None:
+    """A failing cluster can be looked at again: its seed decides all that happens in it."""
+    first, again = run(1), run(1)
+    assert first.world.story == again.world.story
+    assert first.delivered == again.delivered
+
+
 NOTICED_IN = {
-    "C1": 11,  # nobody serves without a lease
-    "C2": 3,  # whoever is missing is waited for
-    "C3": 13,  # a lease alone does not let a proxy serve: it reads the layouts first
-    "C5": 0,  # nothing is delivered from behind a fence
-    "C6": 0,  # a cut is read again if somebody wrote meanwhile
-    "C7": 13,  # a success that comes late is held against the layouts
-    "F4": 0,  # what retention took from the middle of a chain is passed over
-    "F5": 0,  # what seems out of range may stand in a layout that has not been read yet
-    "I3": 0,  # the image goes along with a move
+    "I3": 5,  # the image goes along with a move
     "I4": 0,  # the opener of a segment goes alone
+    "I5": 18,  # after a failure, batches without producer id go on under another epoch
+    "F4": 0,  # what retention took from the middle of a chain is passed over
+    "F5": 5,  # what seems out of range may stand in a layout that has not been read yet
+    "C1": 5,  # nobody serves without a lease
+    "C2": 36,  # whoever is missing is waited for
+    "C3": 10,  # a lease alone does not let a proxy serve: it reads the layouts first
+    "C4": 0,  # a fence that takes too long is cancelled
+    "C5": 0,  # nothing is delivered from behind a fence
+    "C6": 24,  # a cut is read again if somebody wrote meanwhile
+    "C7": 9,  # a success that comes late is held against the layouts
+    "A1": 1,  # v < N inherits the log of its partition
+    "A2: wait for groups": 1,  # v >= N is not delivered before every group has passed the cut
+    "A2: wait for the old view": 1,  # no cut before all clients see V partitions
     "fence": 0,  # writes are held while a cut is read
     "predecessors": 0,  # former homes are read first
 }
 """By rule, a cluster that breaks a promise without it. Another number only costs time: more are looked through."""
 
 
-@pytest.mark.parametrize(("rule", "seed"), NOTICED_IN.items())
-def test_without_one_of_its_rules_a_cluster_breaks_a_promise(rule: str, seed: int) -> None:
+@pytest.mark.parametrize("rule", PLACES)
+def test_without_one_of_its_rules_a_cluster_breaks_a_promise(rule: str) -> None:
     """The simulation sees what rules are for; with all of them the same clusters keep every promise (above)."""
-    assert any(run(each, without=rule).failures for each in (seed, *range(QUICK_SEEDS)))
+    assert any(run(each, without=rule).failures for each in (NOTICED_IN[rule], *range(2 * QUICK_SEEDS)))

@@ -1,0 +1,120 @@
+"""What must hold in a simulated cluster: promises 1 and 2 (design §10), and that no fence lasts for long (rule C4)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from kordon.proxy.ordering.controller import FENCE_SECONDS
+from kordon.proxy.ordering.identity import MOVES, untag
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.reading import first_readable
+from kordon.proxy.ordering.records import FenceRecord, Value
+from kordon.testing.simulation.kafka import Record
+from kordon.testing.simulation.leading import Leading
+
+if TYPE_CHECKING:
+    from kordon.testing.simulation.cluster import Cluster
+    from kordon.testing.simulation.proxies import Proxy
+
+_LONGEST_FENCE_SECONDS: Final = 2 * FENCE_SECONDS + 4.0
+"""To be acknowledged and to be cut, and what chance adds to the ways of messages."""
+
+
+class FenceWatch:
+    """Sees that no fence holds writes for long while its controller is well (rule C4).
+
+    Args:
+        cluster: Whose fences.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._standing: tuple[float, Proxy, Leading | None] | None = None
+        cluster.world.each(1.0, self._look)
+
+    def on_commit(self, writer: Proxy, records: Iterable[tuple[str, Value | None]]) -> None:
+        """A controller has written."""
+        for key, value in records:
+            if key.startswith("fence/"):
+                self._look()
+                is_fence = isinstance(value, FenceRecord)
+                self._standing = (self._cluster.world.now, writer, writer.leading) if is_fence else None
+
+    def _look(self) -> bool:
+        if self._standing is not None:
+            began, writer, role = self._standing
+            lasts = self._cluster.world.now - began
+            is_well = writer.alive and writer.leading is role and writer.disturbed_until < began
+            if is_well and lasts > _LONGEST_FENCE_SECONDS:
+                self._cluster.fail(f"a fence has stood for {lasts:.1f} s, and {writer.name} does not end it (rule C4)")
+                self._standing = None
+        return not self._cluster.over
+
+
+def check(cluster: Cluster) -> None:
+    """Holds what happened against the promises."""
+    if not cluster.settled:
+        cluster.fail("not everything that was asked for came true")
+    acknowledged: dict[int, list[Record]] = defaultdict(list)
+    for producer in cluster.all_producers:
+        for v, records in producer.acknowledged.items():
+            acknowledged[v] += records
+    layout = cluster.layout
+    for v in range(layout.v_count):
+        _check_log(cluster, f"log of {v}", log_of(cluster, layout, v), acknowledged[v])
+        _check_log(cluster, f"consumer of {v}", cluster.consumers[v].got, acknowledged[v])
+    everything = {record for records in acknowledged.values() for record in records}
+    _check_order(cluster, "the group", [each for each in cluster.delivered if each in everything])
+
+
+def check_rewind(cluster: Cluster) -> None:
+    """Reads all once more from the beginning, when retention has taken the heads of some logs (rule F4)."""
+    layout = cluster.layout
+    for q in range(layout.n, layout.v_count):
+        log = cluster.partition(q)
+        if log.batches:
+            log.start = cluster.world.random.choice(log.batches)[0]
+    log_starts = {q: cluster.partition(q).start for q in range(layout.v_count)}
+    proxy = cluster.proxies[0]
+    for v, chain in enumerate(layout.chains):
+        left = log_of(cluster, layout, v)
+        got, position = list[Record](), first_readable(chain, 0, log_starts)
+        while (portion := proxy.read(v, position)) is not None and portion.position > position:
+            got += portion.records
+            position = portion.position
+        if got != left:
+            cluster.fail(f"who begins {v} anew gets {len(got)} of {len(left)} records")
+
+
+def log_of(cluster: Cluster, layout: Layout, v: int) -> list[Record]:
+    """Reads the whole chain of a virtual partition, as far as retention has left it."""
+    records: list[Record] = []
+    for stay in layout.chains[v].stays:
+        log = cluster.partition(stay.partition)
+        for _, batch in log.between(stay.start, log.end if stay.end is None else stay.end):
+            who = untag(batch.producer_id)
+            if not stay.tagged or (who is not None and (who.v, who.move) == (v, stay.move % MOVES)):
+                records += batch.records
+    return records
+
+
+def _check_log(cluster: Cluster, where: str, records: list[Record], acknowledged: list[Record]) -> None:
+    if len(records) != len(set(records)):
+        doubled = sorted({each for each in records if records.count(each) > 1})
+        cluster.fail(f"{where}: doubled: {doubled[:5]}")
+    if missing := set(acknowledged).difference(records):
+        cluster.fail(f"{where}: lost: {sorted(missing)[:5]}")
+    promised = set(acknowledged)
+    _check_order(cluster, where, [each for each in records if each in promised])
+
+
+def _check_order(cluster: Cluster, where: str, records: Iterable[Record]) -> None:
+    last: dict[tuple[int, int], int] = {}
+    for client_id, key, number in records:
+        before = last.get((client_id, key), -1)
+        if number < before:
+            cluster.fail(f"{where}: {client_id}'s {number} of key {key} comes behind its {before}")
+            return
+        last[client_id, key] = number

@@ -1,0 +1,109 @@
+"""How a proxy of the simulation reads: the real chains, tenancies and limits over a model of logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kordon.proxy.managed.settle import Place, Unsettled
+from kordon.proxy.managed.topics import ManagedTopic
+from kordon.proxy.ordering import reading
+from kordon.proxy.ordering.chain import Stay
+from kordon.proxy.ordering.layout import Layout
+from kordon.testing.simulation.kafka import Record
+
+if TYPE_CHECKING:
+    from kordon.testing.simulation.proxies import Proxy
+
+_BATCHES_READ: Final = (2, 9)
+"""At least and at most, in one portion: so that growths and shrinks overtake consumers."""
+
+
+@dataclass(frozen=True)
+class Portion:
+    """What a consumer gets."""
+
+    records: list[Record]
+    position: int
+    """Virtual; where it goes on."""
+
+
+OUT_OF_RANGE: Final = Portion([], -1)
+"""An error: consumers begin anew where the first record is (auto.offset.reset=earliest)."""
+
+
+class Reading:
+    """All that one proxy reads.
+
+    Args:
+        proxy: Whose.
+    """
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+        self._cluster = proxy.cluster
+        self._layout: Layout | None = None
+        self._tenancies: Mapping[int, reading.Tenancy] = {}
+
+    def read(self, v: int, position: int) -> Portion | None:
+        """Returns what a consumer gets at an offset; None: nothing now, ask again."""
+        topic = self._proxy.topic
+        if topic is None:
+            return self._pass(v, position)
+        if not self._proxy.may_serve or not topic.layout.is_managed:
+            return None
+        place = Place(topic, topic.layout, v)
+        if place.is_withheld:
+            return None
+        found = reading.reading_place(place.chain, position, place.floor)
+        if found is None:
+            return self._out_of_range(topic)
+        log = self._cluster.partition(found.stay.partition)
+        if not log.start <= found.position <= log.end:
+            going_on = reading.position_beyond(found.stay, found.position, log.start, log.end)
+            return self._out_of_range(topic) if going_on is None else Portion([], going_on + found.stay.delta)
+        try:
+            limit = place.limit() if found.stay.end is None else found.stay.end
+        except Unsettled:
+            return None
+        return self._portion(topic.layout, v, found.stay, found.position, log.end if limit is None else limit)
+
+    def freeze(self, partitions: frozenset[int]) -> dict[int, int]:
+        """Returns what readers may see from now on until a fence ends (rule C5)."""
+        return {q: self._cluster.partition(q).end for q in partitions}
+
+    def settle_layouts(self) -> bool:
+        """Takes in all layouts there are (rule F5); False: they cannot be had now."""
+        return self._proxy.read_layouts_now()
+
+    def _out_of_range(self, topic: ManagedTopic) -> Portion | None:
+        layout = topic.layout
+        return OUT_OF_RANGE if self.settle_layouts() and topic.layout is layout else None
+
+    def _pass(self, v: int, position: int) -> Portion | None:
+        """Lets a read of an ordinary topic go by."""
+        if v >= self._cluster.n or not self._proxy.knows_layouts or not self._proxy.is_running:
+            return None
+        records: list[Record] = []
+        for base, batch in self._cluster.partition(v).between(position, self._cluster.partition(v).end):
+            records += batch.records
+            position = base + len(batch.records)
+            if len(records) > _BATCHES_READ[1]:
+                break
+        return Portion(records, position)
+
+    def _portion(self, layout: Layout, v: int, stay: Stay, start: int, end: int) -> Portion:
+        """Returns the next few batches of `v` in [start, end) of a log."""
+        if layout is not self._layout:
+            self._layout, self._tenancies = layout, reading.tenancies(layout)
+        records: list[Record] = []
+        left = self._proxy.world.random.randint(*_BATCHES_READ)
+        for base, batch in self._cluster.partition(stay.partition).between(start, end):
+            owner = self._tenancies[stay.partition].owner(batch.producer_id, base, is_control=False)
+            if isinstance(owner, reading.Resident) and owner.v == v:
+                records += batch.records
+                left -= 1
+                if not left:
+                    return Portion(records, base + len(batch.records) + stay.delta)
+        return Portion(records, max(start, end) + stay.delta)

@@ -1,0 +1,136 @@
+"""Each rule that concerns safety, and where the product keeps it: so that a simulation can go without it.
+
+What is replaced is the product's own code, not a copy of it in the simulation. F5 alone is kept by its shell, of which
+the simulation has a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from unittest.mock import patch
+
+from kordon.codecs.produce import Outcome
+from kordon.proxy.control.ends import Snapshot
+from kordon.proxy.managed import write_outcomes
+from kordon.proxy.managed.settle import Place
+from kordon.proxy.ordering import controller, hashing, reading, takeover
+from kordon.proxy.ordering.chain import Chain, Stay
+from kordon.proxy.ordering.controller import Controller
+from kordon.proxy.ordering.images import Image, sequence_at_home
+from kordon.proxy.ordering.layout import Epoch, Layout, Placement
+from kordon.proxy.ordering.line import Line
+from kordon.proxy.ordering.member import Member
+from kordon.proxy.ordering.writers import Verdict, Writers
+from kordon.testing.simulation.reading import Reading
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a rule is kept."""
+
+    owner: Any
+    name: str
+    instead: Any
+    """What stands there without the rule."""
+
+
+def _no_image(layout: Layout, following: Epoch, *_: object) -> dict[int, Image]:
+    return {v: {} for v in layout.movers(following)}
+
+
+def _no_gate(self: object, image: Image, client_id: int, *batch: int, asked: bool) -> Verdict:
+    del self, asked
+    return sequence_at_home(image.get(client_id), *batch)
+
+
+def _told_as_it_is(line: Any, *_: object) -> bool:
+    line._own.in_flight -= 1
+    return True
+
+
+def _any_lease(member: Any, now: float) -> bool:
+    del now
+    return bool(member._caught_up)
+
+
+def _no_fence(member: Any, topic: str, partition: int, now: float) -> bool:
+    del topic, partition
+    return bool(member.may_serve(now))
+
+
+def _nobody_is_missing(made: Any, members: frozenset[str], now: float, gone: frozenset[str] = frozenset()) -> Any:
+    return _ON_MEMBERS(made, members, now, gone | made._members)
+
+
+def _success(layout: object, v: int, write: object, outcome: Outcome, counts: object) -> Outcome:
+    del layout, write, counts
+    return outcome._replace(partition=v)
+
+
+def _no_hole(stay: Stay, position: int, log_start: int, log_end: int) -> int | None:
+    return None if position < log_start else _BEYOND(stay, position, log_start, log_end)
+
+
+def _home_at_once(chain: Chain, offset: int) -> Stay | None:
+    home = chain.home
+    return home if home is None or offset < home.virtual_start else _STAY_OF(chain, offset)
+
+
+def _hashed_all_along(layout: Layout, v: int, epoch: Epoch) -> int | None:
+    return hashing.home(v, layout.n, epoch.u, layout.v_count) if _is_of_before(epoch) else _HOME(layout, v, epoch)
+
+
+def _is_of_before(epoch: Epoch) -> bool:
+    return epoch.placement is Placement.UNMANAGED
+
+
+def _constant(value: object) -> Callable[..., Any]:
+    def answer(*_: object, **__: object) -> object:
+        return value
+
+    return answer
+
+
+_ON_MEMBERS: Final = Controller.on_members
+_STAY_OF: Final = Chain.stay_of
+_HOME: Final[Callable[[Layout, int, Epoch], int | None]] = vars(Layout)["_home"]
+_BEYOND: Final = reading.position_beyond
+
+PLACES: Final[Mapping[str, _Place]] = {
+    "I3": _Place(controller, "_images_after", _no_image),
+    "I4": _Place(Writers, "judge", _no_gate),
+    "I5": _Place(Line, "_own_answered", _told_as_it_is),
+    "F4": _Place(reading, "position_beyond", _no_hole),
+    "F5": _Place(Reading, "settle_layouts", _constant(True)),
+    "C1": _Place(Member, "may_serve", _any_lease),
+    "C2": _Place(Controller, "on_members", _nobody_is_missing),
+    "C3": _Place(Member, "on_joined", _constant(None)),
+    "C4": _Place(Controller, "_cancel", _constant([])),
+    "C5": _Place(Place, "limit", _constant(None)),
+    "C6": _Place(Snapshot, "is_cut", property(_constant(True))),
+    "C7": _Place(write_outcomes, "_written", _success),
+    "A1": _Place(Layout, "_home", _hashed_all_along),
+    "A2: wait for groups": _Place(takeover, "has_passed", _constant(True)),
+    "A2: wait for the old view": _Place(takeover, "first_placement", _constant(Placement.LINEAR)),
+    "fence": _Place(Member, "may_write", _no_fence),
+    "predecessors": _Place(Chain, "stay_of", _home_at_once),
+}
+"""By rule of `rules.md` (or of design §3 and §5), what keeps it."""
+
+
+@contextmanager
+def without(rule: str) -> Iterator[None]:
+    """Takes a rule out for a while.
+
+    Args:
+        rule: One of `PLACES`; empty: none.
+    """
+    if not rule:
+        yield
+        return
+    place = PLACES[rule]
+    with patch.object(place.owner, place.name, place.instead):
+        yield

@@ -1,0 +1,238 @@
+"""How a proxy of the simulation writes: the real lines, and a model of the lanes behind them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kordon.codecs.produce import Outcome
+from kordon.proxy.control.codes import Code
+from kordon.proxy.managed.write_outcomes import ProduceCounts, refused, result_of, told
+from kordon.proxy.ordering.chain import Stay
+from kordon.proxy.ordering.identity import MOVES, untag
+from kordon.proxy.ordering.line import Line, Refuse, Result, Write
+from kordon.testing.simulation.clients import Produce
+from kordon.testing.simulation.kafka import Batch
+from kordon.testing.simulation.world import Pipe
+
+if TYPE_CHECKING:
+    from kordon.testing.simulation.proxies import Proxy
+
+HOLD_SECONDS: Final = 2.5
+_KEPT_SECONDS: Final = 15.0
+
+
+@dataclass(frozen=True)
+class _Ticket:
+    request: Produce
+    answer: Callable[[int], None]
+
+
+class Writing:
+    """All that one proxy writes.
+
+    Args:
+        proxy: Whose.
+    """
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+        self._world = proxy.world
+        self._cluster = proxy.cluster
+        self._lines: dict[int, Line] = {}
+        self._held_since: dict[int, float] = {}
+        self._asking: set[int] = set()
+        self._under_way: dict[Write, int] = {}
+        """Sent and unanswered, with their physical partitions."""
+        self._there: Counter[int] = Counter()
+        """The same, counted."""
+        self._passed = 0
+        """Writes to a topic that is not managed yet, sent and unanswered."""
+        self._kept: list[tuple[Write, Outcome, float]] = []
+        self._to_brokers: dict[int, Pipe] = defaultdict(lambda: Pipe(self._world))
+        self._from_brokers: dict[int, Pipe] = defaultdict(lambda: Pipe(self._world))
+        self._counts = ProduceCounts()
+
+    def is_drained(self, partitions: Collection[int], *, passed: bool) -> bool:
+        """Whether nothing is unanswered that was sent to these; `passed`: nor what went by unmanaged."""
+        return not any(self._there[q] for q in partitions) and not (passed and self._passed)
+
+    def produce(self, request: Produce, answer: Callable[[int], None]) -> None:
+        """Takes a client's batch."""
+        if self._proxy.topic is None:
+            self._pass(request, answer)
+            return
+        write = Write(
+            request.client_id,
+            request.epoch,
+            request.base_sequence,
+            len(request.records),
+            size=1,
+            acks=-1,
+            since=self._world.now,
+            payload=_Ticket(request, answer),
+        )
+        self._line(request.v).add(write)
+        self.go_on(request.v)
+
+    def go_on(self, v: int) -> None:
+        """Sends what may be sent of a virtual partition."""
+        topic, line = self._proxy.topic, self._line(v)
+        home = topic.layout.chains[v].home if topic is not None else None
+        while topic is not None and home is not None and self._may_write(home):
+            step = line.next(home, topic.images.get(v, {}), lambda _: True)
+            if step is None:
+                break
+            self._held_since.pop(v, None)
+            if isinstance(step, Refuse):
+                self._tell(step.write, refused(topic.layout, v, step.why, self._counts))
+            else:
+                self._send(step)
+        if line.needs_id:
+            self._want_id(v)
+        if line.has_question:
+            self._want_writers(v)
+
+    def go_on_with_all(self) -> None:
+        """The layout, a fence or the lease has changed."""
+        for v in self._lines:
+            self.go_on(v)
+
+    def tick(self) -> None:
+        """Gives up what was held for too long (rule C4)."""
+        for v, line in self._lines.items():
+            self.go_on(v)
+            if not line.waits:
+                self._held_since.pop(v, None)
+            elif self._world.now - self._held_since.setdefault(v, self._world.now) > HOLD_SECONDS:
+                self._give_up(v)
+        while self._kept and self._world.now - self._kept[0][2] > _KEPT_SECONDS:
+            self._conclude(self._kept.pop(0)[0], None)
+
+    def give_up_all(self) -> None:
+        """The topic is an ordinary one again."""
+        for v in self._lines:
+            self._give_up(v)
+
+    def judge_kept(self) -> None:
+        """Judges successes that came while there was no lease: the layouts have been read since (rule C7)."""
+        if self._proxy.member.may_serve(self._world.now):
+            kept, self._kept = self._kept, []
+            for write, outcome, _ in kept:
+                self._conclude(write, outcome)
+
+    def lose_lanes(self) -> None:
+        """Connections to brokers break: no answer comes any more, though what was sent may land."""
+        self._to_brokers.clear()
+        self._from_brokers.clear()
+        for write in list(self._under_way):
+            self._answered(write, None)
+
+    def _line(self, v: int) -> Line:
+        if v not in self._lines:
+            self._lines[v] = Line(v)
+        return self._lines[v]
+
+    def _may_write(self, home: Stay) -> bool:
+        return self._proxy.member.may_write(self._cluster.topic, home.partition, self._world.now)
+
+    def _pass(self, request: Produce, answer: Callable[[int], None]) -> None:
+        """Lets a write to an ordinary topic go by as it is."""
+        if request.v >= self._cluster.n or not self._proxy.knows_layouts:
+            self._cluster.answer(self._proxy, answer, Code.UNKNOWN_TOPIC_OR_PARTITION)
+            return
+        self._passed += 1
+        batch = Batch(request.client_id, request.epoch, request.base_sequence, request.records)
+
+        def there() -> None:
+            code, _ = self._cluster.partition(request.v).append(batch)
+            self._from_brokers[-1].send(self._delay(), lambda: self._proxy.arrive(lambda: back(code)))
+
+        def back(code: Code) -> None:
+            self._passed -= 1
+            self._cluster.answer(self._proxy, answer, code)
+            self._proxy.look_drained()
+
+        self._to_brokers[-1].send(self._delay(), there)
+
+    def _send(self, write: Write) -> None:
+        bound, ticket = write.bound, write.payload
+        assert bound is not None
+        request: Produce = ticket.request
+        self._under_way[write] = bound.partition
+        self._there[bound.partition] += 1
+        batch = Batch(bound.producer_id, bound.epoch, bound.sequence, request.records)
+        v = request.v
+        answers = self._from_brokers[v]
+
+        def there() -> None:
+            code, base_offset = self._cluster.partition(bound.partition).append(batch)
+            outcome = Outcome(v, code, base_offset)
+            answers.send(self._delay(), lambda: self._proxy.arrive(lambda: self._answered(write, outcome)))
+
+        if not self._cluster.nemesis.keeps(self._proxy, there):
+            self._to_brokers[v].send(self._delay(stray=True), there)
+
+    def _delay(self, *, stray: bool = False) -> float:
+        return self._cluster.delay(self._proxy, 0.02, stray=stray)
+
+    def _answered(self, write: Write, outcome: Outcome | None) -> None:
+        partition = self._under_way.pop(write, None)
+        if partition is None:
+            return  # given up with its lane
+        self._there[partition] -= 1
+        written = outcome is not None and result_of(outcome) is Result.WRITTEN
+        if outcome is not None and written and not self._proxy.member.may_serve(self._world.now):
+            self._kept.append((write, outcome, self._world.now))
+        else:
+            self._conclude(write, outcome)
+        self._proxy.look_drained()
+
+    def _conclude(self, write: Write, outcome: Outcome | None) -> None:
+        topic, v = self._proxy.topic, write.payload.request.v
+        assert topic is not None, "it was written"
+        result = Result.LOST if outcome is None else result_of(outcome)
+        if self._line(v).answered(write, result):
+            self._tell(write, told(topic.layout, v, write, outcome, self._counts))
+        self.go_on(v)
+
+    def _tell(self, write: Write, outcome: Outcome) -> None:
+        self._cluster.answer(self._proxy, write.payload.answer, outcome.error_code)
+
+    def _give_up(self, v: int) -> None:
+        self._held_since.pop(v, None)
+        for write in self._line(v).give_up():
+            self._tell(write, Outcome(v, Code.NOT_LEADER_OR_FOLLOWER))
+
+    def _want_id(self, v: int) -> None:
+        """Asks for a producer id (rule I5)."""
+        place = -1 - v
+        if place not in self._asking:
+            self._asking.add(place)
+            self._proxy.ask(self._cluster.new_producer_id, lambda producer_id: self._identify(v, place, producer_id))
+
+    def _identify(self, v: int, place: int, producer_id: int) -> None:
+        self._asking.discard(place)
+        if self._line(v).needs_id:
+            self._line(v).identify(producer_id)
+        self.go_on(v)
+
+    def _want_writers(self, v: int) -> None:
+        """Asks which identities have begun (rule I4)."""
+        topic = self._proxy.topic
+        home = topic.layout.chains[v].home if topic is not None else None
+        if v not in self._asking and home is not None:
+            self._asking.add(v)
+            self._line(v).begin_question()
+            self._proxy.ask(
+                self._cluster.partition(home.partition).producers, lambda found: self._learn(v, home, found)
+            )
+
+    def _learn(self, v: int, home: Stay, found: Collection[int]) -> None:
+        self._asking.discard(v)
+        identities = [identity for identity in map(untag, found) if identity is not None]
+        begun = {i.client_id for i in identities if (i.v, i.move) == (v, home.move % MOVES)}
+        self._line(v).learn(home.partition, home.move, begun)
+        self.go_on(v)
