@@ -63,6 +63,8 @@ class ManagedNumbers:
     """By outcome."""
     written_bytes: int = 0
     holds: int = 0
+    stalls: int = 0
+    apart: int = 0
     pulled_bytes: int = 0
     served_bytes: int = 0
     cache_hits: int = 0
@@ -124,6 +126,8 @@ FAMILIES: Final = {
         Family("kordon_managed_writes_total", "counter", ("outcome",), "Batches for managed topics by their outcome."),
         Family("kordon_managed_written_bytes_total", "counter", (), "Bytes written to managed topics."),
         Family("kordon_managed_holds_total", "counter", (), "Times that writes of a virtual partition were held."),
+        Family("kordon_managed_stalls_total", "counter", (), "Connections whose oldest write got no answer for long."),
+        Family("kordon_managed_partitions_apart", "gauge", (), "Partitions written to on connections of their own."),
         Family("kordon_managed_pulled_bytes_total", "counter", (), "Bytes read from brokers for managed topics."),
         Family("kordon_managed_served_bytes_total", "counter", (), "Bytes of managed topics given to clients."),
         Family("kordon_managed_cache_looks_total", "counter", ("outcome",), "Looks for what was read before."),
@@ -277,6 +281,8 @@ VALUES: Final[dict[str, Callable[[Metrics], Samples]]] = {
     "kordon_managed_writes_total": lambda m: _by_label(m.read_managed().writes),
     "kordon_managed_written_bytes_total": lambda m: {(): m.read_managed().written_bytes},
     "kordon_managed_holds_total": lambda m: {(): m.read_managed().holds},
+    "kordon_managed_stalls_total": lambda m: {(): m.read_managed().stalls},
+    "kordon_managed_partitions_apart": lambda m: {(): m.read_managed().apart},
     "kordon_managed_pulled_bytes_total": lambda m: {(): m.read_managed().pulled_bytes},
     "kordon_managed_served_bytes_total": lambda m: {(): m.read_managed().served_bytes},
     "kordon_managed_cache_looks_total": lambda m: _by_label(

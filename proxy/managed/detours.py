@@ -43,6 +43,11 @@ class Detours:
         """Physical partitions that go apart now."""
         return len(self._apart)
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nobody needs another lane than the first one."""
+        return not (self._waiting or self._apart)
+
     def numbers(self, partition: Partition, v: int) -> tuple[int, ...]:
         """Returns the numbers of the lanes that may carry a virtual partition's writes, the best one first."""
         if partition in self._apart:

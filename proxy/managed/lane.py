@@ -63,11 +63,12 @@ class Shipper(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Request:
     sent: list[Sent]
     size: int
     version: int
+    since: float
 
 
 class Lane:
@@ -94,8 +95,30 @@ class Lane:
         self._scheduled = False
         self._turns: dict[Partition, deque[Course]] = {}
         """Who has something to send; the partition that has waited longest comes first."""
-        self._requests = 0
+        self._unanswered: dict[_Request, None] = {}
+        """Oldest first."""
         self._bytes = 0
+
+    @property
+    def waits_since(self) -> float | None:
+        """Since when the oldest request is unanswered, in seconds of the loop's clock; None: nothing is."""
+        return next((request.since for request in self._unanswered), None)
+
+    @property
+    def under_way(self) -> set[Partition]:
+        """The partitions that unanswered requests are about."""
+        return {
+            (sent.course.topic.name, sent.write.bound.partition)
+            for request in self._unanswered
+            for sent in request.sent
+            if sent.write.bound is not None
+        }
+
+    def hand_back(self) -> list[Course]:
+        """Returns, and forgets, all that have a turn and have not sent."""
+        courses = [course for courses in self._turns.values() for course in courses]
+        self._turns.clear()
+        return courses
 
     @property
     def connected(self) -> bool:
@@ -123,7 +146,7 @@ class Lane:
         if client is None or client.closed:
             self.dial()
             return
-        while self._turns and self._requests < REQUESTS_UNDER_WAY and self._bytes < BYTES_UNDER_WAY:
+        while self._turns and len(self._unanswered) < REQUESTS_UNDER_WAY and self._bytes < BYTES_UNDER_WAY:
             taken = self._gather()
             if not taken:
                 break
@@ -168,14 +191,15 @@ class Lane:
         timeout_ms = min(timeout_ms, _LONGEST_TIMEOUT_MS)
         version = self._version
         body = build_produce(version, taken[0].write.acks, timeout_ms, topics.items())
-        request = _Request(taken, sum(write.size for _, write in taken), version)
-        self._requests += 1
+        since = asyncio.get_running_loop().time()
+        request = _Request(taken, sum(write.size for _, write in taken), version, since)
+        self._unanswered[request] = None
         self._bytes += request.size
         future = client.send_body(apis.PRODUCE, version, body, timeout_ms / 1000 + _MARGIN_SECONDS)
         future.add_done_callback(partial(self._on_answer, request))
 
     def _on_answer(self, request: _Request, future: asyncio.Future[memoryview]) -> None:
-        self._requests -= 1
+        del self._unanswered[request]
         self._bytes -= request.size
         outcomes: dict[Partition, Outcome] = {}
         if not future.cancelled() and future.exception() is None:
@@ -203,9 +227,7 @@ class Lane:
             self._version = client.version(apis.PRODUCE, _VERSIONS)
             self._client = client
         except UpstreamUnavailable:
-            courses = [course for courses in self._turns.values() for course in courses]
-            self._turns.clear()
-            self._shipper.on_unreachable(courses)
+            self._shipper.on_unreachable(self.hand_back())
         finally:
             self._dialing = False
         self._schedule()

@@ -17,7 +17,8 @@ from kordon.codecs.produce import Outcome
 from kordon.proxy.control.codes import Code
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.course import Course, ticket_of
-from kordon.proxy.managed.lane import Lane, Sent
+from kordon.proxy.managed.detours import LANES_PER_BROKER, Detours
+from kordon.proxy.managed.lane import Lane, Partition, Sent
 from kordon.proxy.managed.leaders import NO_NODE, Leaders
 from kordon.proxy.managed.links import Links
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
@@ -27,9 +28,6 @@ from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.line import Line, Refuse, Result, Write
 from kordon.proxy.tasks import Tasks
 
-LANES_PER_BROKER: Final = 4
-"""Those virtual partitions that share a physical one are neighbours (design §2), and a request takes one batch of each
-physical partition: so with V = 4U a client's request becomes one request on each lane."""
 HOLD_SECONDS: Final = 2.5
 """How long writes wait for a fence, a lease or a leader: below the patience of every client (facts §3)."""
 WAIT_SECONDS: Final = 15.0
@@ -56,6 +54,7 @@ class Lanes:
 
     def __init__(self, topics: ManagedTopics, links: Links, leaders: Leaders, lease_alive: Callable[[], bool]) -> None:
         self.counts = ProduceCounts()
+        self.detours = Detours()
         self._topics = topics
         self._links = links
         self._leaders = leaders
@@ -256,7 +255,7 @@ class Lanes:
             self._hold(course)
             self._look_up(course.topic)
             return
-        lane = self._lane(leader.node_id, course.v % LANES_PER_BROKER)
+        lane = self._free_lane(leader.node_id, (course.topic.name, home.partition), course)
         if course.lane is not lane and course.line.in_flight:
             return  # what is under way on the old lane comes first; its last answer leads here again
         course.lane = lane
@@ -271,6 +270,22 @@ class Lanes:
         if course.held_since is None:
             course.held_since = asyncio.get_running_loop().time()
             self.counts.held += 1
+
+    def _free_lane(self, node_id: int, partition: Partition, course: Course) -> Lane:
+        """Returns the first lane that does not wait for a partition which does not answer; see `Detours`."""
+        if self.detours.is_quiet:
+            return self._lane(node_id, course.v % LANES_PER_BROKER)
+        numbers = self.detours.numbers(partition, course.v)
+        lanes = (self._lane(node_id, number) for number in numbers)
+        return next((lane for lane in lanes if self.detours.is_free(lane)), self._lane(node_id, numbers[0]))
+
+    def _go_round(self, now: float) -> None:
+        """Sends what waits behind a partition that does not answer another way, as far as its order allows."""
+        for lane in self.detours.look(self._lanes.values(), now):
+            courses = lane.hand_back()
+            for course in courses:
+                course.queued = False
+            self._go_on(courses)
 
     def _lane(self, node_id: int, number: int) -> Lane:
         lane = self._lanes.get((node_id, number))
@@ -342,6 +357,7 @@ class Lanes:
         now = asyncio.get_running_loop().time()
         if self._lease_alive():
             self.lease_renewed()  # if nobody has told
+        self._go_round(now)
         for course in list(self._active):
             oldest = course.line.oldest
             if oldest is None:
@@ -357,7 +373,7 @@ class Lanes:
         while self._kept and now - self._kept[0][2] > WAIT_SECONDS:
             sent, _, _ = self._kept.pop(0)
             self._on_answer(sent, None)
-        if self._active or self._kept:
+        if self._active or self._kept or self.under_way:
             self._sweep_later()
 
     def _give_up(self, course: Course, code: Code = Code.NOT_LEADER_OR_FOLLOWER) -> None:

@@ -175,6 +175,8 @@ class ManagedWorker:
             },
             written_bytes=written.bytes,
             holds=written.held,
+            stalls=self.lanes.detours.stalls,
+            apart=self.lanes.detours.apart,
             pulled_bytes=read.pulled_bytes,
             served_bytes=read.served_bytes,
             cache_hits=read.hits,
