@@ -87,7 +87,9 @@ class Producer:
 
     def refresh(self) -> bool:
         """Sees how many partitions there are (Metadata)."""
-        self.sees = self.cluster.some_proxy().partition_count
+        proxy = self.cluster.some_proxy()
+        if proxy.knows_layouts:  # or else it lets no request pass yet
+            self.sees = proxy.partition_count
         return not self.cluster.over
 
     def _make(self, key: int, producer_id: int) -> Produce:
