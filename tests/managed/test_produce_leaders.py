@@ -42,8 +42,8 @@ async def test_a_broker_that_does_not_lead_is_left(cluster3: Cluster) -> None:
 
         async def mislead() -> None:
             while any(len(producer.acked) < producer.count for producer in producers):
-                await asyncio.sleep(0.1)
                 leaders.misled = True
+                await asyncio.sleep(0.1)
 
         async with asyncio.timeout(100):
             await asyncio.gather(mislead(), *(producer.run() for producer in producers))
