@@ -266,17 +266,17 @@ class Consumer:
     def turn(self) -> bool:
         """Reads on."""
         if not (self._is_slow and self.cluster.is_troubled and self.cluster.world.chance(0.9)):
-            self.poll()
+            self._poll(self.cluster.some_proxy())
         return not self.cluster.over
 
     def finish(self) -> None:
-        """Reads on to the end, unless it is sent back."""
-        while self.poll() and not self.cluster.failures:
+        """Reads on to the end, through whoever serves; unless it is sent back."""
+        while any(self._poll(proxy) for proxy in self.cluster.proxies) and not self.cluster.failures:
             pass
 
-    def poll(self) -> bool:
+    def _poll(self, proxy: Proxy) -> bool:
         """Reads on; returns whether there was something."""
-        portion = self.cluster.some_proxy().read(self.v, self.position)
+        portion = proxy.read(self.v, self.position)
         if portion is None:
             return False
         before = self.position

@@ -185,6 +185,8 @@ class Cluster:
     def trouble(self) -> bool:
         """Something happens: a kill, a pause, a change of mind about the number of partitions."""
         proxy = self.some_proxy()
+        if not self.layout.is_managed and self.world.now < proxy.disturbed_until + _LONGEST_BEFORE_SECONDS:
+            return self.is_troubled  # it has had no time to be heard of, and would be away for longer
         match self.world.random.choice(self._moods):
             case "kill":
                 self.kill(proxy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
@@ -39,8 +40,6 @@ class Proxy:
         self.cut_until = 0.0
         self.lags_until = 0.0
         """Until when it gets no records of the layouts."""
-        self.disturbed_until = 0.0
-        """Until when it was paused or cut off last."""
         self.generation = 0
         self.members: list[str] = []
         self.leading: Leading | None = None
@@ -50,9 +49,16 @@ class Proxy:
         """Whether it has read them once: no client's request passes before."""
         self._position = 0
         self._joining = False
+        self._unread: deque[Callable[[], None]] = deque()
+        """What came while it was paused."""
         self._awaiting_drain: dict[str, FenceRecord] = {}
         self._writing = Writing(self)
         self._reading = Reading(self)
+
+    @property
+    def disturbed_until(self) -> float:
+        """Until when it was, or is, paused or cut off."""
+        return max(self.paused_until, self.cut_until)
 
     @property
     def is_running(self) -> bool:
@@ -90,19 +96,26 @@ class Proxy:
     def pause(self, seconds: float) -> None:
         """Stops it for a while, as SIGSTOP does."""
         self.world.say(f"{self.name} is paused for {seconds} s")
-        self.paused_until = self.disturbed_until = self.world.now + seconds
+        self.paused_until = max(self.paused_until, self.world.now + seconds)
 
     def cut_off(self, seconds: float) -> None:
         """Cuts it off from the brokers for a while."""
         self.world.say(f"{self.name} is cut off from the brokers for {seconds} s")
-        self.cut_until = self.disturbed_until = self.world.now + seconds
+        self.cut_until = max(self.cut_until, self.world.now + seconds)
 
     def arrive(self, what: Callable[[], None]) -> None:
-        """Lets what came here be read: when this proxy runs again, or never."""
+        """Lets what came here be read, in its order: when this proxy runs again, or never."""
+        self._unread.append(what)
+        if len(self._unread) == 1:
+            self._read_unread()
+
+    def _read_unread(self) -> None:
         if self.alive and self.world.now < self.paused_until:
-            self.world.at(self.paused_until, lambda: self.arrive(what))
-        elif self.alive:
-            what()
+            self.world.at(self.paused_until, self._read_unread)
+            return
+        while self.alive and self._unread:
+            self._unread[0]()
+            self._unread.popleft()
 
     def later(self, what: Callable[[], None]) -> None:
         """Lets an answer reach this proxy."""
