@@ -58,6 +58,9 @@ class ShortenedLogs:
     async def look(self) -> None:
         """Looks once at all topics; those that cannot be looked at now are looked at next time."""
         layouts = {layout.topic: layout for layout in self._layouts()}
+        ids = {layout.topic_id for layout in layouts.values()}
+        self._good = {key: found for key, found in self._good.items() if key[0] in ids}
+        self._told = {topic_id: told for topic_id, told in self._told.items() if topic_id in ids}
         try:
             leaders = await self._admin.leaders_of(layouts)
         except UpstreamUnavailable as error:
