@@ -59,8 +59,9 @@ class Producer:
         self.cluster = cluster
         self.world = cluster.world
         self.client_id = client_id
-        self.sees = cluster.partition_count
-        """Partitions, as of its metadata."""
+        known = [proxy.partition_count for proxy in cluster.proxies if proxy.knows_layouts]
+        self.sees = known[0] if known else cluster.partition_count
+        """Partitions, as of its metadata; nobody begins without."""
         self.acknowledged: dict[int, list[Record]] = defaultdict(list)
         """By the partition that it saw."""
         self._patience = self.world.random.choice([(4.0, 10.0), (20.0, 30.0), (20.0, 30.0)])
