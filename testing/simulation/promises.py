@@ -77,7 +77,7 @@ def check_rewind(cluster: Cluster) -> None:
         if log.batches:
             log.start = cluster.world.random.choice(log.batches)[0]
     log_starts = {q: cluster.partition(q).start for q in range(layout.v_count)}
-    proxy = cluster.proxies[0]
+    proxy = ([each for each in cluster.proxies if each.may_serve] or cluster.proxies)[0]
     for v, chain in enumerate(layout.chains):
         left = log_of(cluster, layout, v)
         got, position = list[Record](), first_readable(chain, 0, log_starts)
