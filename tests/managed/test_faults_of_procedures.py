@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 
@@ -57,15 +59,23 @@ def test_a_controller_that_is_killed_at_any_step_is_carried_on(open_cluster: Clu
 
 def test_changes_that_meet_are_refused_or_done_side_by_side(open_cluster: Cluster) -> None:
     """A second change of a topic is refused while one is under way (rule C8); one of another topic is not."""
-    with ProxyProcess.start(open_cluster.bootstrap()) as first, ProxyProcess.start(open_cluster.bootstrap()) as second:
-        admins = [create_managed(first.bootstrap, "meets-one"), create_managed(second.bootstrap, "meets-two")]
-        with Traffic([first.bootstrap], "meets-one") as one, Traffic([second.bootstrap], "meets-two") as two:
+    with three_proxies(open_cluster, "meets-one") as (first, second, sleeper):
+        admins = [AdminClient({"bootstrap.servers": first.bootstrap}), create_managed(second.bootstrap, "meets-two")]
+        with (
+            ChangeSteps(open_cluster.bootstrap()) as steps,
+            Traffic([first.bootstrap], "meets-one") as one,
+            Traffic([second.bootstrap], "meets-two") as two,
+        ):
             one.wait_flowing()
             two.wait_flowing()
-            growths = [resize(admins[0], "meets-one", 6), resize(admins[1], "meets-two", 6)]
+            os.kill(sleeper.pid, signal.SIGSTOP)  # who does not hold the fence keeps the change under way
+            growths = [resize(admins[0], "meets-one", 6)]
+            steps.wait_for("fence")
+            growths.append(resize(admins[1], "meets-two", 6))
             with pytest.raises(KafkaException) as refusal:
                 resize(admins[1], "meets-one", 12).result(60)
             assert refusal.value.args[0].name() == "REASSIGNMENT_IN_PROGRESS"
+            os.kill(sleeper.pid, signal.SIGCONT)
             for growth in growths:
                 growth.result(60)
             resize(admins[0], "meets-one", 12).result(60)
