@@ -89,7 +89,8 @@ class Producer:
     def refresh(self) -> bool:
         """Sees how many partitions there are (Metadata)."""
         proxy = self.cluster.some_proxy()
-        if proxy.knows_layouts:  # or else it lets no request pass yet
+        is_answered = proxy.is_running and self.world.now >= proxy.cut_until  # by a broker, through it
+        if is_answered and proxy.knows_layouts:  # or else it lets no request pass yet
             self.sees = proxy.partition_count
         return not self.cluster.over
 
