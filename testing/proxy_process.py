@@ -9,8 +9,8 @@ import sys
 import time
 import urllib.request
 import weakref
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -136,6 +136,19 @@ class ProxyProcess:
         """Ends it at once (SIGKILL)."""
         self._process.kill()
         self._process.wait()
+
+    @contextmanager
+    def asleep(self) -> Generator[None, None, None]:
+        """Stops it (SIGSTOP) while the block runs."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    def leads(self) -> bool:
+        """Returns whether it is the controller."""
+        return bool(self.status()["ordering"].get("leads"))
 
     def log(self) -> str:
         """Returns what it has logged so far."""

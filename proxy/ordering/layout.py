@@ -147,11 +147,6 @@ class Layout:
         return self.epochs[-1].u
 
     @cached_property
-    def by_id(self) -> Mapping[SegmentId, Segment]:
-        """All segments by their names."""
-        return {segment.id: segment for segment in self.segments}
-
-    @cached_property
     def _by_epoch(self) -> Mapping[int, Mapping[int, Segment]]:
         found: dict[int, dict[int, Segment]] = {}
         for segment in self.segments:
@@ -180,7 +175,7 @@ class Layout:
     @cached_property
     def chains(self) -> tuple[Chain, ...]:
         """By virtual partition, where it lives and has lived."""
-        steps = [(epoch, self._opened_in(epoch), self._homes(epoch)) for epoch in self.epochs]
+        steps = [(epoch, self._by_epoch.get(epoch.number, {}), self._homes(epoch)) for epoch in self.epochs]
         return tuple(self._chain(v, steps) for v in range(self.v_count))
 
     @property
@@ -283,9 +278,6 @@ class Layout:
             opened = Segment(SegmentId(q, following.number), cuts[q], predecessors=sources)
             segments.append(replace(opened, bound_epoch=epochs.get(q, -1)))
         return replace(self, epochs=(*self.epochs, following), segments=tuple(segments), withheld=withheld)
-
-    def _opened_in(self, epoch: Epoch) -> Mapping[int, Segment]:
-        return self._by_epoch.get(epoch.number, {})
 
     @property
     def _tagged_epochs(self) -> frozenset[int]:

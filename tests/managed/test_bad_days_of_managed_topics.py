@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
 import pytest
 
 from kordon.testing.cluster import Cluster
@@ -14,7 +11,7 @@ from kordon.testing.proxy_process import ProxyProcess
 
 def leader_first(proxies: list[ProxyProcess]) -> list[ProxyProcess]:
     """Puts the proxy that leads the others first."""
-    return sorted(proxies, key=lambda proxy: not proxy.status()["ordering"]["leads"])
+    return sorted(proxies, key=lambda proxy: not proxy.leads())
 
 
 @pytest.mark.parametrize("victim", ["controller", pytest.param("follower", marks=pytest.mark.deep)])
@@ -51,13 +48,10 @@ def test_a_proxy_that_sleeps_through_a_fence_acknowledges_nothing_of_old(open_cl
         admin = create_managed(first.bootstrap, "slept")
         sender = Sender(f"{second.bootstrap},{first.bootstrap}", "slept")
         sender.send_for(1.0)
-        os.kill(second.pid, signal.SIGSTOP)
-        try:
+        with second.asleep():
             growth = resize(admin, "slept", 6)
             sender.send_for(1.0, growth)
             growth.result(60)
-        finally:
-            os.kill(second.pid, signal.SIGCONT)
         sender.send_for(3.0)
         sender.finish()
         assert_all_once_and_in_order(sender, read_all(second.bootstrap, "slept", sender.sent))

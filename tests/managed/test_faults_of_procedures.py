@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 
@@ -27,13 +25,8 @@ def three_proxies(cluster: Cluster, topic: str) -> Generator[list[ProxyProcess],
     with ExitStack() as stack:
         started = [stack.enter_context(ProxyProcess.start(cluster.bootstrap())) for _ in range(3)]
         create_managed(started[0].bootstrap, topic)
-        wait_until("one leads", lambda: any(leads(proxy) for proxy in started), 40)
-        yield sorted(started, key=lambda proxy: not leads(proxy))
-
-
-def leads(proxy: ProxyProcess) -> bool:
-    """Whether a proxy is the controller."""
-    return bool(proxy.status()["ordering"].get("leads"))
+        wait_until("one leads", lambda: any(proxy.leads() for proxy in started), 40)
+        yield sorted(started, key=lambda proxy: not proxy.leads())
 
 
 @pytest.mark.parametrize(
@@ -68,14 +61,13 @@ def test_changes_that_meet_are_refused_or_done_side_by_side(open_cluster: Cluste
         ):
             one.wait_flowing()
             two.wait_flowing()
-            os.kill(sleeper.pid, signal.SIGSTOP)  # who does not hold the fence keeps the change under way
-            growths = [resize(admins[0], "meets-one", 6)]
-            steps.wait_for("fence")
-            growths.append(resize(admins[1], "meets-two", 6))
-            with pytest.raises(KafkaException) as refusal:
-                resize(admins[1], "meets-one", 12).result(60)
-            assert refusal.value.args[0].name() == "REASSIGNMENT_IN_PROGRESS"
-            os.kill(sleeper.pid, signal.SIGCONT)
+            with sleeper.asleep():  # who does not hold the fence keeps the change under way
+                growths = [resize(admins[0], "meets-one", 6)]
+                steps.wait_for("fence")
+                growths.append(resize(admins[1], "meets-two", 6))
+                with pytest.raises(KafkaException) as refusal:
+                    resize(admins[1], "meets-one", 12).result(60)
+                assert refusal.value.args[0].name() == "REASSIGNMENT_IN_PROGRESS"
             for growth in growths:
                 growth.result(60)
             resize(admins[0], "meets-one", 12).result(60)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Generator
-from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import KafkaException
@@ -36,21 +33,6 @@ def linked() -> Generator[tuple[Cluster, CuttableLink, str], None, None]:
         CuttableLink(port, cluster.brokers[0].port("LINK")) as link,
     ):
         yield cluster, link, f"127.0.0.1:{port}"
-
-
-@contextmanager
-def asleep(proxy: ProxyProcess) -> Generator[None, None, None]:
-    """A proxy that is stopped (SIGSTOP) and wakes again."""
-    os.kill(proxy.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(proxy.pid, signal.SIGCONT)
-
-
-def leads(proxy: ProxyProcess) -> bool:
-    """Whether a proxy is the controller."""
-    return bool(proxy.status()["ordering"].get("leads"))
 
 
 def has_partitions(admin: AdminClient, topic: str, partitions: int) -> bool:
@@ -100,18 +82,18 @@ def test_a_proxy_that_sleeps_across_a_fence_wakes_to_another_layout(
     topic = f"slept-{role}-{moment}"
     with ProxyProcess.start(cluster.bootstrap()) as first, ProxyProcess.start(cluster.bootstrap()) as second:
         create_managed(first.bootstrap, topic)
-        wait_until("one leads", lambda: leads(first) or leads(second), 60)
-        sleeper, other = (first, second) if leads(first) == (role == "controller") else (second, first)
+        wait_until("one leads", lambda: first.leads() or second.leads(), 60)
+        sleeper, other = (first, second) if first.leads() == (role == "controller") else (second, first)
         admin = AdminClient({"bootstrap.servers": other.bootstrap})
         with ChangeSteps(cluster.bootstrap()) as steps, Traffic([sleeper.bootstrap], topic) as traffic:
             traffic.wait_flowing()
             if moment == "before":
-                with asleep(sleeper):
+                with sleeper.asleep():
                     resize(admin, topic, 6).result(60)
             else:
                 growth = resize(admin, topic, 6)
                 steps.wait_for("fence")
-                with asleep(sleeper):
+                with sleeper.asleep():
                     growth.result(60)
             traffic.wait_flowing()
             resize(admin, topic, 3).result(60)

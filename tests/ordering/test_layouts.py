@@ -159,9 +159,10 @@ def test_only_partitions_whose_residents_change_are_sealed(layout: Layout, data:
 @given(histories())
 def test_predecessors_are_the_former_homes(layout: Layout) -> None:
     """A segment's predecessors are sealed, and hold what its residents had before (design §3)."""
+    by_id = {segment.id: segment for segment in layout.segments}
     for segment in layout.segments:
         for before in segment.predecessors:
-            assert layout.by_id[before].end is not None
+            assert by_id[before].end is not None
             assert before.epoch < segment.id.epoch
     for chain in layout.chains:
         for stay in chain.stays[1:]:
