@@ -17,8 +17,9 @@ from kordon.proxy.control.batches import Entry, Record
 from kordon.proxy.control.fence_times import FenceTimes, Phase
 from kordon.proxy.control.layouts_log import LayoutsLog, LayoutsLost
 from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
-from kordon.proxy.control.leading import Leading, Records
+from kordon.proxy.control.leading import Leading
 from kordon.proxy.control.lease import LEASE_SECONDS, clock
+from kordon.proxy.control.ledger import Records
 from kordon.proxy.control.membership import Generation, Membership
 from kordon.proxy.control.takeovers import Takeovers
 from kordon.proxy.control.topics_admin import TopicsAdmin
@@ -433,16 +434,17 @@ class Keeper:
             self.leading = Leading(
                 self._admin,
                 self._make_writer(),
+                self._members,
                 self._membership.confirm,
-                lease_seconds,
-                self._admit,
+                lease_seconds=lease_seconds,
+                admit=self._admit,
                 takeovers=takeovers,
                 times=self.times,
                 on_layout=self.take_layout,
             )
             try:
                 await self.leading.run(
-                    self._members, self._layouts.read_to_end, self._known, lambda: (self.member.fences, self._wishes)
+                    self._layouts.read_to_end, self._known, lambda: (self.member.fences, self._wishes)
                 )
             except (
                 Fenced

@@ -41,9 +41,10 @@ async def test_a_role_whose_writer_failed_ends_and_is_taken_up_again() -> None:
     leading = Leading(
         cast("Any", None),
         cast("Any", Writer()),
+        lambda: frozenset({"me"}),
         confirm,
-        20.0,
-        cast("Any", None),
+        lease_seconds=20.0,
+        admit=cast("Any", None),
         takeovers=cast("Any", None),
         times=FenceTimes(),
         on_layout=lambda _: None,
@@ -51,7 +52,6 @@ async def test_a_role_whose_writer_failed_ends_and_is_taken_up_again() -> None:
     async with asyncio.timeout(60):
         with pytest.raises(NotCommitted):
             await leading.run(
-                members=lambda: frozenset({"me"}),
                 read_to_end=read,
                 known=dict,
                 unfinished=lambda: ({}, {"w1": Resize("nobody-manages-it", 4)}),

@@ -1,0 +1,186 @@
+"""What proxies wish of the controller, and how each wish comes true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+import structlog
+
+from kordon.proxy.control.bindings import Bindings
+from kordon.proxy.control.codes import Code
+from kordon.proxy.control.layouts_writer import Fenced
+from kordon.proxy.control.lease import clock
+from kordon.proxy.control.ledger import Ledger, Records, Refused
+from kordon.proxy.control.letting_go import LettingGo
+from kordon.proxy.control.managing import Managing
+from kordon.proxy.control.takeover_steps import TakeoverSteps
+from kordon.proxy.control.takeovers import NotQuiesced
+from kordon.proxy.control.topics_admin import TopicsRefused
+from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.ordering.controller import Command
+from kordon.proxy.ordering.floors import with_floors
+from kordon.proxy.ordering.hashing import why_not
+from kordon.proxy.ordering.records import OutcomeRecord
+from kordon.proxy.ordering.wishes import (
+    Delete,
+    LeaveOut,
+    LookAgain,
+    Manage,
+    OrderDelivery,
+    RaiseFloors,
+    Resize,
+    Unmanage,
+    Wish,
+)
+from kordon.proxy.tasks import Tasks
+
+log = structlog.get_logger(__name__)
+
+
+class Fulfilment:
+    """Wishes for one topic come true one after the other, those for several side by side.
+
+    Args:
+        ledger: Of the controller.
+        tasks: Own what is under way.
+        managing: Makes topics managed ones.
+        letting_go: Makes them ordinary ones again.
+        takeovers: What is under way with topics that had data.
+        bindings: Look whether topics are still there.
+        do: Performs what the controller says.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        tasks: Tasks,
+        *,
+        managing: Managing,
+        letting_go: LettingGo,
+        takeovers: TakeoverSteps,
+        bindings: Bindings,
+        do: Callable[[list[Command]], None],
+    ) -> None:
+        self._ledger = ledger
+        self._tasks = tasks
+        self._managing = managing
+        self._letting_go = letting_go
+        self._takeovers = takeovers
+        self._bindings = bindings
+        self._do = do
+        self._wishes: dict[str, Wish] = {}
+        self._under_way: dict[str, str] = {}  # topic -> the wish that is being fulfilled
+
+    @property
+    def wishes(self) -> tuple[Wish, ...]:
+        """Those that have not come true yet."""
+        return tuple(self._wishes.values())
+
+    def on_wish(self, wish_id: str, wish: Wish) -> None:
+        """Somebody wants something."""
+        self._wishes[wish_id] = wish
+        self.begin_next()
+
+    def begin_next(self) -> None:
+        """Begins with the wishes for topics with which nothing goes on."""
+        controller = self._ledger.controller
+        if controller is None:
+            return
+        for wish_id, wish in list(self._wishes.items()):
+            change = controller.changes.get(wish.topic)
+            if isinstance(wish, Resize) and change is not None and wish.partitions != change.target:
+                del self._wishes[wish_id]
+                self._tasks.start(self._refuse_second(wish_id, wish, change.target), name=f"refuse wish {wish_id}")
+            elif change is None and wish.topic not in self._ledger.busy:
+                self._under_way[wish.topic] = wish_id
+                self._ledger.busy.add(wish.topic)
+                self._tasks.start(self._fulfil(wish_id, wish), name=f"fulfil wish {wish_id}")
+
+    async def conclude(self, topic: str, outcome: OutcomeRecord, more: Records = ()) -> None:
+        """Tells whoever wished what is under way with a topic; nothing if nobody did.
+
+        Args:
+            topic: By name.
+            outcome: What came of it.
+            more: Written in the same transaction.
+
+        Raises:
+            Fenced: Another controller has taken over.
+            UpstreamUnavailable: The cluster does not answer.
+        """
+        wish_id = self._under_way.get(topic)
+        if wish_id is None:
+            return
+        await self._ledger.write((*more, (f"wish/{wish_id}", None), (f"outcome/{wish_id}", outcome)))
+        del self._wishes[wish_id]
+        self._end(topic)
+
+    def is_wished(self, topic: str) -> bool:
+        """Whether what is under way with a topic was wished."""
+        return topic in self._under_way
+
+    def _end(self, topic: str) -> None:
+        del self._under_way[topic]
+        self._ledger.busy.discard(topic)
+
+    async def _refuse_second(self, wish_id: str, wish: Resize, target: int) -> None:
+        """Tells whoever wants another number of partitions that a change is under way (rule C8)."""
+        detail = f"{wish.topic} is on its way to {target} partitions; ask again when it has come there"
+        outcome = OutcomeRecord(Code.REASSIGNMENT_IN_PROGRESS, detail)
+        with suppress(Fenced, UpstreamUnavailable):  # the role ends by that, and the wish is found again
+            await self._ledger.write(((f"wish/{wish_id}", None), (f"outcome/{wish_id}", outcome)))
+
+    async def _fulfil(self, wish_id: str, wish: Wish) -> None:
+        """Begins what a wish asks for; whatever is done at once gets its outcome here, a resize when it is finished."""
+        topic = wish.topic
+        try:
+            if await self._begin(wish):
+                await self.conclude(topic, OutcomeRecord(0, ""))
+        except (Refused, TopicsRefused) as refusal:
+            await self.conclude(topic, OutcomeRecord(refusal.code, str(refusal)))
+        except NotQuiesced as refusal:
+            await self.conclude(topic, OutcomeRecord(Code.INVALID_REQUEST, str(refusal)))
+        except UpstreamUnavailable as error:
+            log.warning("wish_delayed", wish=wish_id, topic=topic, error=str(error))
+            self._end(topic)  # begun again with the next tick
+        except Fenced as error:
+            self._ledger.fail(error)
+        except Exception as error:
+            # The outermost edge of a wish: whoever asked is told, and the next one can come.
+            log.exception("wish_failed", wish=wish_id, topic=topic)
+            await self.conclude(topic, OutcomeRecord(Code.UNKNOWN_SERVER_ERROR, repr(error)))
+
+    async def _begin(self, wish: Wish) -> bool:
+        """Returns whether the wish has come true already."""
+        match wish:
+            case Manage():
+                return await self._managing.manage(wish)
+            case Resize(topic, partitions):
+                return self._resize(topic, partitions)
+            case LeaveOut(topic, groups):
+                await self._takeovers.leave_out(topic, groups)
+            case RaiseFloors(topic, floors):
+                record = self._ledger.managed(topic)
+                await self._ledger.renew(replace(record, layout=with_floors(record.layout, floors)))
+            case OrderDelivery(topic, ordered):
+                record = self._ledger.managed(topic)
+                await self._ledger.renew(replace(record, layout=replace(record.layout, ordered_delivery=ordered)))
+            case Delete(topic):
+                await self._letting_go.let_go(topic)
+            case Unmanage(topic):
+                await self._letting_go.unmanage(topic)
+            case LookAgain(topic):
+                await self._bindings.look_at(topic)
+        return True
+
+    def _resize(self, topic: str, partitions: int) -> bool:
+        layout = self._ledger.managed(topic).layout
+        if problem := why_not(layout.n, partitions, layout.v_count):
+            raise Refused(Code.INVALID_PARTITIONS, problem)
+        self._ledger.settled(topic)
+        if partitions == layout.u or self._ledger.controller is None:
+            return True
+        self._do(self._ledger.controller.resize(topic, partitions, clock()))
+        return False

@@ -1,0 +1,82 @@
+"""Ends what Kordon does with a topic."""
+
+from __future__ import annotations
+
+from kordon.proxy.control.adoption import Adoption
+from kordon.proxy.control.codes import Code
+from kordon.proxy.control.lease import clock
+from kordon.proxy.control.ledger import Ledger, Records, Refused
+from kordon.proxy.control.topics_admin import TopicsAdmin
+from kordon.proxy.managed.topics import face_of
+from kordon.proxy.ordering.controller import FENCE_SECONDS
+from kordon.proxy.ordering.findings import why_not_let_go
+from kordon.proxy.ordering.records import FindingRecord, TopicRecord
+
+
+class LettingGo:
+    """Lets topics go, where that breaks no order.
+
+    Args:
+        ledger: Of the controller.
+        admin: Asks the cluster.
+        adoption: Waits for the other proxies.
+    """
+
+    def __init__(self, ledger: Ledger, admin: TopicsAdmin, adoption: Adoption) -> None:
+        self._ledger = ledger
+        self._admin = admin
+        self._adoption = adoption
+
+    async def unmanage(self, topic: str) -> None:
+        """Makes a topic an ordinary one again.
+
+        Raises:
+            Refused: It is not managed, is being taken over, or keys would lie on other partitions than their history.
+            Fenced: Another controller has taken over.
+            UpstreamUnavailable: The cluster does not answer.
+        """
+        record = self._ledger.settled(topic)
+        if record.layout.is_plain:
+            await self.let_go(topic)
+        else:
+            await self._let_go_empty(record)
+
+    async def let_go(self, topic: str, finding: FindingRecord | None = None) -> None:
+        """Ends a topic's layout, and its face with the commits that groups have there.
+
+        Args:
+            topic: By name; one that is not managed has been let go before.
+            finding: What is to be told of it.
+
+        Raises:
+            TopicsRefused: Kordon may not delete the face.
+            Fenced: Another controller has taken over.
+            UpstreamUnavailable: The cluster does not answer.
+        """
+        record, controller = self._ledger.topics.get(topic), self._ledger.controller
+        if record is None or controller is None:
+            return
+        controller.forget(topic)
+        await self._admin.delete_topic(face_of(topic))  # first: a layout whose face has gone is found again, not this
+        images: Records = tuple((f"image/{topic}/{v}", None) for v in range(record.layout.v_count))
+        found: Records = () if finding is None else ((f"finding/{topic}", finding),)
+        await self._ledger.write(((f"topic/{topic}", None), *images, *found))
+        self._ledger.topics.pop(topic, None)
+
+    async def _let_go_empty(self, record: TopicRecord) -> None:
+        """Lets a topic go whose keys will lie on other partitions: only while it holds nothing, and nobody writes."""
+        topic, layout = record.layout.topic, record.layout
+        fence, is_held = await self._adoption.raise_fence(record, layout.open_segments.keys(), FENCE_SECONDS)
+        try:
+            controller = self._ledger.controller
+            if controller is None or not (is_held and controller.is_heard_of_all(clock())):
+                detail = f"not all proxies have stopped writing to {topic} within {FENCE_SECONDS:g} s; try again"
+                raise Refused(Code.REQUEST_TIMED_OUT, detail)
+            partitions = {each.id.partition for each in layout.segments}
+            starts = await self._admin.log_starts(topic, partitions)
+            ends = await self._admin.ends_of(topic, partitions)
+            if left := sorted(q for q, end in ends.items() if end.log_end_offset > starts[q]):
+                raise Refused(Code.INVALID_REQUEST, why_not_let_go(layout, left))
+            await self.let_go(topic)
+        finally:
+            await self._ledger.write(self._adoption.lowering(fence))
