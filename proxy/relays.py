@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS: Final = 1.0
 """How often timeouts and memory are looked at."""
-_SETTLED: Final = frozenset({apis.PRODUCE, apis.FETCH})
+_SETTLED: Final = frozenset({apis.PRODUCE, apis.FETCH, apis.METADATA, apis.DESCRIBE_TOPIC_PARTITIONS})
 _SETTLE_SECONDS: Final = 0.01
 _LONGEST_POLL_SECONDS: Final = 0.7
 """Longer than clients let brokers wait for records by default (500 ms), and well below what a fence may take."""
@@ -180,10 +180,11 @@ class Relays:
             relay.close(CloseCause.BROKER_REMOVED, f"broker {node_id} is no longer part of the cluster")
 
     async def settle(self) -> None:
-        """Returns when what clients have written or asked to read before is answered; no Fetch session goes on.
+        """Returns when what clients have written, or asked to read or to be told before, is answered.
 
-        Writes are waited for as long as it takes. Who waits for records to come for longer than a moment is cut, and
-        asks again: its broker would give it records that are another virtual partition's by then (rule A2).
+        No Fetch session goes on. All but reads are waited for as long as it takes. Who waits for records to come for
+        longer than a moment is cut, and asks again: its broker would give it records that are another virtual
+        partition's by then (rule A2).
         """
         waits = {relay: relay.core.unanswered(_SETTLED) for relay in self._live}
         for relay in waits:

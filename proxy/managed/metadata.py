@@ -1,20 +1,21 @@
 """Metadata and DescribeTopicPartitions: a managed topic as its V virtual partitions, Kordon's own topics not at all.
 
-A virtual partition has the leader, the replicas and the ISR of the physical one on which it lives. One that is not born
-yet is not shown, rather than shown without a leader: that is so only before a topic with data is taken over, when its
-clients still see the partitions of old (rule A2), and a producer that saw more would hash keys to those that nobody
-may write to.
+A virtual partition has the leader, the replicas and the ISR of the physical one on which it lives. While a topic with
+data is taken over an answer that names it waits until it is known what clients see of it from now on (rule A2).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
 from kordon.proxy.control.codes import Code
+from kordon.proxy.managed.settle import HOLD_SECONDS
 from kordon.proxy.managed.topics import OWN_PREFIX, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.epochs import virtual_epoch
+from kordon.proxy.ordering.takeover import may_be_shown
 
 NO_ID: Final = UUID(int=0)
 NO_TOPIC: Final = "/"
@@ -33,8 +34,7 @@ def virtual_partitions(topic: ManagedTopic, physical: Iterable[Any]) -> list[dic
     by_index = {row.partition_index: row for row in physical}
     rows: list[dict[str, Any]] = []
     for v, chain in enumerate(topic.layout.chains):
-        if chain.home is None:
-            continue
+        assert chain.home is not None  # or else it may not be shown
         row = by_index.get(chain.home.partition, _UNLED)
         epoch = virtual_epoch(chain.home.move, row.get("leader_epoch", -1))
         rows.append({**row, "partition_index": v, "leader_epoch": epoch})
@@ -49,6 +49,22 @@ _UNLED: Final[Mapping[str, Any]] = {
     "offline_replicas": [],
 }
 """A partition that the broker has not heard of yet."""
+
+
+async def wait_until_shown(answer: Any, topics: ManagedTopics) -> None:
+    """Returns when clients may be told of all topics that an answer names; of what may still not be, in a moment.
+
+    Args:
+        answer: To Metadata or DescribeTopicPartitions, as brokers give it.
+        topics: What is managed.
+    """
+    try:
+        async with asyncio.timeout(HOLD_SECONDS):
+            for row in answer.topics:
+                while (topic := topics.served(row.name)) is not None and not may_be_shown(topic.layout):
+                    await topic.wait_for_change()
+    except TimeoutError:
+        return  # it is said to have no leader, which clients ask for again
 
 
 class MetadataTranslation:
@@ -76,7 +92,7 @@ class MetadataTranslation:
         """Shows managed topics as clients see them, and says of what is Kordon's own that it does not exist."""
         by_id = {topic.layout.topic_id: topic for topic in topics}
         rows = [
-            _seen(row, topics.named(row.name) or by_id.get(row.get("topic_id", NO_ID)))
+            _seen(row, topics.served(row.name) or by_id.get(row.get("topic_id", NO_ID)))
             for row in value.topics
             if not is_own(row.name) and row.name != NO_TOPIC
         ]
@@ -111,6 +127,8 @@ def _seen(row: Any, topic: ManagedTopic | None) -> Any:
     """Shows one topic; `topic` is None where it is not managed."""
     if topic is None:
         return row
+    if not may_be_shown(topic.layout):
+        return row if row.error_code else {**row, "error_code": Code.LEADER_NOT_AVAILABLE, "partitions": []}
     topic_id = row.get("topic_id", NO_ID)
     shown = {**row, "topic_id": NO_ID if topic_id == NO_ID else topic.face_id}
     if row.error_code:
@@ -149,7 +167,7 @@ class DescribeTopicPartitionsTranslation:
         for row in value.topics:
             if is_own(row.name) or row.name == NO_TOPIC:
                 continue
-            if not page.add(_seen(row, topics.named(row.name)), managed=topics.named(row.name) is not None):
+            if not page.add(_seen(row, topics.served(row.name)), managed=topics.named(row.name) is not None):
                 break
         own = [{"name": row.name, **_DOES_NOT_EXIST} for row in asked.topics if is_own(row.name) and not asked.cursor]
         value["topics"], value["next_cursor"] = [*page.rows, *own], page.next_cursor

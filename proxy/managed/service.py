@@ -15,11 +15,12 @@ from uuid import UUID
 from kordon.codecs.messages import request, response
 from kordon.codecs.produce import Outcome, ProduceRequest, build_outcomes
 from kordon.codecs.schema import Buffer
-from kordon.proxy.apis import CONSUMER_GROUP_HEARTBEAT, PRODUCE, Route
+from kordon.proxy.apis import CONSUMER_GROUP_HEARTBEAT, DESCRIBE_TOPIC_PARTITIONS, METADATA, PRODUCE, Route
 from kordon.proxy.control.codes import Code
 from kordon.proxy.interception import Decision, Serve, Service, Translate
 from kordon.proxy.managed.admin_requests import AdminRequests, Asked
 from kordon.proxy.managed.guard import Guard, Refused
+from kordon.proxy.managed.metadata import wait_until_shown
 from kordon.proxy.managed.parts import ROWS, continues_session, merge, take_apart
 from kordon.proxy.managed.produce import Looked
 from kordon.proxy.managed.refusals import REFUSALS, Refusal
@@ -29,6 +30,8 @@ from kordon.proxy.waiting import Body
 
 _SAID_ONCE: Final = frozenset({CONSUMER_GROUP_HEARTBEAT})
 """Names topics that may be managed only later; it is not said again then."""
+_SAY_COUNTS: Final = frozenset({METADATA, DESCRIBE_TOPIC_PARTITIONS})
+"""Say how many partitions topics have: that changes once, when a topic with data is taken over (rule A2)."""
 
 
 class Server(Protocol):
@@ -82,7 +85,7 @@ class _Refused(NamedTuple):
 
 
 class _Translated(NamedTuple):
-    """A request whose answer is translated, and then not complete yet."""
+    """A request whose answer cannot be translated yet, or is not complete then."""
 
     back: Callable[[Any], None]
 
@@ -177,7 +180,8 @@ class ManagedService:
             translation.response(version, answer, self._topics, original)
 
         asked = request(key).build(version, value) if changed else None
-        return Serve(_Translated(back), asked or body) if key in self._completions else Translate(asked, back)
+        takes_time = key in self._completions or (key in _SAY_COUNTS and self._topics.are_coming)
+        return Serve(_Translated(back), asked or body) if takes_time else Translate(asked, back)
 
     async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Body:
         """Answers a request; see `Service.serve`."""
@@ -191,10 +195,7 @@ class ManagedService:
             return response(key).build(version, fields)
         if isinstance(request, _Translated):
             assert part is not None  # the broker is asked always
-            answer = await part
-            request.back(answer)
-            await self._completions[key](answer)
-            return response(key).build(version, answer)
+            return response(key).build(version, await self._translated(key, request, await part))
         refused: list[Any] = []
         if isinstance(request, Refused):
             request, refused = request.allowed, request.rows
@@ -207,6 +208,15 @@ class ManagedService:
         served = {**served, answered: [*served[answered], *refused]} if refused else served
         merged = merge(key, served, None if part is None else await part)
         return response(key).build_pieces(version, merged)
+
+    async def _translated(self, key: int, request: _Translated, answer: Any) -> Any:
+        """Translates an answer once that can be done, and completes it."""
+        if key in _SAY_COUNTS:
+            await wait_until_shown(answer, self._topics)
+        request.back(answer)
+        if key in self._completions:
+            await self._completions[key](answer)
+        return answer
 
 
 def _parsed(api_key: int, version: int, body: Buffer) -> Any:

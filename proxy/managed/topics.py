@@ -99,6 +99,11 @@ class ManagedTopics:
     def __len__(self) -> int:
         return len(self._by_name) + len(self._coming)
 
+    @property
+    def are_coming(self) -> bool:
+        """Whether any is coming."""
+        return bool(self._coming)
+
     def __iter__(self) -> Iterator[ManagedTopic]:
         return iter(self._by_name.values())
 

@@ -104,6 +104,15 @@ def first_placement(layout: Layout, *, quiesced: bool) -> Placement:
     return Placement.LINEAR if skips else Placement.OWN
 
 
+def may_be_shown(layout: Layout) -> bool:
+    """Whether clients may be told how many partitions a topic has.
+
+    Not by a proxy that holds the topic until it is taken over: others may show V already. A client that came back from
+    V to N would put a key's next records before those that it has in v >= N.
+    """
+    return layout.is_managed
+
+
 def has_passed(takeover: Takeover, committed: Mapping[int, int], log_starts: Mapping[int, int]) -> bool:
     """Whether a group has read what was written before the cuts, as far as it is still there.
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 KEYS: Final = 16
 METADATA_SECONDS: Final = 5.0
 """Between two looks at how many partitions there are (metadata.max.age.ms)."""
+_RESTLESS_SECONDS: Final = 0.1
+"""The same for a client that looks again and again, as clients do on errors, here and there."""
 DELIVERY_SECONDS: Final = 20.0
 """delivery.timeout.ms, where it matters: while a topic is taken over."""
 _MOST_IN_FLIGHT: Final = 5
@@ -60,7 +62,7 @@ class Producer:
         self.world = cluster.world
         self.client_id = client_id
         known = [proxy.partition_count for proxy in cluster.proxies if proxy.knows_layouts]
-        self.sees = known[0] if known else cluster.partition_count
+        self.sees = next((count for count in known if count is not None), cluster.partition_count)
         """Partitions, as of its metadata; nobody begins without."""
         self.acknowledged: dict[int, list[Record]] = defaultdict(list)
         """By the partition that it saw."""
@@ -69,7 +71,8 @@ class Producer:
         self._sequences: dict[int, int] = defaultdict(int)
         self._numbers: dict[int, int] = defaultdict(int)
         self.world.each(0.04, self.turn)
-        self.world.each(METADATA_SECONDS, self.refresh)
+        is_restless = cluster.is_taken_over and self.world.chance(0.5)
+        self.world.each(_RESTLESS_SECONDS if is_restless else METADATA_SECONDS, self.refresh)
 
     @property
     def through(self) -> Proxy | None:
@@ -91,7 +94,7 @@ class Producer:
         proxy = self.cluster.some_proxy()
         is_answered = proxy.is_running and self.world.now >= proxy.cut_until  # by a broker, through it
         if is_answered and proxy.knows_layouts:  # or else it lets no request pass yet
-            self.sees = proxy.partition_count
+            self.sees = proxy.partition_count or self.sees  # it waits, and asks again, while it gets no answer
         return not self.cluster.over
 
     def _make(self, key: int, producer_id: int) -> Produce:

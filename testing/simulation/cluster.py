@@ -34,6 +34,9 @@ _NEMESIS_SHARE: Final = 0.5
 _NEMESIS_SECONDS: Final = 7.0
 _ELECTION_SHARE: Final = 0.5
 """Of the changes, behind which a partition has no leader at once: just when segments are opened (rule I4)."""
+_LATE_SHARE: Final = 0.5
+"""Of the layouts of a topic with data, which one proxy reads later than all others."""
+_LATE_SECONDS: Final = 1.5
 _LONGEST_BEFORE_SECONDS: Final = 5.0
 """How long a proxy is away at most while the topic is an ordinary one: such topics are served without a lease."""
 
@@ -164,6 +167,8 @@ class Cluster:
         self.fences.on_commit(writer, records)
         if any(key == f"topic/{self.topic}" for key, _ in records):
             self.nemesis.on_layout()
+            if self.is_taken_over and self.is_troubled and self.world.chance(_LATE_SHARE):
+                self.world.random.choice(self.proxies).lags_until = self.world.now + _LATE_SECONDS
             if self.is_troubled and self.world.chance(_ELECTION_SHARE):
                 self._elect(self.world.random.randrange(V))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kordon.proxy.managed.topics import Fence, ManagedTopic
 from kordon.proxy.ordering import member as following
+from kordon.proxy.ordering import takeover
 from kordon.proxy.ordering.images import Image
 from kordon.proxy.ordering.member import Member
 from kordon.proxy.ordering.records import AckRecord, FenceRecord, TopicRecord, Value
@@ -71,10 +72,13 @@ class Proxy:
         return self.is_running and self.member.may_serve(self.world.now)
 
     @property
-    def partition_count(self) -> int:
-        """How many partitions clients are told of."""
-        is_managed = self.topic is not None and self.topic.layout.is_managed
-        return self.cluster.v_count if is_managed else self.cluster.n
+    def partition_count(self) -> int | None:
+        """How many partitions clients are told of; None: nothing is told of them now."""
+        if self.topic is None:
+            return self.cluster.n
+        if not takeover.may_be_shown(self.topic.layout):
+            return None
+        return sum(chain.home is not None for chain in self.topic.layout.chains)
 
     # --- life
 

@@ -113,6 +113,7 @@ PLACES: Final[Mapping[str, _Place]] = {
     "C6": _Place(Snapshot, "is_cut", property(_constant(True))),
     "C7": _Place(write_outcomes, "_written", _success),
     "A1": _Place(Layout, "_home", _hashed_all_along),
+    "A2: never back to the old view": _Place(takeover, "may_be_shown", _constant(True)),
     "A2: wait for groups": _Place(takeover, "has_passed", _constant(True)),
     "A2: wait for the old view": _Place(takeover, "first_placement", _constant(Placement.LINEAR)),
     "fence": _Place(Member, "may_write", _no_fence),

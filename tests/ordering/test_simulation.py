@@ -55,6 +55,7 @@ NOTICED_IN = {
     "C6": 24,  # a cut is read again if somebody wrote meanwhile
     "C7": 9,  # a success that comes late is held against the layouts
     "A1": 1,  # v < N inherits the log of its partition
+    "A2: never back to the old view": 1,  # whoever has been shown V partitions is not shown N again
     "A2: wait for groups": 1,  # v >= N is not delivered before every group has passed the cut
     "A2: wait for the old view": 1,  # no cut before all clients see V partitions
     "fence": 0,  # writes are held while a cut is read

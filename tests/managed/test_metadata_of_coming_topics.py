@@ -1,0 +1,166 @@
+"""While a topic with data is taken over nobody is told how many partitions it has: N here is V elsewhere (rule A2)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kordon.codecs.messages import request, response
+from kordon.proxy.apis import DESCRIBE_TOPIC_PARTITIONS, METADATA, Route, route
+from kordon.proxy.control.codes import Code
+from kordon.proxy.interception import Serve, Translate
+from kordon.proxy.managed.admin_requests import AdminRequests
+from kordon.proxy.managed.metadata import DescribeTopicPartitionsTranslation, MetadataTranslation
+from kordon.proxy.managed.produce import ProduceService
+from kordon.proxy.managed.service import ManagedService
+from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.ordering.layout import Layout, Placement
+
+REAL_ID, FACE_ID = UUID(int=1), UUID(int=2)
+BEFORE = Layout.unmanaged("orders", REAL_ID, 2, 8)
+TAKEN = BEFORE.changed(BEFORE.next_epoch(2, Placement.OWN), {0: 5, 1: 5}, withheld=True)
+WAYS = [
+    *((METADATA, version, {"topics": [{"name": "orders"}]}) for version in range(14)),
+    *((METADATA, version, {"topics": None if version else []}) for version in range(14)),
+    *((METADATA, version, {"topics": [{"topic_id": REAL_ID, "name": None}]}) for version in (12, 13)),
+    (DESCRIBE_TOPIC_PARTITIONS, 0, {"topics": [{"name": "orders"}], "response_partition_limit": 2000, "cursor": None}),
+    (DESCRIBE_TOPIC_PARTITIONS, 0, {"topics": [], "response_partition_limit": 2000, "cursor": None}),
+]
+"""All by which a client learns how many partitions a topic has."""
+
+
+class Proxy:
+    """One worker's answers, while `orders` comes to be managed there."""
+
+    def __init__(self) -> None:
+        self.topics = ManagedTopics()
+        self.coming = ManagedTopic(BEFORE, FACE_ID)
+        self.topics.begin(self.coming)
+        nothing: Any = None
+        self._service = ManagedService(
+            self.topics,
+            ProduceService(self.topics, nothing),
+            {},
+            {METADATA: MetadataTranslation(), DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitionsTranslation()},
+            AdminRequests(self.topics, nothing),
+        )
+
+    def ask(self, key: int, version: int, fields: dict[str, Any]) -> asyncio.Task[dict[str, tuple[int, int]]]:
+        """Asks; by topic an error code and how many partitions the client is shown."""
+        return asyncio.ensure_future(self._ask(key, version, fields))
+
+    async def _ask(self, key: int, version: int, fields: dict[str, Any]) -> dict[str, tuple[int, int]]:
+        way = route(key, version)
+        assert isinstance(way, Route)
+        decision = self._service.decide(way, memoryview(request(key).build(version, fields)))
+        assert isinstance(decision, Serve)
+        body = await self._service.serve(way, decision.request, answer_of_broker(key, version))
+        assert isinstance(body, bytes)
+        rows = response(key).parse(version, body).topics
+        return {row.name: (row.error_code, len(row.partitions)) for row in rows if row.name}
+
+    def adopt(self) -> None:
+        """Goes on under the layout that shows 8 partitions, as the keeper does."""
+        self.coming.adopt(TAKEN, {})
+        self.topics.add(self.coming)
+
+    def release(self) -> None:
+        """The takeover is called off."""
+        self.coming.cancel_fence()
+        self.topics.remove("orders")
+
+
+def answer_of_broker(key: int, version: int) -> asyncio.Future[Any]:
+    """What a broker says of `orders`, and of a topic that is nobody's business."""
+    partition = {"replica_nodes": [1], "isr_nodes": [1], "offline_replicas": [], "leader_id": 1, "leader_epoch": 7}
+    rows = [
+        {
+            "name": name,
+            "topic_id": topic_id,
+            "partitions": [{**partition, "partition_index": q} for q in range(2)],
+        }
+        for name, topic_id in (("orders", REAL_ID), ("other", UUID(int=9)))
+    ]
+    answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    answer.set_result(response(key).parse(version, response(key).build(version, {"topics": rows})))
+    return answer
+
+
+async def some_turns() -> None:
+    """Lets everything that can go on do so."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(("key", "version", "fields"), WAYS)
+def test_an_answer_waits_for_the_layout(key: int, version: int, fields: dict[str, Any]) -> None:
+    """By name, by id, of all topics, in pages: a client that has seen 8 partitions elsewhere does not see 2 again."""
+
+    async def play() -> None:
+        proxy = Proxy()
+        asked = proxy.ask(key, version, fields)
+        await some_turns()
+        assert not asked.done()
+        proxy.adopt()
+        assert await asked == {"orders": (Code.NONE, 8), "other": (Code.NONE, 2)}
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(("key", "version", "fields"), WAYS)
+def test_an_answer_says_what_was_when_a_takeover_is_called_off(key: int, version: int, fields: dict[str, Any]) -> None:
+    """No proxy has shown anything else then."""
+
+    async def play() -> None:
+        proxy = Proxy()
+        asked = proxy.ask(key, version, fields)
+        await some_turns()
+        assert not asked.done()
+        proxy.release()
+        assert await asked == {"orders": (Code.NONE, 2), "other": (Code.NONE, 2)}
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(("key", "version", "fields"), WAYS)
+def test_an_answer_waits_for_a_moment_only(
+    monkeypatch: pytest.MonkeyPatch, key: int, version: int, fields: dict[str, Any]
+) -> None:
+    """A proxy that does not come to read the layout tells clients of the others, and to ask again for this one."""
+    monkeypatch.setattr("kordon.proxy.managed.metadata.HOLD_SECONDS", 0.01)
+
+    async def play() -> None:
+        told = await Proxy().ask(key, version, fields)
+        assert told == {"orders": (Code.LEADER_NOT_AVAILABLE, 0), "other": (Code.NONE, 2)}
+
+    asyncio.run(play())
+
+
+def test_an_answer_that_was_asked_for_before_says_nothing_of_it_either() -> None:
+    """It was under way when the takeover began; the client asks again."""
+    asked = request(METADATA).parse(12, request(METADATA).build(12, {"topics": [{"name": "orders"}]}))
+
+    async def play() -> None:
+        answer = await answer_of_broker(METADATA, 12)
+        MetadataTranslation().response(12, answer, Proxy().topics, asked)
+        told = {row["name"]: row["error_code"] for row in answer.topics}
+        assert told == {"orders": Code.LEADER_NOT_AVAILABLE, "other": Code.NONE}
+
+    asyncio.run(play())
+
+
+def test_where_nothing_is_coming_nothing_waits() -> None:
+    """Metadata goes on the way on which it is translated as it passes."""
+
+    async def play() -> None:
+        proxy = Proxy()
+        proxy.adopt()
+        way = route(METADATA, 12)
+        assert isinstance(way, Route)
+        body = request(METADATA).build(12, {"topics": [{"name": "orders"}]})
+        assert isinstance(proxy._service.decide(way, memoryview(body)), Translate)
+
+    asyncio.run(play())
