@@ -4,6 +4,7 @@
     ├── ProtocolError              bytes were read but are not allowed now; carries the close cause
     │   ├── ClientProtocolError    … by the client
     │   └── BrokerProtocolError    … by the broker
+    ├── SilentWriteFailed          a write with acks=0 failed: its client hears of it by the end of the connection
     └── UpstreamUnavailable        a broker cannot be reached, refuses, or does not answer in time
 
 Bytes that cannot be read at all are `kordon.codecs.errors.WireError`; configuration that cannot be used is
@@ -34,6 +35,10 @@ class ClientProtocolError(ProtocolError):
 
 class BrokerProtocolError(ProtocolError):
     """Raised when a broker answers what nobody asked, or in a form that cannot be made safe to pass on."""
+
+
+class SilentWriteFailed(KordonError):  # noqa: N818 - says what happened
+    """Raised when a write failed for which no answer is waited: brokers close the connection, and so do we."""
 
 
 class UpstreamUnavailable(KordonError):  # noqa: N818 - a state of the world, named as operators say it

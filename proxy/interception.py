@@ -90,6 +90,9 @@ class Service(Interception, Protocol):
 
         Returns:
             The body of the response.
+
+        Raises:
+            SilentWriteFailed: Nobody waits for the response, and it would be an error: the connection is to end.
         """
         ...
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from kordon.codecs.look import Buffer
 from kordon.proxy.causes import CloseCause
 from kordon.proxy.connection import Connection
-from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.errors import SilentWriteFailed, UpstreamUnavailable
 from kordon.proxy.events import (
     Close,
     Command,
@@ -480,6 +480,9 @@ class Relay:
     async def _serve(self, waiting: Waiting, request: Any, part: asyncio.Future[Any] | None) -> None:
         try:
             body = await self._service.serve(waiting.route, request, part)
+        except SilentWriteFailed as error:
+            self.close(CloseCause.WRITE_FAILED, str(error))
+            return
         except Exception as error:
             self.close(CloseCause.INTERNAL_ERROR, f"{waiting.route.api.name} could not be answered: {error!r}")
             raise

@@ -263,7 +263,7 @@ class RequestLeg:
             case Serve(request, body, question):
                 if question is not None:
                     self._ask(question, header, waiting.started, pieces)
-                waiting.promised, waiting.asks = True, body is not None
+                waiting.promised, waiting.asks = True, body is not None and not silent
                 self.served.append((waiting, request))
         if not silent:
             self._waiting.append(waiting)

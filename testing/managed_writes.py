@@ -12,7 +12,7 @@ from typing import Any
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from kordon.codecs.messages import request, response
-from kordon.codecs.produce import look_produce
+from kordon.codecs.produce import build_outcomes, look_produce
 from kordon.codecs.records import batches
 from kordon.proxy.config import HostPort, Upstream
 from kordon.proxy.errors import UpstreamUnavailable
@@ -92,7 +92,8 @@ class Worker:
                 served = await self.service.serve(version, request(PRODUCE).parse(version, body))
                 answered = response(PRODUCE).build(version, served)
             else:
-                answered = await self.service.answer(version, look_produce(version, bytearray(body)))
+                written = await self.service.write(version, look_produce(version, bytearray(body)))
+                answered = build_outcomes(version, written)
         answer = response(PRODUCE).parse(version, answered)
         rows: list[Any] = answer.responses[0].partition_responses
         return rows

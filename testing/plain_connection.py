@@ -49,13 +49,15 @@ class PlainConnection:
         Raises:
             EOFError: The other side closed the connection.
         """
-        self._correlation_id += 1
-        header = build_request_header(api_key, version, self._correlation_id, "test")
-        answer = self.ask_frame(header + request(api_key).build(version, fields))
+        answer = self.ask_frame(self._frame(api_key, version, fields))
         read, consumed = parse_response_header(api_key, version, answer)
         if read.correlation_id != self._correlation_id:
             raise ValueError(f"an answer to request {read.correlation_id}, not to {self._correlation_id}")
         return answer[consumed:]
+
+    def tell(self, api_key: int, version: int, fields: Mapping[str, Any]) -> None:
+        """Sends a request that has no response: Produce with acks=0."""
+        self._send(self._frame(api_key, version, fields))
 
     def ask_frame(self, frame: bytes) -> bytes:
         """Sends whatever a frame holds; returns what the next frame of the other side holds, headers included.
@@ -63,8 +65,16 @@ class PlainConnection:
         Raises:
             EOFError: The other side closed the connection.
         """
-        self._socket.sendall(len(frame).to_bytes(4, "big") + frame)
+        self._send(frame)
         size = self._stream.read(4)
         if len(size) < 4:
             raise EOFError("the other side closed the connection")
         return self._stream.read(int.from_bytes(size, "big"))
+
+    def _frame(self, api_key: int, version: int, fields: Mapping[str, Any]) -> bytes:
+        self._correlation_id += 1
+        header = build_request_header(api_key, version, self._correlation_id, "test")
+        return header + request(api_key).build(version, fields)
+
+    def _send(self, frame: bytes) -> None:
+        self._socket.sendall(len(frame).to_bytes(4, "big") + frame)

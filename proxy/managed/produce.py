@@ -11,7 +11,6 @@ from kordon.codecs.produce import (
     PartitionData,
     ProduceRequest,
     TopicData,
-    build_outcomes,
     look_produce,
 )
 from kordon.codecs.schema import Buffer
@@ -85,10 +84,6 @@ class ProduceService:
             ],
             "throttle_time_ms": 0,
         }
-
-    async def answer(self, version: int, request: ProduceRequest) -> bytes:
-        """Does as `serve`, for a request with managed topics only that was walked over; returns the response's body."""
-        return build_outcomes(version, await self.write(version, request))
 
     async def write(self, version: int, request: ProduceRequest) -> list[tuple[str, UUID | None, list[Outcome]]]:
         """Writes what a request asks for.

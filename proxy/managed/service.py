@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from kordon.codecs.messages import request, response
-from kordon.codecs.produce import Outcome, ProduceRequest, build_outcomes
+from kordon.codecs.produce import Outcome, ProduceRequest
 from kordon.codecs.schema import Buffer
 from kordon.proxy.apis import CONSUMER_GROUP_HEARTBEAT, DESCRIBE_TOPIC_PARTITIONS, METADATA, PRODUCE, Route
 from kordon.proxy.control.codes import Code
@@ -26,6 +26,7 @@ from kordon.proxy.managed.produce import Looked
 from kordon.proxy.managed.refusals import REFUSALS, Refusal
 from kordon.proxy.managed.rights import Rights
 from kordon.proxy.managed.topics import ManagedTopics
+from kordon.proxy.managed.write_outcomes import answer_of, end_if_failed
 from kordon.proxy.waiting import Body
 
 _SAID_ONCE: Final = frozenset({CONSUMER_GROUP_HEARTBEAT})
@@ -47,10 +48,6 @@ class ProduceServer(Server, Protocol):
 
     def look(self, version: int, body: memoryview) -> Looked:
         """Walks over a request."""
-        ...
-
-    async def answer(self, version: int, request: ProduceRequest) -> bytes:
-        """Answers a request that names managed topics only; returns the response's body."""
         ...
 
     async def write(self, version: int, request: ProduceRequest) -> list[tuple[str, UUID | None, list[Outcome]]]:
@@ -187,7 +184,7 @@ class ManagedService:
         """Answers a request; see `Service.serve`."""
         key, version = route.api.key, route.version
         if isinstance(request, ProduceRequest):
-            return await self._produce.answer(version, request)
+            return answer_of(version, request.acks, await self._produce.write(version, request))
         if isinstance(request, _Refused):
             return response(key).build(version, request.fields)
         if isinstance(request, Asked):
@@ -200,12 +197,14 @@ class ManagedService:
         if isinstance(request, Refused):
             request, refused = request.allowed, request.rows
             if isinstance(request, ProduceRequest):
-                return build_outcomes(version, [*await self._produce.write(version, request), *refused])
+                return answer_of(version, request.acks, [*await self._produce.write(version, request), *refused])
         if continues_session(key, request):
             return response(key).build(version, {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND})
         asked, answered = ROWS[key].asked, ROWS[key].answered
         served = await self._servers[key].serve(version, request) if request[asked] else {answered: []}
         served = {**served, answered: [*served[answered], *refused]} if refused else served
+        if key == PRODUCE and not request.acks:
+            end_if_failed(each["error_code"] for row in served[answered] for each in row["partition_responses"])
         merged = merge(key, served, None if part is None else await part)
         return response(key).build_pieces(version, merged)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
+from uuid import UUID
 
 import structlog
 
-from kordon.codecs.produce import Outcome
-from kordon.proxy.control.codes import Code
+from kordon.codecs.produce import Outcome, build_outcomes
+from kordon.proxy.control.codes import Code, name_of
+from kordon.proxy.errors import SilentWriteFailed
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.images import Refusal
 from kordon.proxy.ordering.layout import Layout
@@ -69,6 +71,34 @@ class ProduceCounts:
     """Answers that came after the lease had ended (rule C7)."""
     shortened: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
     """Partitions, by topic, whose log ends below the start of their segment: an unclean election has cut it (C10)."""
+
+
+def answer_of(version: int, acks: int, rows: list[tuple[str, UUID | None, list[Outcome]]]) -> bytes:
+    """Makes the answer to a Produce request.
+
+    Args:
+        version: Of the request.
+        acks: What it asks for.
+        rows: By topic its name, its id in versions that have ids, and what became of each entry.
+
+    Raises:
+        SilentWriteFailed: See `end_if_failed`.
+    """
+    if not acks:
+        end_if_failed(outcome.error_code for _, _, outcomes in rows for outcome in outcomes)
+    return build_outcomes(version, rows)
+
+
+def end_if_failed(codes: Iterable[int]) -> None:
+    """Ends the connection of a client that waits for no answer (acks=0) as soon as there is an error among them.
+
+    That is what brokers do (KafkaApis.handleProduceRequest): thereby clients ask for leaders and rights anew.
+
+    Raises:
+        SilentWriteFailed: There is one.
+    """
+    if errors := {name_of(code) for code in codes if code}:
+        raise SilentWriteFailed(f"a write with acks=0 to a managed topic failed: {', '.join(sorted(errors))}")
 
 
 def result_of(outcome: Outcome) -> Result:

@@ -276,6 +276,62 @@ class closing_all:  # noqa: N801 - reads like closing
             each.__exit__(None, None, None)
 
 
+@pytest.fixture
+def bob_describes(secured: Secured) -> Iterator[None]:
+    """Bob may look at both topics, but not write to them: clients look before they write."""
+    rights = [Allowed("bob", AclOperation.DESCRIBE, name) for name in (TOPIC, ORDINARY)]
+    secured.allow(*rights)
+    yield
+    secured.revoke(*rights)
+
+
+@pytest.mark.parametrize("topic", [TOPIC, ORDINARY])
+@pytest.mark.usefixtures("bob_describes")
+def test_a_write_without_an_answer_that_is_refused_ends_the_connection(secured: Secured, topic: str) -> None:
+    """With acks=0 librdkafka is disconnected as by a broker, where it may not write, and only there."""
+    bob = SilentWriter(secured.settings("bob"), topic)
+    wait_until("bob is disconnected", lambda: bob.write() > 1)
+    alice = SilentWriter(secured.settings("alice"), topic)
+    assert [alice.write() for _ in range(20)] == [0] * 20
+
+
+class SilentWriter:
+    """A librdkafka producer that waits for no answers, and counts what it hears of its connections."""
+
+    def __init__(self, settings: dict[str, Any], topic: str) -> None:
+        self._topic = topic
+        self._errors: list[str] = []
+        self._producer = Producer({**settings, "acks": 0, "error_cb": self._heard})
+
+    def write(self) -> int:
+        """Writes a record; returns how often it was disconnected so far."""
+        self._producer.produce(self._topic, "silent", key="silent")
+        self._producer.poll(0.1)
+        return len(self._errors)
+
+    def _heard(self, error: Any) -> None:
+        self._errors.append(error.name())
+
+
+@pytest.mark.parametrize("topics", [(TOPIC,), (ORDINARY,), (TOPIC, ORDINARY)], ids=str)
+def test_one_refused_topic_of_a_write_without_an_answer_is_enough(secured: Secured, topics: tuple[str, ...]) -> None:
+    """Whichever of them is managed; what the same request writes to other topics is written."""
+    written = {"partition_data": [{"index": 1, "records": a_batch("one")}]}
+    fields = {"acks": 0, "timeout_ms": 1000, "topic_data": [{"name": name, **written} for name in topics]}
+    with closing_all(logged_in(secured.kordon.bootstrap, "bob")) as (bob,):
+        bob.tell(apis.PRODUCE, 9, fields)
+        wait_until("it is closed", partial(is_closed, bob))
+
+
+def is_closed(connection: PlainConnection) -> bool:
+    """Asks something that everybody may; returns whether the other side has closed the connection."""
+    try:
+        connection.ask(apis.METADATA, 12, {"topics": []})
+    except _CLOSED:
+        return True
+    return False
+
+
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_reads_and_commits_by_the_rights_of_the_topic(secured: Secured, protocol: str) -> None:
     """Alice may, through the ACLs of the face that mirror her topic's; bob, whose reads would be cached, may not."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -231,6 +232,29 @@ def test_a_client_that_ends_behind_its_last_request_has_it_served() -> None:
     stage.broker_answers()
     assert stage.service.told == [1]
     assert stage.ended
+
+
+class ServesWrites(ByGroup):
+    """Serves a part of each Produce request; the broker is asked the rest."""
+
+    def wants(self, route: Route) -> bool:
+        """Wants what is written."""
+        return route.api.key == apis.PRODUCE
+
+    def decide(self, route: Route, body: memoryview) -> Decision:
+        """Takes all of it for the rest."""
+        return Serve("a part", bytes(body))
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_no_answer_is_waited_for_that_a_broker_does_not_give(acks: int) -> None:
+    """With acks=0 the broker is asked the rest of a request, and nothing is merged with what it says to that."""
+    core = Connection(Limits(), Tally(), Advertised(host="proxy", base_port=1), 0.0, ServesWrites())
+    sent = request_frame(apis.PRODUCE, 9, 1, transactional_id=None, acks=acks, timeout_ms=1000, topic_data=[])
+    commands, _ = feed(core, Client, sent)
+    assert [b"".join(each.pieces) for each in commands if isinstance(each, SendUpstream)] == [sent]
+    assert [each.waiting.asks for each in commands if isinstance(each, StartServing)] == [bool(acks)]
+    assert core.in_flight == acks
 
 
 def test_answers_have_the_header_of_their_version() -> None:
