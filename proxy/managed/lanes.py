@@ -70,8 +70,8 @@ class Lanes:
         self._under_way: Counter[tuple[str, int]] = Counter()
         """Sent and unanswered writes, by topic and physical partition."""
         self._landed = asyncio.Event()
-        self._draining: dict[tuple[str, int], int] = {}
-        """By topic and physical partition that is drained: the offset behind what was written there meanwhile."""
+        self._drains: list[dict[Partition, int]] = []
+        """Each has, for what is drained, the offset behind what was written there meanwhile."""
         self._kept: list[tuple[Sent, Outcome, float]] = []
         self._looking: set[ManagedTopic] = set()
         self._sweeping = False
@@ -94,13 +94,14 @@ class Lanes:
         Returns:
             By partition, the offset behind what was acknowledged meanwhile; 0 where nothing was.
         """
-        self._draining |= {(topic, partition): 0 for partition in partitions}
+        landed = dict.fromkeys(((topic, partition) for partition in partitions), 0)
+        self._drains.append(landed)
         try:
-            while any(self._under_way[topic, partition] for partition in partitions):
+            while any(self._under_way[place] for place in landed):
                 await self._landed.wait()
         finally:
-            landed = {partition: self._draining.pop((topic, partition), 0) for partition in partitions}
-        return landed
+            self._drains = [each for each in self._drains if each is not landed]
+        return {partition: offset for (_, partition), offset in landed.items()}
 
     async def expect(self, topic: str, partitions: frozenset[int]) -> None:
         """Finds the leaders of partitions that are about to be written to, and dials them, while there is time."""
@@ -180,13 +181,15 @@ class Lanes:
             assert bound is not None
             place = sent.course.topic.name, bound.partition
             self._under_way[place] -= 1
-            if place in self._draining and outcome is not None and result_of(outcome) is Result.WRITTEN:
-                self._draining[place] = max(self._draining[place], outcome.base_offset + sent.write.records)
-            if not alive and outcome is not None and result_of(outcome) is Result.WRITTEN:
-                self._keep(sent, outcome)
+            written = outcome if outcome is not None and result_of(outcome) is Result.WRITTEN else None
+            for landed in self._drains:
+                if written is not None and place in landed:
+                    landed[place] = max(landed[place], written.base_offset + sent.write.records)
+            if written is not None and not alive:
+                self._keep(sent, written)
             else:
                 self._on_answer(sent, outcome)
-        if self._draining:
+        if self._drains:
             self._landed.set()
             self._landed = asyncio.Event()
 
