@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -130,6 +130,19 @@ class Pieces(list[bytes | bytearray | memoryview]):
     """Bytes that lie in several places, as the value of a bytes field that is built: they are written one by one."""
 
 
+class Built(dict[str, Any]):
+    """An element of an array with its bytes, for what is written again and again; nobody changes it.
+
+    Args:
+        value: Of the element.
+        data: As the array's version writes it.
+    """
+
+    def __init__(self, value: Mapping[str, Any], data: bytes) -> None:
+        super().__init__(value)
+        self.data = data
+
+
 class Sized(Codec):
     """Bytes behind their length; a length of -1 is null, where null is allowed."""
 
@@ -241,7 +254,10 @@ class Repeated(Codec):
             raise TypeError("text is no array of its letters")
         self._count._build(len(obj), stream, context, path)
         for index, element in enumerate(obj):
-            build_field(f"[{index}]", self._element, element, stream)
+            if isinstance(element, Built):
+                stream.write(element.data)
+            else:
+                build_field(f"[{index}]", self._element, element, stream)
         return obj
 
 

@@ -67,6 +67,35 @@ REQUEST = message(
     key=1, versions="0-18", flexible="12+",
 )
 
+PARTITION_DATA = message(
+    "PartitionData",
+    field("partition_index", INT32, "0+"),
+    field("error_code", INT16, "0+"),
+    field("high_watermark", INT64, "0+"),
+    field("last_stable_offset", INT64, "4+", default=-1),
+    field("log_start_offset", INT64, "5+", default=-1),
+    field("diverging_epoch", struct(
+        field("epoch", INT32, "12+", default=-1),
+        field("end_offset", INT64, "12+", default=-1),
+    ), "12+", tag=0, tagged="12+"),
+    field("current_leader", struct(
+        field("leader_id", INT32, "12+", default=-1),
+        field("leader_epoch", INT32, "12+", default=-1),
+    ), "12+", tag=1, tagged="12+"),
+    field("snapshot_id", struct(
+        field("end_offset", INT64, "0+", default=-1),
+        field("epoch", INT32, "0+", default=-1),
+    ), "12+", tag=2, tagged="12+"),
+    field("aborted_transactions", array(struct(
+        field("producer_id", INT64, "4+"),
+        field("first_offset", INT64, "4+"),
+    )), "4+", nullable="4+"),
+    field("preferred_read_replica", INT32, "11+", default=-1),
+    field("records", RECORDS, "0+", nullable="0+"),
+    versions="0-18", flexible="12+",
+)
+"""A partition's row of the response; it has its version and is built alone where it is told again and again."""
+
 # Versions 0-3 were removed in Apache Kafka 4.0.
 # Version 1 adds throttle time. Version 2 and 3 are the same as version 1.
 # Version 4 adds features for transactional consumption.
@@ -93,31 +122,7 @@ RESPONSE = message(
     field("responses", array(struct(
         field("topic", STRING, "0-12"),
         field("topic_id", UUID, "13+"),
-        field("partitions", array(struct(
-            field("partition_index", INT32, "0+"),
-            field("error_code", INT16, "0+"),
-            field("high_watermark", INT64, "0+"),
-            field("last_stable_offset", INT64, "4+", default=-1),
-            field("log_start_offset", INT64, "5+", default=-1),
-            field("diverging_epoch", struct(
-                field("epoch", INT32, "12+", default=-1),
-                field("end_offset", INT64, "12+", default=-1),
-            ), "12+", tag=0, tagged="12+"),
-            field("current_leader", struct(
-                field("leader_id", INT32, "12+", default=-1),
-                field("leader_epoch", INT32, "12+", default=-1),
-            ), "12+", tag=1, tagged="12+"),
-            field("snapshot_id", struct(
-                field("end_offset", INT64, "0+", default=-1),
-                field("epoch", INT32, "0+", default=-1),
-            ), "12+", tag=2, tagged="12+"),
-            field("aborted_transactions", array(struct(
-                field("producer_id", INT64, "4+"),
-                field("first_offset", INT64, "4+"),
-            )), "4+", nullable="4+"),
-            field("preferred_read_replica", INT32, "11+", default=-1),
-            field("records", RECORDS, "0+", nullable="0+"),
-        )), "0+"),
+        field("partitions", array(struct(*PARTITION_DATA.fields)), "0+"),
     )), "0+"),
     field("node_endpoints", array(struct(
         field("node_id", INT32, "16+"),

@@ -80,6 +80,7 @@ class ReadCommitted:
                 (self._find(topic), row, asked.fetch_offset)
                 for topic, told in pairs
                 for asked, row in zip(topic.partitions, told["partitions"], strict=True)
+                if row["records"]
             ]
             await asyncio.gather(*(self._complete(topic, row, offset) for topic, row, offset in rows if topic))
         return answer

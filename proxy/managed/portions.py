@@ -21,6 +21,7 @@ from kordon.proxy.control.codes import Code
 from kordon.proxy.managed.chunks import ReadTally
 from kordon.proxy.managed.logs import PartitionLog, Taken
 from kordon.proxy.managed.topics import ManagedTopic
+from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.epochs import split_epoch, virtual_epoch
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.reading import ReadingPlace, first_readable, position_beyond, reading_place
@@ -216,7 +217,7 @@ class Portion:
             pieces.append(memoryview(filler(after, target, epoch)))
             self._worker.tally.fillers += 1
             after = target
-        return self._row(self._end(after), self._start(), pieces)
+        return self._row(self._end(after), start_of(self._worker, self._known, self.v), pieces)
 
     @property
     def _is_withheld(self) -> bool:
@@ -229,7 +230,7 @@ class Portion:
         self._taken, self._has_hole, self._place = Taken(0), False, None
         chain = self._layout.chains[self.v]
         home = chain.stays[-1]
-        self._error = self._epoch_error(topic, home.partition, home.move)
+        self._error = epoch_error(self._worker, topic, home, self._believed_epoch)
         if self._error or self._is_withheld:
             return
         floor = (self._layout.floors or {}).get(self.v, 0)
@@ -238,17 +239,6 @@ class Portion:
             self.waits_for = self._worker.start(self._out_of_range(), name="check that an offset is out of range")
         else:
             self._taken = Taken(self._place.position)
-
-    def _epoch_error(self, topic: ManagedTopic, partition: int, move: int) -> int:
-        """Compares the leader epoch in which the client believes with the present one (KIP-320, rule F7)."""
-        if self._believed_epoch < 0:
-            return Code.NONE
-        believed = split_epoch(self._believed_epoch)
-        known = self._worker.epoch_known(topic.name, partition)
-        epoch = split_epoch(virtual_epoch(move, known))[1] if known >= 0 else believed[1]
-        if believed == (move, epoch):
-            return Code.NONE
-        return Code.FENCED_LEADER_EPOCH if believed < (move, epoch) else Code.UNKNOWN_LEADER_EPOCH
 
     def _take(self, room_bytes: int) -> None:
         assert self._place is not None
@@ -354,13 +344,6 @@ class Portion:
             return after
         return max(after, mark + home.delta)
 
-    def _start(self) -> int:
-        assert self._layout is not None
-        chain = self._layout.chains[self.v]
-        logs = {stay.partition: self._worker.log_of(self._known, stay.partition).log_start for stay in chain.stays}
-        starts = {q: start for q, start in logs.items() if start is not None}
-        return first_readable(chain, (self._layout.floors or {}).get(self.v, 0), starts)
-
     def _empty(self, error: int) -> dict[str, Any]:
         """An answer that says nothing of the log: -1 as brokers give it with an error."""
         end = -1 if error else self.offset
@@ -378,3 +361,24 @@ class Portion:
             "preferred_read_replica": -1,
             "records": pieces,
         }
+
+
+def epoch_error(worker: Worker, topic: ManagedTopic, home: Stay, believed_epoch: int) -> int:
+    """Compares the leader epoch in which a client believes with the present one (KIP-320, rule F7)."""
+    if believed_epoch < 0:
+        return Code.NONE
+    believed = split_epoch(believed_epoch)
+    known = worker.epoch_known(topic.name, home.partition)
+    epoch = split_epoch(virtual_epoch(home.move, known))[1] if known >= 0 else believed[1]
+    if believed == (home.move, epoch):
+        return Code.NONE
+    return Code.FENCED_LEADER_EPOCH if believed < (home.move, epoch) else Code.UNKNOWN_LEADER_EPOCH
+
+
+def start_of(worker: Worker, topic: ManagedTopic, v: int) -> int:
+    """Returns where a virtual partition begins, as far as is known here."""
+
+    def log_start(partition: int) -> int:
+        return worker.log_of(topic, partition).log_start or 0
+
+    return first_readable(topic.layout.chains[v], (topic.layout.floors or {}).get(v, 0), log_start)

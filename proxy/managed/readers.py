@@ -1,27 +1,28 @@
 """Fetch of managed topics: what a client asks of virtual partitions, read from the physical ones (rules F1-F9, C5).
 
 A request is answered as a broker answers it: at once if there is enough, else when `max_wait_ms` has passed. Each of
-its partitions is carried on through what the worker has read already (`logs.py`); what is missing is waited for, and
-many readers wait for one read.
+its partitions is carried on (`fetching.py`) through what the worker has read already (`logs.py`); what is missing is
+waited for, and many readers wait for one read.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final
 
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.chunks import Cache, ReadTally
+from kordon.proxy.managed.fetching import Fetching
 from kordon.proxy.managed.leaders import Leaders
 from kordon.proxy.managed.links import Links
 from kordon.proxy.managed.logs import PartitionLog
-from kordon.proxy.managed.portions import LATEST, Portion, Request
+from kordon.proxy.managed.portions import LATEST
 from kordon.proxy.managed.pulls import Pulls
 from kordon.proxy.managed.questions import Form, Question, Questions
-from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
+from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.reading import Tenancy, reading_place, tenancies
 from kordon.proxy.tasks import Tasks
@@ -30,8 +31,6 @@ CACHE_BYTES: Final = 128 * 1024 * 1024
 """Of one worker; what clients are being sent comes on top."""
 _FORM: Final = Form(apis.LIST_OFFSETS, range(4, 7), "name", "partition_index", "read ends")
 _NOTHING_SECONDS: Final = 2.0
-_GRACE_SECONDS: Final = 1.0
-"""How much longer than it may a request waits for what a broker would have had at once: the first look at a log."""
 
 
 class _TopicLogs:
@@ -78,7 +77,7 @@ class Readers:
     ) -> None:
         self.tally = ReadTally()
         self.read_layouts_to_end = read_layouts_to_end
-        self._may_serve = may_serve
+        self.may_serve = may_serve
         self._topics = topics
         self._leaders = leaders
         leaders.on_elected = self._on_elected
@@ -93,26 +92,7 @@ class Readers:
     async def serve(self, version: int, request: Any) -> dict[str, Any]:
         """Answers a request that names managed topics only; returns the response's fields."""
         self._cache.prune()
-        wish = Request(request.max_wait_ms / 1000, request.min_bytes, max(request.max_bytes, 1))
-        portions = [
-            Portion(self, self._find(topic), row, version) for topic in request.topics for row in topic.partitions
-        ]
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + wish.max_wait_seconds
-        while True:
-            wanted = self._carry_on(portions, wish)
-            is_early = any(portion.is_behind or portion.is_unsure for portion in portions)
-            until = deadline + _GRACE_SECONDS if is_early else deadline
-            if wanted is None or loop.time() >= until:
-                break
-            await _first_of(wanted, {p.topic for p in portions if p.topic and p.is_blocked}, until - loop.time())
-        answers = iter([portion.answer(loop.time() >= deadline) for portion in portions])
-        names = [{"topic": topic.get("topic", ""), "topic_id": topic.get("topic_id")} for topic in request.topics]
-        told = [[next(answers) for _ in topic.partitions] for topic in request.topics]
-        return {
-            "session_id": 0,  # whoever asked for a session gets none, and sends whole requests
-            "responses": [name | {"partitions": rows} for name, rows in zip(names, told, strict=True)],
-        }
+        return await Fetching(self, version, request).run()
 
     async def ready(self, topic: str) -> None:
         """Connects with the leaders whom `freeze` will ask, as far as it can."""
@@ -191,7 +171,7 @@ class Readers:
 
     def limit_of(self, topic: ManagedTopic, partition: int) -> int | None:
         """Returns the offset from which on nothing of a physical partition is shown now; None: there is none."""
-        if not self._may_serve():
+        if not self.may_serve():
             return 0
         fence = topic.fence
         if fence is None or partition not in fence.sealed:
@@ -278,39 +258,7 @@ class Readers:
         for each in former.logs.values() if former is not None else ():
             each.close()
 
-    def _find(self, row: Any) -> ManagedTopic | None:
+    def find(self, row: Any) -> ManagedTopic | None:
+        """Finds the topic of a request's row."""
         name = row.get("topic")
         return self._topics.served(name) if name else self._topics.served_by_id(row["topic_id"])
-
-    def _carry_on(self, portions: Sequence[Portion], wish: Request) -> set[asyncio.Future[Any]] | None:
-        """Carries all portions on; returns what is to be waited for, or None if the answer can go."""
-        wanted: set[asyncio.Future[Any]] = set()
-        taken_bytes, is_ready = 0, False
-        for portion in portions:
-            portion.carry_on(wish.max_bytes - taken_bytes)
-            taken_bytes += portion.size_bytes
-            is_ready = is_ready or portion.is_ready
-            if portion.waits_for is not None:
-                wanted.add(portion.waits_for)
-        if any(portion.is_unsure for portion in portions):
-            return wanted
-        is_enough = taken_bytes >= wish.min_bytes and (taken_bytes or not any(p.is_behind for p in portions))
-        return None if is_ready or is_enough else wanted
-
-
-async def _end_of(topic: ManagedTopic, fence: Fence | None) -> None:
-    while topic.fence is fence:
-        await topic.wait_for_change()
-
-
-async def _first_of(wanted: set[asyncio.Future[Any]], blocked: set[ManagedTopic], seconds: float) -> None:
-    """Waits until something that is wanted is here, a fence ends, or the time is over."""
-    changes = [asyncio.ensure_future(_end_of(topic, topic.fence)) for topic in blocked]
-    try:
-        if wanted or changes:
-            await asyncio.wait({*wanted, *changes}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        else:
-            await asyncio.sleep(seconds)
-    finally:
-        for change in changes:
-            change.cancel()

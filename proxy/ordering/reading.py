@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -140,16 +140,16 @@ def position_beyond(stay: Stay, position: int, log_start: int, log_end: int) -> 
     return position if position <= log_end else stay.end
 
 
-def first_readable(chain: Chain, floor: int, log_starts: Mapping[int, int]) -> int:
+def first_readable(chain: Chain, floor: int, log_start: Callable[[int], int]) -> int:
     """Returns the first virtual offset that readers can get: log_start_offset in answers.
 
     Args:
         chain: Not empty.
         floor: The virtual offset below which records were deleted (rule F9).
-        log_starts: By physical partition, where its log begins, as far as it is known.
+        log_start: Returns where a physical partition's log begins, 0 where it is not known.
     """
     for stay in chain.stays:
-        start = max(stay.start, log_starts.get(stay.partition, 0), floor - stay.delta)
+        start = max(stay.start, log_start(stay.partition), floor - stay.delta)
         if stay.end is None or start < stay.end:
             return start + stay.delta
     return chain.stays[-1].virtual_start

@@ -80,7 +80,7 @@ def check_rewind(cluster: Cluster) -> None:
     proxy = ([each for each in cluster.proxies if each.may_serve] or cluster.proxies)[0]
     for v, chain in enumerate(layout.chains):
         left = log_of(cluster, layout, v)
-        got, position = list[Record](), first_readable(chain, 0, log_starts)
+        got, position = list[Record](), first_readable(chain, 0, log_starts.__getitem__)
         while (portion := proxy.read(v, position)) is not None and portion.position > position:
             got += portion.records
             position = portion.position

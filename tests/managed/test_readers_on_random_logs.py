@@ -24,8 +24,9 @@ from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout, Placement
 
 NAME, FACE_ID = "orders", UUID(int=9)
-OUT_OF_RANGE = 1
+OUT_OF_RANGE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH = 1, 74, 75
 LEADER_EPOCH = 4
+_OF_EACH = {"partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
 
 
 def batch(base_offset: int, values: list[str], producer_id: int) -> bytes:
@@ -230,13 +231,15 @@ def readers_of(world: World, most_bytes: int, cache_bytes: int) -> tuple[Readers
 
 
 async def fetch(readers: Readers, offsets: dict[int, int], **fields: Any) -> dict[int, Any]:
-    """Fetches by topic id, through the bytes of version 13."""
-    told = {"max_wait_ms": 3, "min_bytes": 1, "max_bytes": 1 << 20, "rack_id": ""} | fields
-    most = told.pop("partition_max_bytes", 1 << 20)
-    rows = [{"partition": v, "fetch_offset": at, "partition_max_bytes": most} for v, at in offsets.items()]
-    body = request(apis.FETCH).build(13, told | {"topics": [{"topic_id": FACE_ID, "partitions": rows}]})
-    answer = await readers.serve(13, request(apis.FETCH).parse(13, body))
-    parsed = response(apis.FETCH).parse(13, response(apis.FETCH).build(13, answer))
+    """Fetches through the bytes of a version, by topic id unless it is told another one."""
+    told: dict[str, Any] = {"max_wait_ms": 3, "min_bytes": 1, "max_bytes": 1 << 20, "rack_id": ""} | fields
+    version = told.pop("version", 13)
+    each = {name: told.pop(name, value) for name, value in _OF_EACH.items()}
+    rows = [{"partition": v, "fetch_offset": at} | each for v, at in offsets.items()]
+    topic = {"topic": NAME, "topic_id": FACE_ID, "partitions": rows}
+    body = request(apis.FETCH).build(version, told | {"topics": [topic]})
+    answer = await readers.serve(version, request(apis.FETCH).parse(version, body))
+    parsed = response(apis.FETCH).parse(version, response(apis.FETCH).build(version, answer))
     return {row.partition_index: row for row in parsed.responses[0].partitions}
 
 
@@ -453,4 +456,85 @@ async def test_request_waits_for_its_min_bytes() -> None:
     values: list[str] = []
     assert _consume(rows[1].records, 0, values) == 4
     assert values == ["1"]
+    await readers.close()
+
+
+@pytest.mark.parametrize("version", [4, 5, 7, 11, 12, 13, 16, 18])
+async def test_reader_that_has_all_is_told_so_in_every_version(version: int) -> None:
+    """It is at the end, nothing is looked up for it again, and its lag is 0 whatever the version has of fields."""
+    readers, _ = readers_of(grown(), 1 << 20, 1 << 20)
+    ends = dict.fromkeys(range(4), 4)
+    await fetch(readers, ends, version=version)
+    looks = (readers.tally.hits, readers.tally.misses)
+    for _ in range(2):
+        rows = await fetch(readers, ends, version=version)
+        assert set(rows) == set(ends)
+        for row in rows.values():
+            assert (row.error_code, row.high_watermark, row.last_stable_offset) == (0, 4, 4)
+            assert (row.records, row.aborted_transactions) == (b"", None)
+            assert row.get("log_start_offset", 0) == 0
+    assert (readers.tally.hits, readers.tally.misses) == looks
+    await readers.close()
+
+
+async def test_readers_at_the_end_get_what_comes_at_once() -> None:
+    """All wait at the end of one log; who is written to has the record, the others have no lag."""
+    world = grown()
+    readers, _ = readers_of(world, 1 << 20, 1 << 20)
+    ends = dict.fromkeys(range(4), 4)
+    await fetch(readers, ends)
+    waiting = asyncio.ensure_future(fetch(readers, ends, max_wait_ms=20_000))
+    await asyncio.sleep(0.01)
+    world.logs[0].append(tag(2, 0, 3), ["new"])
+    async with asyncio.timeout(5):
+        rows = await waiting
+    values: list[str] = []
+    assert _consume(rows[2].records, 4, values) == 5
+    assert values == ["new"]
+    assert {v: (rows[v].records, rows[v].high_watermark) for v in (0, 1, 3)} == dict.fromkeys((0, 1, 3), (b"", 4))
+    await readers.close()
+
+
+async def test_readers_at_the_end_are_told_where_the_log_begins_now() -> None:
+    """Retention goes on while they wait."""
+    world = grown()
+    readers, _ = readers_of(world, 1 << 20, 1 << 20)
+    starts = [(await fetch(readers, {0: 4}))[0].log_start_offset]
+    world.logs[0].start = 2
+    starts += [(await fetch(readers, {0: 4}, max_wait_ms=20))[0].log_start_offset for _ in range(3)]
+    assert (starts[0], starts[-1]) == (0, 2)
+    await readers.close()
+
+
+async def test_readers_at_the_end_hear_of_another_leader_epoch() -> None:
+    """Who believes in an epoch that is over, or not known, is told so though there is nothing to read (KIP-320)."""
+    readers, _ = readers_of(grown(), 1 << 20, 1 << 20)
+    await fetch(readers, {0: 4})
+    codes = {
+        epoch: (await fetch(readers, {0: 4}, current_leader_epoch=epoch))[0].error_code
+        for epoch in (LEADER_EPOCH - 1, LEADER_EPOCH, LEADER_EPOCH + 1)
+    }
+    assert list(codes.values()) == [FENCED_LEADER_EPOCH, 0, UNKNOWN_LEADER_EPOCH]
+    await readers.close()
+
+
+async def test_fence_and_lost_log_reach_who_waits_at_the_end() -> None:
+    """A record behind the fence is not shown; an offset behind the log's end is out of range as soon as it is known."""
+    world = grown()
+    readers, topic = readers_of(world, 1 << 20, 1 << 20)
+    await fetch(readers, {0: 4})
+    waiting = asyncio.ensure_future(fetch(readers, {0: 4}, max_wait_ms=200))
+    await asyncio.sleep(0.01)
+    topic.raise_fence(Fence("f", frozenset({0})))
+    assert await readers.freeze(NAME, frozenset({0})) == {0: 4}
+    world.logs[0].append(tag(0, 0, 3), ["behind"])
+    row = (await waiting)[0]
+    assert (row.records, row.high_watermark) == (b"", 4)
+    topic.cancel_fence()
+    readers.invalidate(NAME)
+    world.logs[0].batches, world.logs[0].end = world.logs[0].batches[:2], 2
+    async with asyncio.timeout(5):
+        while (row := (await fetch(readers, {0: 4}, max_wait_ms=50))[0]).error_code == 0:
+            assert row.records == b""
+    assert row.error_code == OUT_OF_RANGE
     await readers.close()
