@@ -105,7 +105,8 @@ class Cluster:
             version: Kafka's; by default that of the environment variable KAFKA, or the newest.
             listeners: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL; the first one is used between brokers.
             config: Further broker properties.
-            extra_listeners: Plain listeners that advertise another port (of a relay), by name.
+            extra_listeners: Plain listeners that advertise other ports (of relays): by name that of the first broker,
+                which those of the others follow.
 
         Raises:
             ClusterFailed: A broker did not start.
@@ -279,7 +280,7 @@ def _take_ports(brokers: int, listeners: Sequence[str], extra: Mapping[str, int]
             node_id=number + 1,
             controller=base + number * each,
             by_listener={name: base + number * each + 1 + place for place, name in enumerate(names)},
-            advertised=dict(extra),
+            advertised={name: port + number for name, port in extra.items()},
         )
         for number in range(brokers)
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import ExitStack
 
 import pytest
 from confluent_kafka import KafkaException
@@ -54,20 +55,52 @@ def test_what_was_under_way_when_a_proxy_was_cut_off_arrives_behind_the_fence_an
     them, and their producers send them again. Then the answers to writes are kept back across a shrink.
     """
     cluster, link, address = linked
+    cut_off_across_a_growth_and_a_shrink(cluster, [link], address, "cut-off")
+
+
+@pytest.mark.deep
+def test_the_same_holds_when_a_proxy_is_cut_off_from_three_brokers() -> None:
+    """From all of them, coordinators and leaders among them, while another proxy reaches them all."""
+    if needs_zookeeper(kafka_version()):
+        pytest.skip("managed topics need DescribeProducers (KIP-664, Kafka 2.8)")
+    port = free_ports(3)
+    config = {"authorizer.class.name": "", "default.replication.factor": "3", "min.insync.replicas": "2"}
+    with Cluster.start(brokers=3, config=config, extra_listeners={"LINK": port}) as cluster, ExitStack() as stack:
+        ports = [broker.port("LINK") for broker in cluster.brokers]
+        links = [stack.enter_context(CuttableLink(port + n, target)) for n, target in enumerate(ports)]
+        cut_off_across_a_growth_and_a_shrink(cluster, links, f"127.0.0.1:{port}", "cut-off-from-three", replicas=3)
+
+
+def cut_off_across_a_growth_and_a_shrink(
+    cluster: Cluster, links: list[CuttableLink], address: str, topic: str, *, replicas: int = 1
+) -> None:
+    """Cuts the proxy that all clients use off, and sees that nothing is lost, doubled or out of order.
+
+    Args:
+        cluster: Which another proxy reaches at all times.
+        links: One to each broker.
+        address: Of the first link.
+        topic: A name that is free.
+        replicas: Copies of each of its partitions.
+    """
     with ProxyProcess.start(cluster.bootstrap()) as near, ProxyProcess.start(address) as far:
-        admin = create_managed(near.bootstrap, "cut-off")
-        with Traffic([far.bootstrap], "cut-off") as traffic:
+        admin = create_managed(near.bootstrap, topic, replicas=replicas)
+        with Traffic([far.bootstrap], topic) as traffic:
             traffic.wait_flowing()
-            with link.cut_requests():
-                resize(admin, "cut-off", 6).result(60)
+            with ExitStack() as cut:
+                for link in links:
+                    cut.enter_context(link.cut_requests())
+                resize(admin, topic, 6).result(60)
             traffic.wait_flowing()
-            with link.cut_answers():
-                shrink = resize(admin, "cut-off", 4)
+            with ExitStack() as cut:
+                for link in links:
+                    cut.enter_context(link.cut_answers())
+                shrink = resize(admin, topic, 4)
                 traffic.wait_still(1.0)
             shrink.result(60)
             traffic.wait_flowing()
             shown = traffic.finish()
-    written = read_all(cluster.bootstrap(), "cut-off", shown)
+    written = read_all(cluster.bootstrap(), topic, shown)
     assert len(written) > shown, "nothing has arrived behind a cut"
 
 
