@@ -13,10 +13,10 @@ from typing import Any, Final, Self
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer
 
+from kordon.testing.broker_features import GROUP_PROTOCOLS
 from kordon.testing.managed_clients import KEYS, Sender, read_all
 from kordon.testing.steps import wait_until
 
-GROUP_PROTOCOLS: Final = ("classic", "consumer")
 _PATIENCE_SECONDS: Final = 90.0
 _END_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 0.002

@@ -7,10 +7,9 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kordon.testing.broker_config import needs_zookeeper
+from kordon.testing.broker_features import DESCRIBED_PRODUCERS, PEM_FILES
 from kordon.testing.cluster import FOLDER_PREFIX, Cluster
 from kordon.testing.folders import held_folders
-from kordon.testing.jars import kafka_version
 from kordon.testing.proxy_process import ProxyProcess
 
 settings.register_profile("quick", derandomize=True, max_examples=60, deadline=None)
@@ -58,8 +57,8 @@ def cluster3() -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def open_cluster() -> Iterator[Cluster]:
     """One broker that holds nobody to ACLs, so that topics can be managed."""
-    if needs_zookeeper(kafka_version()):
-        pytest.skip("managed topics need DescribeProducers (KIP-664, Kafka 2.8)")
+    if DESCRIBED_PRODUCERS.is_missing:
+        pytest.skip(DESCRIBED_PRODUCERS.reason)
     with Cluster.start(brokers=1, config={"authorizer.class.name": ""}) as started:
         yield started
 
@@ -67,8 +66,8 @@ def open_cluster() -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def secure_cluster() -> Iterator[Cluster]:
     """One broker with TLS and SASL listeners; sessions must log in anew every 8 seconds."""
-    if needs_zookeeper(kafka_version()):
-        pytest.skip("this Kafka takes no PEM files (KIP-651 came with 2.7)")
+    if PEM_FILES.is_missing:
+        pytest.skip(PEM_FILES.reason)
     listeners = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
     with Cluster.start(brokers=1, listeners=listeners, config={"connections.max.reauth.ms": "8000"}) as started:
         yield started

@@ -13,9 +13,8 @@ from confluent_kafka.admin import (
     ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
 )
 
-from kordon.testing.broker_config import needs_zookeeper
+from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
-from kordon.testing.jars import kafka_version
 from kordon.testing.managed_clients import create_managed, resize
 from kordon.testing.managed_traffic import Traffic
 from kordon.testing.proxy_process import ProxyProcess
@@ -31,8 +30,8 @@ _SHORT = {"segment.ms": "3000", "retention.ms": "20000", "file.delete.delay.ms":
 @pytest.fixture(scope="module")
 def forgetful() -> Generator[Cluster, None, None]:
     """A broker that looks twice a second for segments to delete."""
-    if needs_zookeeper(kafka_version()):
-        pytest.skip("managed topics need DescribeProducers (KIP-664, Kafka 2.8)")
+    if DESCRIBED_PRODUCERS.is_missing:
+        pytest.skip(DESCRIBED_PRODUCERS.reason)
     with Cluster.start(config=_OFTEN) as cluster:
         yield cluster
 

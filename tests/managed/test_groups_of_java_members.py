@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
+from kordon.testing.broker_features import NEW_GROUPS
 from kordon.testing.cluster import Cluster
 from kordon.testing.jars import PROJECT, jars_dir, kafka_version
 from kordon.testing.java_process import DIES_WITH_PARENT, java_command
@@ -23,7 +24,7 @@ from kordon.testing.steps import wait_until
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.timeout(300),
-    pytest.mark.skipif(not kafka_version().startswith("4."), reason="KIP-848 groups came with Kafka 4.0"),
+    pytest.mark.skipif(NEW_GROUPS.is_missing, reason=NEW_GROUPS.reason),
 ]
 
 PATIENCE = 90

@@ -8,6 +8,7 @@ from collections.abc import Generator
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from kordon.testing.broker_features import GROUP_PROTOCOLS
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
@@ -47,7 +48,7 @@ def consume(bootstrap: str, topic: str, count: int, group: str, **config: str) -
     return got
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", GROUP_PROTOCOLS)
 def test_a_group_goes_on_where_it_was_after_a_growth(proxy: ProxyProcess, protocol: str) -> None:
     """Commits of a group outlive its members and a change of partitions: nothing is read twice, nothing left out."""
     topic, group = f"kept-{protocol}", f"keepers-{protocol}"

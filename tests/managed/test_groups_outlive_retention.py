@@ -9,8 +9,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka import ConsumerGroupTopicPartitions as GroupOffsets
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
+from kordon.testing.broker_features import GROUP_PROTOCOLS
 from kordon.testing.cluster import Cluster
-from kordon.testing.jars import kafka_version
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.steps import wait_until
@@ -19,7 +19,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.deep, pytest.mark.timeout(600)]
 
 TOPIC, BUSY = "kept", 0
 PATIENCE = 240
-PROTOCOLS = ("classic", "consumer") if kafka_version().startswith("4.") else ("classic",)
 
 
 @pytest.fixture
@@ -54,7 +53,7 @@ def join(bootstrap: str, group: str, protocol: str) -> Consumer:
     return consumer
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", GROUP_PROTOCOLS)
 def test_commits_of_quiet_partitions_live_as_long_as_the_group(proxy: ProxyProcess, protocol: str) -> None:
     """A group that goes on with one partition keeps its place in the others; one that has left loses all."""
     admin = create_managed(proxy.bootstrap, TOPIC)

@@ -12,21 +12,20 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from kordon.testing.broker_config import USERS, needs_zookeeper
+from kordon.testing.broker_config import USERS
+from kordon.testing.broker_features import GROUP_PROTOCOLS, PEM_FILES
 from kordon.testing.cluster import Cluster
-from kordon.testing.jars import kafka_version
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
 
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.timeout(300),
-    pytest.mark.skipif(needs_zookeeper(kafka_version()), reason="this Kafka takes no PEM files (KIP-651, Kafka 2.7)"),
+    pytest.mark.skipif(PEM_FILES.is_missing, reason=PEM_FILES.reason),
 ]
 
 LISTENER, TOPIC, KEYS = "SASL_SSL", "secured", 20
 SESSION_SECONDS = 6
-PROTOCOLS = ("classic", "consumer") if kafka_version().startswith("4.") else ("classic",)
 
 
 @contextmanager
@@ -95,7 +94,7 @@ def test_clients_over_tls_and_scram_use_a_managed_topic_over_resizes() -> None:
         admin = create_managed(proxy.bootstrap, TOPIC, settings)
         count = write(settings, admin)
         assert len(admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions) == VIRTUAL_PARTITIONS
-        for protocol in PROTOCOLS:
+        for protocol in GROUP_PROTOCOLS:
             got = read(settings, count, protocol)
             assert sorted(number for _, number in got) == list(range(count)), protocol
             for key in {key for key, _ in got}:

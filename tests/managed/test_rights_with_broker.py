@@ -28,9 +28,9 @@ from confluent_kafka.admin import (
 )
 
 from kordon.proxy import apis
-from kordon.testing.broker_config import USERS, needs_zookeeper
+from kordon.testing.broker_config import USERS
+from kordon.testing.broker_features import DESCRIBED_PRODUCERS, GROUP_PROTOCOLS
 from kordon.testing.cluster import Cluster
-from kordon.testing.jars import kafka_version
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.plain_connection import PlainConnection
@@ -132,8 +132,8 @@ OWN_RIGHTS = (
 @pytest.fixture(scope="module")
 def secured() -> Iterator[Secured]:
     """A broker that allows nothing that no ACL allows, with a managed topic of which alice may do all."""
-    if needs_zookeeper(kafka_version()):
-        pytest.skip("managed topics need DescribeProducers (KIP-664, Kafka 2.8)")
+    if DESCRIBED_PRODUCERS.is_missing:
+        pytest.skip(DESCRIBED_PRODUCERS.reason)
     strict = {"allow.everyone.if.no.acl.found": "false", "connections.max.reauth.ms": "60000"}
     with Cluster.start(listeners=("PLAINTEXT", LISTENER), config=strict) as cluster:
         sasl = {"mechanism": "PLAIN", "username": "kordon", "password": USERS["kordon"]}
@@ -170,6 +170,9 @@ def logged_in(bootstrap: str, user: str) -> PlainConnection:
     token = f"\0{user}\0{USERS[user]}".encode()
     assert connection.ask(SASL_AUTHENTICATE, 2, {"auth_bytes": token}).error_code == NONE
     return connection
+
+
+WHO_ASKS = {"client_software_name": "test", "client_software_version": "1"}
 
 
 def requests_about(name: str, topic_id: UUID) -> dict[tuple[int, int], dict[str, Any]]:
@@ -244,16 +247,19 @@ def compare_refusals(secured: Secured, *, describes: bool) -> None:
         wait_until("bob's rights are known", lambda: metadata_code(bob) == (NONE if describes else 29))
         ids = {name: topic_id(alice, name) for name in (TOPIC, ORDINARY)}
         ordinary = requests_about(ORDINARY, ids[ORDINARY])
+        newest = {each.api_key: each.max_version for each in bob.ask(apis.API_VERSIONS, 3, WHO_ASKS).api_keys}
         compared = 0
         for (key, version), fields in requests_about(TOPIC, ids[TOPIC]).items():
             if describes and key in (apis.LIST_OFFSETS, apis.OFFSET_FOR_LEADER_EPOCH, apis.METADATA):
                 continue  # allowed by it
+            if version > newest[key]:
+                continue  # those that name topics by id are younger than some brokers
             managed = bob.ask(key, version, fields)
             assert str(TOPIC_AUTHORIZATION_FAILED) in str(plain(managed)), (key, version)
             expected = bob.ask(key, version, ordinary[key, version])
             assert comparable(managed, TOPIC, ids[TOPIC]) == comparable(expected, ORDINARY, ids[ORDINARY]), key
             compared += 1
-        assert compared == (7 if describes else 10)
+        assert compared >= (5 if describes else 8)
 
 
 def metadata_code(connection: PlainConnection) -> int:
@@ -332,7 +338,7 @@ def is_closed(connection: PlainConnection) -> bool:
     return False
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", GROUP_PROTOCOLS)
 def test_a_group_reads_and_commits_by_the_rights_of_the_topic(secured: Secured, protocol: str) -> None:
     """Alice may, through the ACLs of the face that mirror her topic's; bob, whose reads would be cached, may not."""
     assert produce(secured.settings("alice"), TOPIC) == [None] * 24

@@ -12,9 +12,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.proxy.ordering.hashing import home
-from kordon.testing.broker_config import needs_zookeeper
+from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
-from kordon.testing.jars import kafka_version
 from kordon.testing.managed_clients import resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.steps import wait_until
@@ -37,8 +36,8 @@ _CONFIG: Final = {
 @pytest.fixture(scope="module")
 def brokers() -> Generator[Cluster, None, None]:
     """Three brokers, of which two may be gone at the same time for a moment."""
-    if needs_zookeeper(kafka_version()):
-        pytest.skip("managed topics need DescribeProducers (KIP-664, Kafka 2.8)")
+    if DESCRIBED_PRODUCERS.is_missing:
+        pytest.skip(DESCRIBED_PRODUCERS.reason)
     with Cluster.start(brokers=3, config=_CONFIG) as started:
         yield started
 

@@ -22,8 +22,8 @@ from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
 )
 
 from kordon.proxy.cli import main
+from kordon.testing.broker_features import NEW_GROUPS
 from kordon.testing.cluster import Cluster
-from kordon.testing.jars import kafka_version
 from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, read_all, resize
 from kordon.testing.order.processes import GROUPS
 from kordon.testing.order.run import Action, Plan, Run
@@ -76,7 +76,7 @@ def kordon_topics(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["topics", *arguments], catch_exceptions=False)
 
 
-@pytest.mark.skipif(not kafka_version().startswith("4."), reason="KIP-848 groups came with Kafka 4.0")
+@pytest.mark.skipif(NEW_GROUPS.is_missing, reason=NEW_GROUPS.reason)
 def test_no_client_notices_that_its_topic_is_taken_over_and_grown(proxies: list[ProxyProcess]) -> None:
     """Java, librdkafka (another hash) and aiokafka write, three kinds of groups read: the checker finds nothing."""
     topic = "taken-over"

@@ -7,9 +7,9 @@ import io
 import pytest
 from rich.console import Console
 
+from kordon.testing.broker_features import NEW_GROUPS
 from kordon.testing.cluster import Cluster
 from kordon.testing.demo_growing import grow_and_shrink
-from kordon.testing.jars import kafka_version
 from kordon.testing.managed_clients import create_managed, resize
 from kordon.testing.order.processes import GROUPS
 from kordon.testing.order.run import Run
@@ -19,7 +19,7 @@ from kordon.testing.proxy_process import ProxyProcess
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.timeout(400),
-    pytest.mark.skipif(not kafka_version().startswith("4."), reason="KIP-848 groups came with Kafka 4.0"),
+    pytest.mark.skipif(NEW_GROUPS.is_missing, reason=NEW_GROUPS.reason),
 ]
 
 

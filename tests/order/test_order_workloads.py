@@ -5,8 +5,8 @@ from __future__ import annotations
 import psutil
 import pytest
 
+from kordon.testing.broker_features import NEW_GROUPS
 from kordon.testing.cluster import Cluster
-from kordon.testing.jars import kafka_version
 from kordon.testing.managed_clients import create_managed
 from kordon.testing.order.findings import WRITES, Anomaly
 from kordon.testing.order.processes import GROUPS
@@ -17,7 +17,7 @@ from kordon.testing.proxy_process import ProxyProcess
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.timeout(240),
-    pytest.mark.skipif(not kafka_version().startswith("4."), reason="KIP-848 groups came with Kafka 4.0"),
+    pytest.mark.skipif(NEW_GROUPS.is_missing, reason=NEW_GROUPS.reason),
 ]
 
 

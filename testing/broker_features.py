@@ -1,0 +1,44 @@
+"""What brokers can since which Kafka: tests of what the one under test cannot are left out, and say so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kordon.testing.jars import kafka_version
+
+
+@dataclass(frozen=True)
+class Feature:
+    """Something that brokers can.
+
+    Attributes:
+        what: It is, in the plural.
+        major: Of the first Kafka that has it.
+        minor: Likewise.
+    """
+
+    what: str
+    major: int
+    minor: int
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the Kafka under test is older."""
+        major, minor = kafka_version().split(".")[:2]
+        return (int(major), int(minor)) < (self.major, self.minor)
+
+    @property
+    def reason(self) -> str:
+        """Why a test of it is left out."""
+        return f"{self.what} came with Kafka {self.major}.{self.minor}"
+
+
+DESCRIBED_PRODUCERS: Final = Feature("answers to DescribeProducers (KIP-664), which managed topics need,", 2, 8)
+PEM_FILES: Final = Feature("certificates in PEM files (KIP-651)", 2, 7)
+NEW_GROUPS: Final = Feature("KIP-848 groups", 4, 0)
+PENDING_UPLOADS: Final = Feature("offsets of what is still to be uploaded (KIP-1023)", 4, 2)
+REASONS_IN_TRANSACTIONS: Final = Feature("Java producers that say why a transaction was refused (KIP-890)", 4, 0)
+
+GROUP_PROTOCOLS: Final = ("classic",) if NEW_GROUPS.is_missing else ("classic", "consumer")
+"""What a consumer's `group.protocol` can be."""
