@@ -84,7 +84,7 @@ class Connection:
         self._opened = self._active = now
         self._paused = False
         self._upstream_paused = False
-        self._draining = False
+        self._draining: Drain | None = None
         self._downstream_ended = False
         self._end_is_due = False  # the broker is to hear of the client's end once it has answered Kordon
         self.closed: Close | None = None
@@ -167,7 +167,8 @@ class Connection:
             case Tick(now, client_read):
                 return self._on_tick(now, client_read=client_read)
             case Drain():
-                self._draining = self.requests.draining = True
+                self._draining = self._draining or event
+                self.requests.draining = True
                 return self._close_if_drained()
             case Served(waiting, body):
                 return self._on_served(waiting, body)
@@ -256,9 +257,10 @@ class Connection:
         return []
 
     def _close_if_drained(self) -> list[Command]:
-        if not self._draining or self._waiting or self.requests.under_way or not self.responses.between_frames:
+        drain = self._draining
+        if drain is None or self._waiting or self.requests.under_way or not self.responses.between_frames:
             return []
-        return [self._close(CloseCause.DRAINED, "the proxy is shutting down")]
+        return [self._close(drain.cause, drain.detail)]
 
     def _close(self, cause: CloseCause, detail: str) -> Close:
         self.closed = Close(cause, detail)

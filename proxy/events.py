@@ -36,7 +36,10 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """No request may be accepted any more; those accepted still get their responses."""
+    """No request may be accepted any more; those accepted still get their responses, then the connection ends."""
+
+    cause: CloseCause = CloseCause.DRAINED
+    detail: str = "the proxy is shutting down"
 
 
 @dataclass(frozen=True, slots=True)

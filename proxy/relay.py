@@ -277,6 +277,7 @@ class Relay:
         """The broker it leads to; None for the bootstrap listener."""
         self.opened = monotonic()
         self.lingering = False
+        self._drains = False
         self._service = relays.service.connected()
         self.core = Connection(relays.config.limits, self.tally, relays.advertised_at(sock), self.opened, self._service)
         self._parts: dict[Waiting, asyncio.Future[Any]] = {}
@@ -422,12 +423,13 @@ class Relay:
         elif now - self._closing_since > LINGER_SECONDS:
             self.abort()
 
-    def drain(self) -> None:
+    def drain(self, why: Drain) -> None:
         """Lets accepted requests finish, and closes."""
+        self._drains = True
         if self._opening is not None and not self._opening.done():
-            self.close(CloseCause.DRAINED, "the proxy is shutting down")
+            self.close(why.cause, why.detail)
             return
-        self.perform(self.core.handle(Drain()))
+        self.perform(self.core.handle(why))
 
     def close(self, cause: CloseCause, detail: str) -> None:
         """Ends the connection; the first cause counts, what was written still leaves."""
@@ -445,7 +447,7 @@ class Relay:
         if self.downstream.transport is None:
             self._socket.close()
             self.lost()
-        elif cause is CloseCause.DRAINED and not self.downstream.ended:
+        elif self._drains and not self.downstream.ended:
             self.lingering = True
             self.downstream.end_writing()
         else:

@@ -17,6 +17,7 @@ from kordon.proxy import apis
 from kordon.proxy.addresses import Advertised
 from kordon.proxy.causes import LIMIT_OF_CAUSE, ORDINARY, CloseCause
 from kordon.proxy.config import Config, HostPort
+from kordon.proxy.events import Drain
 from kordon.proxy.interception import NothingManaged, Service
 from kordon.proxy.relay import ReadBuffer, Relay
 from kordon.proxy.tally import Tally
@@ -32,6 +33,12 @@ _SETTLED: Final = frozenset({apis.PRODUCE, apis.FETCH, apis.METADATA, apis.DESCR
 _SETTLE_SECONDS: Final = 0.01
 _LONGEST_POLL_SECONDS: Final = 0.7
 """Longer than clients let brokers wait for records by default (500 ms), and well below what a fence may take."""
+_RENEW_SECONDS: Final = 8.0
+"""Most time for ending the connections of clients that are to see a topic anew."""
+_RECONNECT_SECONDS: Final = 1.0
+"""Much longer than clients take to connect again and to ask for Metadata (reconnect.backoff.ms: 50 to 100)."""
+_LAST: Final = 1 << 31
+"""In place of a node id, behind all of them: of connections to the bootstrap port."""
 _LINES_PER_SWEEP: Final = 5
 """Warnings about one cause between two sweeps; what is more is counted and said in one line."""
 
@@ -198,6 +205,22 @@ class Relays:
                     )
             await asyncio.sleep(_SETTLE_SECONDS)
 
+    async def renew_views(self, topic: str) -> None:
+        """Ends the connections of clients that may have seen a topic before, each after its last response.
+
+        Clients that have lost one ask for Metadata; librdkafka does if another one is there to ask by, so they end
+        broker by broker. Returns when those that had nothing under way have had time to ask.
+        """
+        why = Drain(CloseCause.TAKEN_OVER, f"{topic} has come to be managed, and its clients are to see that")
+        by_broker: dict[int, list[Relay]] = {}
+        for relay in self._live:
+            if relay.core.requests.frames:
+                by_broker.setdefault(_LAST if relay.node_id is None else relay.node_id, []).append(relay)
+        for _, relays in sorted(by_broker.items()):
+            for relay in relays:
+                relay.drain(why)
+            await asyncio.sleep(min(_RECONNECT_SECONDS, _RENEW_SECONDS / len(by_broker)))
+
     async def drain(self, timeout_seconds: float, spread_seconds: float) -> int:
         """Ends all connections step by step, each after its last response.
 
@@ -213,7 +236,7 @@ class Relays:
         step = min(spread_seconds, timeout_seconds) / max(len(live), 1)
         due = monotonic()
         for relay in live:
-            relay.drain()
+            relay.drain(Drain())
             due += step
             if due - monotonic() > 0.01:
                 await asyncio.sleep(due - monotonic())

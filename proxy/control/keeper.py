@@ -38,6 +38,7 @@ from kordon.proxy.ordering.records import (
     dump,
     load,
 )
+from kordon.proxy.ordering.takeover import outdates_views
 from kordon.proxy.ordering.wishes import Resize, Wish
 from kordon.proxy.tasks import Tasks
 
@@ -99,11 +100,18 @@ class Passed(Protocol):
         """Returns when what clients have written or asked to read before is answered; no session goes on (rule A2)."""
         ...
 
+    async def renew_views(self, topic: str) -> None:
+        """Has clients see anew how many partitions a topic has; returns when they have had time to."""
+        ...
+
 
 class NothingPassed:
     """Where no client is."""
 
     async def settle(self) -> None:
+        """Returns at once."""
+
+    async def renew_views(self, topic: str) -> None:
         """Returns at once."""
 
 
@@ -155,6 +163,7 @@ class Keeper:
         self._generation: Generation | None = None
         self._wishes: dict[str, Wish] = {}
         self._gone: set[str] = set()
+        self._renewing: dict[str, asyncio.Task[None]] = {}  # by topic, clients that are told of its new view
         self._outcomes: dict[str, asyncio.Future[OutcomeRecord]] = {}
         self._tasks = Tasks()
         self._lead_task: asyncio.Task[None] | None = None
@@ -321,6 +330,7 @@ class Keeper:
             case Forget(topic):
                 self._topics.remove(topic)
                 self._readers.invalidate(topic)
+                self._renewing.pop(topic, None)
             case Hold(fence):
                 self._raise(fence)
             case Release(topic):
@@ -359,6 +369,7 @@ class Keeper:
         topic = self._topics.served(layout.topic)
         if topic is not None and self._topics.named(layout.topic) is topic and _is_kept(topic, record):
             return
+        is_new_view = topic is not None and outdates_views(topic.layout, layout)
         if topic is None or topic.face_id != record.face_id:
             topic = ManagedTopic(layout, record.face_id, images)
         else:
@@ -367,6 +378,9 @@ class Keeper:
         self._topics.add(topic)
         self._readers.invalidate(layout.topic)
         log.info("layout_adopted", topic=layout.topic, epoch=layout.epoch, partitions=layout.u)
+        if is_new_view:
+            renewal = self.passed.renew_views(layout.topic)
+            self._renewing[layout.topic] = self._tasks.start(renewal, name=f"renew views of {layout.topic}")
 
     def _coming(self, fence: FenceRecord) -> ManagedTopic | None:
         """Takes in a topic with data that is about to be managed: from now on its writes are held here (rule A2)."""
@@ -380,6 +394,8 @@ class Keeper:
         """Says that nothing is written or read on at a fence's partitions, once nothing is under way any more."""
         if fence.taking_over is not None:
             await self.passed.settle()
+        if (renewing := self._renewing.get(fence.topic)) is not None:
+            await asyncio.wait({renewing})  # whoever wished the topic managed waits until clients have the new view
         if topic is not None:
             landed, marks = await asyncio.gather(
                 self._writers.drain(fence.topic, fence.sealed), self._readers.freeze(fence.topic, fence.sealed)

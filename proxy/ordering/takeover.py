@@ -113,6 +113,17 @@ def may_be_shown(layout: Layout) -> bool:
     return layout.is_managed
 
 
+def outdates_views(before: Layout, after: Layout) -> bool:
+    """Whether no time is left in which clients come to see V by themselves: those that wait idly have to be told.
+
+    Args:
+        before: As the topic was known until now.
+        after: In force from now on.
+    """
+    is_at_home = after.epochs[-1].placement is Placement.LINEAR
+    return not before.is_managed and is_at_home and after.v_count > after.n
+
+
 def has_passed(takeover: Takeover, committed: Mapping[int, int], log_starts: Mapping[int, int]) -> bool:
     """Whether a group has read what was written before the cuts, as far as it is still there.
 

@@ -15,7 +15,7 @@ from kordon.proxy.control.fence_times import Phase
 from kordon.proxy.control.keeper import Keeper
 from kordon.proxy.control.lease import clock
 from kordon.proxy.managed.topics import ManagedTopics
-from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value, WishRecord, dump
 from kordon.proxy.ordering.wishes import Resize
 
@@ -281,3 +281,60 @@ async def test_a_cancelled_fence_is_not_acknowledged() -> None:
     assert topic is not None
     assert topic.fence is None
     assert layouts.appended == []
+
+
+BEFORE = Layout.unmanaged("invoices", UUID(int=1), 3, 12)
+ENDS = {0: 5, 1: 5, 2: 5}
+
+
+class Passed:
+    """Stands for the clients' connections; keeps whose clients are to see a topic anew."""
+
+    def __init__(self) -> None:
+        self.renewed: list[str] = []
+        self.reconnected = asyncio.Event()
+
+    async def settle(self) -> None:
+        """Has nothing under way."""
+
+    async def renew_views(self, topic: str) -> None:
+        """Waits until the test says that clients have come back."""
+        self.renewed.append(topic)
+        await self.reconnected.wait()
+
+
+@pytest.mark.parametrize(("placement", "renewed"), [(Placement.LINEAR, ["invoices"]), (Placement.OWN, [])])
+async def test_clients_see_a_quiesced_topic_anew_before_it_is_said_to_be_managed(
+    placement: Placement, renewed: list[str]
+) -> None:
+    """The fence that asks who knows the layout is acknowledged then; one taken over online leaves them their time."""
+    clients, layouts, passed = Clients(), Layouts(), Passed()
+    clients.drained.set()
+    keeper, _ = keeper_of(clients, layouts)
+    keeper.passed = passed
+    following = BEFORE.next_epoch(3, placement)
+    fence = FenceRecord("f1", "invoices", following, frozenset(range(3)), TopicRecord(BEFORE, UUID(int=2)))
+    taken = BEFORE.changed(following, ENDS, withheld=True)
+    keeper.on_record(record("fence/invoices", fence))
+    keeper.on_record(record("topic/invoices", TopicRecord(taken, UUID(int=2))))
+    keeper.on_record(record("fence/invoices", None))
+    keeper.on_record(record("fence/invoices", FenceRecord("f2", "invoices", following, frozenset())))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert passed.renewed == renewed
+    assert layouts.appended == ([] if renewed else ["ack/f2/me"])
+    passed.reconnected.set()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert layouts.appended == ["ack/f2/me"]
+
+
+async def test_a_proxy_that_comes_later_renews_no_view() -> None:
+    """Its clients have seen no other."""
+    passed = Passed()
+    keeper, _ = keeper_of(Clients(), Layouts())
+    keeper.passed = passed
+    taken = BEFORE.changed(BEFORE.next_epoch(3, Placement.LINEAR), ENDS, withheld=True)
+    keeper.on_record(record("topic/invoices", TopicRecord(taken, UUID(int=2))))
+    await asyncio.sleep(0)
+    assert passed.renewed == []

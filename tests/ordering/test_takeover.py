@@ -17,7 +17,15 @@ from kordon.proxy.ordering.images import Written
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.reading import Resident, reading_place, tenancies
 from kordon.proxy.ordering.records import FenceRecord, ImageRecord, TopicRecord, Value, dump, load
-from kordon.proxy.ordering.takeover import Step, Takeover, first_placement, looked_at, next_step, shown
+from kordon.proxy.ordering.takeover import (
+    Step,
+    Takeover,
+    first_placement,
+    looked_at,
+    next_step,
+    outdates_views,
+    shown,
+)
 
 UNTAGGED = 7
 """A producer id as clients know it."""
@@ -330,3 +338,16 @@ def test_the_old_view_is_waited_out_online_and_left_out_quiesced() -> None:
     assert first_placement(TOPIC, quiesced=True) is Placement.LINEAR
     same = Layout.unmanaged("orders", UUID(int=1), 2, 2)
     assert first_placement(same, quiesced=False) is Placement.LINEAR
+
+
+def test_only_a_quiesced_takeover_leaves_clients_no_time_to_see_more_partitions() -> None:
+    """Idle producers are told then; nobody need be who has time for it, sees no more, or has seen it already."""
+    online, quiesced = (
+        TOPIC.changed(TOPIC.next_epoch(2, placement), {0: 5, 1: 9}, withheld=True)
+        for placement in (Placement.OWN, Placement.LINEAR)
+    )
+    assert outdates_views(TOPIC, quiesced)
+    assert not outdates_views(TOPIC, online)
+    assert not outdates_views(online, quiesced)
+    same = Layout.unmanaged("orders", UUID(int=1), 2, 2)
+    assert not outdates_views(same, same.changed(same.next_epoch(2, Placement.LINEAR), {0: 5, 1: 9}))

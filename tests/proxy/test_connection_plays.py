@@ -322,6 +322,20 @@ def test_a_draining_connection_answers_what_it_accepted() -> None:
     )
 
 
+def test_a_connection_drains_for_other_reasons_too() -> None:
+    """Its client is to reconnect, and loses no answer by that."""
+    perform(
+        [
+            Client(heartbeat(1)),
+            BrokerGets(heartbeat(1)),
+            Happens(Drain(CloseCause.TAKEN_OVER, "a topic is to be seen anew")),
+            Broker(heartbeat_answer(1)),
+            ClientGets(heartbeat_answer(1)),
+            Closes(CloseCause.TAKEN_OVER),
+        ],
+    )
+
+
 def test_a_request_whose_head_is_not_here_is_not_accepted() -> None:
     """Draining waits for what was let through, not for what could not be judged yet."""
     perform([Client(heartbeat(1)[:9]), Happens(Drain()), Closes(CloseCause.DRAINED)])

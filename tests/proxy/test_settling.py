@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +15,9 @@ from kordon.proxy.addresses import Advertised
 from kordon.proxy.apis import Route
 from kordon.proxy.config import Limits
 from kordon.proxy.connection import Connection
-from kordon.proxy.events import SendDownstream, SendUpstream
+from kordon.proxy.events import Drain, SendDownstream, SendUpstream
 from kordon.proxy.interception import Decision, NothingManaged
+from kordon.proxy.relays import Relays
 from kordon.proxy.tally import Tally
 from kordon.testing.plays import Broker, Client, feed, request_frame, response_frame
 
@@ -111,3 +115,42 @@ def test_the_answer_is_one_that_clients_know() -> None:
     _, answered = sends(connection(), fetch(9, 12, GOES_ON))
     value = response(apis.FETCH).parse(12, answered[9:])
     assert (value.error_code, list(value.responses)) == (70, [])
+
+
+@dataclass(eq=False)
+class Ends:
+    """A client connection that notes when it is to end."""
+
+    name: str
+    node_id: int | None
+    ended: list[str]
+    frames: int = 1
+
+    @property
+    def core(self) -> Any:
+        """How many requests it has had."""
+        return SimpleNamespace(requests=SimpleNamespace(frames=self.frames))
+
+    def drain(self, why: Drain) -> None:
+        """Notes it, and why."""
+        self.ended.append(f"{self.name} {why.cause.value}")
+
+
+async def test_clients_see_a_topic_anew_by_a_connection_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broker by broker, and the bootstrap port's last: librdkafka asks by another connection when it has lost one."""
+    monkeypatch.setattr("kordon.proxy.relays._RECONNECT_SECONDS", 0.05)
+    nothing: Any = None
+    relays = Relays(nothing, Tally(), nothing, Advertised(host="proxy", base_port=1))
+    ended: list[str] = []
+    live: Any = {
+        Ends("bootstrap", None, ended),
+        Ends("second", 2, ended),
+        Ends("first", 1, ended),
+        Ends("silent", 1, ended, frames=0),
+    }
+    monkeypatch.setattr(relays, "_live", live)
+    renewal = asyncio.ensure_future(relays.renew_views("orders"))
+    await asyncio.sleep(0)
+    assert ended == ["first taken_over"]
+    await renewal
+    assert ended == ["first taken_over", "second taken_over", "bootstrap taken_over"]

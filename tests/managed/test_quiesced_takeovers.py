@@ -1,0 +1,200 @@
+"""Producers that are connected and wait while their topic is taken over as quiesced (rule A2)."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import threading
+from collections import defaultdict
+from collections.abc import Generator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from kordon.testing.cluster import Cluster
+from kordon.testing.jars import jars_dir, kafka_version
+from kordon.testing.java_process import DIES_WITH_PARENT, java_command
+from kordon.testing.kafka_tools import tool_class
+from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.steps import wait_until
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+
+TOPIC = "idle-producers"
+KEYS = [f"key-{number}" for number in range(40)]
+OLD_COUNT = 3
+
+
+class Idle(Protocol):
+    """A producer that keeps its connections and its view of the topic while it has nothing to send."""
+
+    def send(self, number: int) -> None:
+        """Sends a record of each key, and returns when all are acknowledged."""
+        ...
+
+
+class Librdkafka:
+    """confluent-kafka."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap})
+
+    def send(self, number: int) -> None:
+        """Sends a record of each key."""
+        for key in KEYS:
+            self._producer.produce(TOPIC, f"librdkafka {number}", key)
+        assert self._producer.flush(60) == 0
+
+
+class Aiokafka:
+    """aiokafka, on a loop of its own."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._producer: AIOKafkaProducer | None = None
+        self._run(self._start(bootstrap))
+
+    def send(self, number: int) -> None:
+        """Sends a record of each key."""
+        self._run(self._send(number))
+
+    def close(self) -> None:
+        """Ends it."""
+        assert self._producer is not None
+        self._run(self._producer.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _run(self, what: Any) -> None:
+        asyncio.run_coroutine_threadsafe(what, self._loop).result(60)
+
+    async def _start(self, bootstrap: str) -> None:
+        self._producer = AIOKafkaProducer(bootstrap_servers=bootstrap)
+        await self._producer.start()
+
+    async def _send(self, number: int) -> None:
+        assert self._producer is not None
+        for key in KEYS:
+            await self._producer.send_and_wait(TOPIC, f"aiokafka {number}".encode(), key=key.encode())
+
+
+class Java:
+    """Kafka's console producer, which sends what it reads."""
+
+    def __init__(self, bootstrap: str, folder: Path) -> None:
+        version = kafka_version()
+        tool = [*java_command(jars_dir(version), folder, tool=True), tool_class("kafka-console-producer", version)]
+        options = ["--bootstrap-server", bootstrap, "--topic", TOPIC]
+        options += ["--property", "parse.key=true", "--property", "key.separator=:"]
+        self._process = subprocess.Popen([*DIES_WITH_PARENT, *tool, *options], stdin=subprocess.PIPE, text=True)
+
+    def send(self, number: int) -> None:
+        """Sends a record of each key; nobody is told when they are acknowledged."""
+        assert self._process.stdin is not None
+        for key in KEYS:
+            self._process.stdin.write(f"{key}:java {number}\n")
+        self._process.stdin.flush()
+
+    def close(self) -> None:
+        """Ends it when all is sent."""
+        self._process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def proxies(open_cluster: Cluster) -> Generator[list[ProxyProcess], None, None]:
+    """Two proxies in front of one broker without ACLs."""
+    bootstrap = open_cluster.bootstrap("PLAINTEXT")
+    with ProxyProcess.start(bootstrap) as first, ProxyProcess.start(bootstrap) as second:
+        yield [first, second]
+
+
+@contextmanager
+def idle_producers(bootstraps: list[str], folder: Path) -> Generator[Mapping[str, Idle], None, None]:
+    """One of each kind, through different proxies."""
+    aiokafka, java = Aiokafka(bootstraps[1]), Java(bootstraps[0], folder)
+    try:
+        yield {"librdkafka": Librdkafka(bootstraps[0]), "librdkafka there": Librdkafka(bootstraps[1])} | {
+            "aiokafka": aiokafka,
+            "java": java,
+        }
+    finally:
+        aiokafka.close()
+        java.close()
+
+
+def take_over(admin: AdminClient) -> Future[None]:
+    """Says that nobody writes to the topic."""
+    values = {"kordon.virtual.partitions": "12", "kordon.takeover": "quiesced"}
+    set_ = AlterConfigOpType.SET
+    entries = [ConfigEntry(name, value, incremental_operation=set_) for name, value in values.items()]
+    resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=entries)
+    done: Future[None] = admin.incremental_alter_configs([resource], request_timeout=80)[resource]
+    return done
+
+
+class Everything:
+    """A reader of all that stands in the topic, as it comes."""
+
+    def __init__(self, bootstrap: str) -> None:
+        settings = {"group.id": "everything", "auto.offset.reset": "earliest"}
+        self._consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "topic.metadata.refresh.interval.ms": 1000} | settings
+        )
+        self._consumer.subscribe([TOPIC])
+        self.partitions: dict[str, set[int]] = defaultdict(set)
+        """By what was written, where it stands."""
+        self.count = 0
+
+    def read(self, count: int) -> None:
+        """Reads until it has so many records."""
+        wait_until(f"{count} records are read", lambda: self._poll() >= count, 90)
+
+    def _poll(self) -> int:
+        for message in self._consumer.consume(500, 0.5):
+            assert message.error() is None, message.error()
+            self.partitions[(message.value() or b"").decode()].add(message.partition() or 0)
+            self.count += 1
+        return self.count
+
+    def close(self) -> None:
+        """Leaves."""
+        self._consumer.close()
+
+
+@pytest.mark.deep
+def test_producers_that_were_idle_see_the_new_number_before_they_send(
+    proxies: list[ProxyProcess], tmp_path: Path
+) -> None:
+    """Their connections end at all proxies when the topic is taken over, so they ask for Metadata."""
+    bootstraps = [proxy.bootstrap for proxy in proxies]
+    admin = AdminClient({"bootstrap.servers": bootstraps[0]})
+    admin.create_topics([NewTopic(TOPIC, OLD_COUNT, 1)])[TOPIC].result(30)
+    everything = Everything(bootstraps[1])
+    with idle_producers(bootstraps, tmp_path) as producers:
+        for each in producers.values():
+            each.send(0)
+        everything.read(len(producers) * len(KEYS))
+        take_over(admin).result(90)
+        for each in producers.values():
+            each.send(1)
+        everything.read(2 * len(producers) * len(KEYS))
+    everything.close()
+    old = set(range(OLD_COUNT))
+    blind = [name.split()[0] for name in producers if everything.partitions[f"{name.split()[0]} 1"] <= old]
+    assert blind == [], "they placed keys by the old number"
