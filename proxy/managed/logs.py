@@ -150,8 +150,9 @@ class PartitionLog:
         near = [start for start in self._coming if start <= offset <= start + self._span]
         if near:
             return self._coming[max(near)]
-        if len(self._coming) >= _CURSORS:
-            return next(iter(self._coming.values()))
+        under_way = [start for start in self._coming if not self._is_end(start)]
+        if len(under_way) >= _CURSORS and not self._is_end(offset):
+            return self._coming[under_way[0]]
         outcome = self._coming[offset] = self._tasks.start(
             self._bring(offset), name=f"read {self._topic}-{self._tenancy.partition}"
         )
@@ -175,7 +176,7 @@ class PartitionLog:
 
     def read_ahead(self, offset: int) -> None:
         """Has what comes next brought, if there is something and there is room."""
-        behind_all = self.high_watermark is None or offset >= self.high_watermark
+        behind_all = self.high_watermark is None or self._is_end(offset)
         if not (behind_all or self._cache.is_full or self._chunk_at(offset) is not None):
             self.coming(offset)
 
@@ -202,10 +203,14 @@ class PartitionLog:
         """A broker has said where its log begins."""
         self.log_start = max(offset, self.log_start or 0)
 
+    def _is_end(self, offset: int) -> bool:
+        """Whether a broker that is asked for what stands at an offset would wait for it."""
+        return self.high_watermark is not None and offset >= self.high_watermark
+
     async def _bring(self, offset: int) -> int:
-        at_end = self.high_watermark is not None and offset >= self.high_watermark
+        wait_ms = WAIT_MS if self._is_end(offset) else 0
         try:
-            fetched = await self._pull(Want(self._topic, self._tenancy.partition, offset, WAIT_MS if at_end else 0))
+            fetched = await self._pull(Want(self._topic, self._tenancy.partition, offset, wait_ms))
         finally:
             self._coming.pop(offset, None)
         self._tally.pulls += 1

@@ -21,14 +21,18 @@ from kordon.proxy.managed.leaders import NO_NODE, Leaders
 from kordon.proxy.managed.links import Links
 from kordon.proxy.tasks import Tasks
 
-WAIT_MS: Final = 500
-"""How long a broker holds a request that it has nothing for."""
+WAIT_MS: Final = 5_000
+"""How long a broker holds a request that it has nothing for: what is idle is asked for seldom."""
+_BUSY_WAIT_MS: Final = 500
+"""How long, where few connections are left: what is wanted next may have to wait for this one."""
 CHUNK_BYTES: Final = 1024 * 1024
 """Most bytes of one partition at once; a larger batch comes whole all the same."""
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _MOST_PARTITIONS: Final = 200
 _CONNECTIONS: Final = 8
 """Per broker."""
+_SPARE_CONNECTIONS: Final = 4
+"""When no more are left, none of them waits for long."""
 _ANSWER_SECONDS: Final = 10.0
 _NOTHING: Final = memoryview(b"")
 _MOVED: Final = frozenset(
@@ -110,21 +114,28 @@ class Pulls:
         node.is_due = False
         while node.waiting and node.free:
             taken = _take(node.waiting)
+            most_ms = WAIT_MS if len(node.free) > _SPARE_CONNECTIONS else _BUSY_WAIT_MS
+            wait_ms = min(most_ms, *(want.max_wait_ms for want, _ in taken.values()))
             connection = node.free.pop()
-            self._tasks.start(self._ask(node_id, connection, taken), name=f"read from broker {node_id}")
+            self._tasks.start(self._ask(node_id, connection, taken, wait_ms), name=f"read from broker {node_id}")
 
     async def _ask(
-        self, node_id: int, connection: int, taken: dict[tuple[str, int], tuple[Want, asyncio.Future[Fetched]]]
+        self,
+        node_id: int,
+        connection: int,
+        taken: dict[tuple[str, int], tuple[Want, asyncio.Future[Fetched]]],
+        wait_ms: int,
     ) -> None:
         found: dict[tuple[str, int], Fetched] = {}
         missing = _failed(Code.NOT_LEADER_OR_FOLLOWER)
+        seconds = _ANSWER_SECONDS + wait_ms / 1000
         try:
-            async with asyncio.timeout(_ANSWER_SECONDS + WAIT_MS / 1000):
+            async with asyncio.timeout(seconds):
                 client = await self._links.to(node_id, f"read {connection}")
                 client.version(apis.FETCH, range(VERSION, VERSION + 1))
-                body = request(apis.FETCH).build(VERSION, _fields([want for want, _ in taken.values()]))
+                body = request(apis.FETCH).build(VERSION, _fields([want for want, _ in taken.values()], wait_ms))
                 await client.room()
-                sent = client.send_body(apis.FETCH, VERSION, [body], _ANSWER_SECONDS + WAIT_MS / 1000)
+                sent = client.send_body(apis.FETCH, VERSION, [body], seconds)
                 answer = parse_fetched(await sent)
                 found = answer.partitions
         except (UpstreamUnavailable, TimeoutError, WireError):
@@ -154,13 +165,12 @@ def _take(
     return taken
 
 
-def _fields(wants: list[Want]) -> dict[str, Any]:
+def _fields(wants: list[Want], wait_ms: int) -> dict[str, Any]:
     by_topic: dict[str, list[dict[str, int]]] = {}
     for want in wants:
         row = {"partition": want.partition, "fetch_offset": want.offset, "partition_max_bytes": CHUNK_BYTES}
         by_topic.setdefault(want.topic, []).append(row)
     topics = [{"topic": topic, "partitions": rows} for topic, rows in by_topic.items()]
-    wait_ms = min(want.max_wait_ms for want in wants)
     return {
         "max_wait_ms": wait_ms,
         "min_bytes": 1,

@@ -1,0 +1,105 @@
+"""How long brokers hold Kordon's own reads: long where nothing comes, but nobody waits for that in vain."""
+
+import asyncio
+from typing import Any
+
+from kordon.codecs.fetched import VERSION, Fetched
+from kordon.codecs.messages import request, response
+from kordon.codecs.schema import Buffer
+from kordon.proxy import apis
+from kordon.proxy.managed.chunks import Cache, ReadTally
+from kordon.proxy.managed.leaders import Leader
+from kordon.proxy.managed.logs import PartitionLog
+from kordon.proxy.managed.pulls import WAIT_MS, Pulls, Want
+from kordon.proxy.ordering.reading import Tenancy
+from kordon.proxy.tasks import Tasks
+
+LEADER = Leader(1, 4, (1,), (1,), ())
+CONNECTIONS = 8
+
+
+class IdleBroker:
+    """Has nothing, and answers Fetch when the test says so; it is links, client and leaders at once."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, set[int], asyncio.Event]] = []
+        """Of each request: for how long it may be held, which partitions it names, and what lets the answer go."""
+
+    async def to(self, node_id: int, purpose: str) -> "IdleBroker":
+        """Is the connection to itself."""
+        return self
+
+    async def of(self, topic: str) -> dict[int, Leader]:
+        """Leads everything."""
+        return dict.fromkeys(range(100), LEADER)
+
+    def version(self, api_key: int, wanted: range) -> int:
+        """Speaks everything."""
+        return wanted[-1]
+
+    async def room(self) -> None:
+        """Has room."""
+
+    async def send_body(self, api_key: int, version: int, pieces: list[Buffer], timeout: float) -> memoryview:
+        """Answers Fetch."""
+        asked = request(apis.FETCH).parse(version, b"".join(pieces))
+        partitions = [row.partition for topic in asked.topics for row in topic.partitions]
+        answered = asyncio.Event()
+        self.asked.append((asked.max_wait_ms, set(partitions), answered))
+        assert timeout > asked.max_wait_ms / 1000
+        await answered.wait()
+        rows = [{"partition_index": q, "error_code": 0, "high_watermark": 0, "records": b""} for q in partitions]
+        topics = [{"topic": "t", "partitions": rows}]
+        return memoryview(response(apis.FETCH).build(VERSION, {"responses": topics}))
+
+
+async def turns() -> None:
+    """Lets all go on that can."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_what_is_idle_is_asked_for_seldom_and_some_connections_come_back_soon() -> None:
+    """Half of the connections wait for long; what is wanted when all wait is asked for together with the next one."""
+    broker: Any = IdleBroker()
+    pulls, wanted = Pulls(broker, broker), []
+    for q in range(CONNECTIONS + 3):
+        wanted.append(asyncio.ensure_future(pulls.pull(Want("t", q, 0))))
+        await turns()
+    waits = [wait_ms for wait_ms, _, _ in broker.asked]
+    assert waits[: CONNECTIONS // 2] == [WAIT_MS] * (CONNECTIONS // 2)
+    assert len(waits) == CONNECTIONS
+    assert max(waits[CONNECTIONS // 2 :]) <= 500
+    broker.asked[-1][2].set()
+    await turns()
+    assert broker.asked[-1][:2] == (500, {CONNECTIONS, CONNECTIONS + 1, CONNECTIONS + 2})
+    for _, _, answered in broker.asked:
+        answered.set()
+    await asyncio.gather(*wanted)
+    await pulls.close()
+
+
+async def test_a_wait_at_the_end_holds_up_no_reader_of_what_is_there() -> None:
+    """Readers at more places than are read at once get the next of these, never what waits for records to come."""
+    released = asyncio.Event()
+
+    async def pull(want: Want) -> Fetched:
+        if want.max_wait_ms:
+            await asyncio.Event().wait()  # nothing comes
+        await released.wait()
+        return Fetched(0, 100, 0, memoryview(b""))
+
+    tally, tasks = ReadTally(), Tasks()
+    tenancy, cache = Tenancy(0), Cache(1 << 20, tally)
+    log = PartitionLog(topic="t", v_count=1, tenancy=tenancy, cache=cache, tally=tally, pull=pull, tasks=tasks)
+    log.high_watermark = 100
+    at_end = log.coming(100)
+    places = [log.coming(offset) for offset in (0, 10, 20, 30)]
+    assert at_end not in places
+    one_more = log.coming(40)
+    assert one_more in places
+    released.set()
+    async with asyncio.timeout(5):
+        assert await one_more == 0
+    assert not at_end.done()
+    await tasks.stop()
