@@ -57,7 +57,7 @@ class ShortenedLogs:
 
     async def look(self) -> None:
         """Looks once at all topics; those that cannot be looked at now are looked at next time."""
-        layouts = {layout.topic: layout for layout in self._layouts()}
+        layouts = {layout.topic: layout for layout in self._layouts() if _can_be_short(layout)}
         ids = {layout.topic_id for layout in layouts.values()}
         self._good = {key: found for key, found in self._good.items() if key[0] in ids}
         self._told = {topic_id: told for topic_id, told in self._told.items() if topic_id in ids}
@@ -92,3 +92,8 @@ class ShortenedLogs:
         self._told[layout.topic_id] = set(short)
         self._good |= {(layout.topic_id, q): (epochs[q], bound) for q, bound in asked.items() if q not in short}
         return short
+
+
+def _can_be_short(layout: Layout) -> bool:
+    """Whether a log may end before its layout: most topics have never been cut, and no log ends before 0."""
+    return any(bound.offset for bound in layout.last_bounds.values())

@@ -23,10 +23,13 @@ class Admin:
         self.ends: dict[int, int] = {0: 250, 1: 30}
         """Where the epochs that are asked for end."""
         self.asked: list[dict[int, int]] = []
+        self.topics: list[str] = []
+        """Whose leaders were asked for."""
         self.is_reachable = True
 
     async def leaders_of(self, topics: Iterable[str]) -> dict[str, dict[int, LeaderAt]]:
         """Tells who leads."""
+        self.topics += topics
         return dict.fromkeys(topics, self.leaders)
 
     async def epoch_ends(self, topic: str, epochs: Mapping[int, int]) -> dict[int, int]:
@@ -48,6 +51,17 @@ class Looking:
 
     def _find(self, shortened: Mapping[int, int]) -> None:
         self.found.append(shortened)
+
+
+async def test_a_topic_that_has_never_been_cut_is_not_looked_at() -> None:
+    """No log can be too short for it; so a cluster of many topics is not asked for all of them each second."""
+    looking = Looking()
+    looking.layout = CREATED
+    await looking.logs.look()
+    assert (looking.admin.topics, looking.admin.asked) == ([], [])
+    looking.layout = GROWN
+    await looking.logs.look()
+    assert looking.admin.topics == ["orders"]
 
 
 async def test_a_leader_whose_log_is_long_enough_is_asked_once() -> None:
