@@ -11,6 +11,7 @@ from typing import Final, Self
 
 _CHUNK_BYTES: Final = 64 * 1024
 _START_SECONDS: Final = 10.0
+_LATE_SECONDS: Final = 1.0
 
 
 class CuttableLink:
@@ -25,6 +26,8 @@ class CuttableLink:
     """
 
     def __init__(self, port: int, target: int) -> None:
+        self.late = b""
+        """Answers in which this stands arrive a second later, with all behind them; empty: none do."""
         self._port = port
         self._target = target
         self._loop = asyncio.new_event_loop()
@@ -89,6 +92,8 @@ class CuttableLink:
         try:
             while chunk := await source.read(_CHUNK_BYTES):
                 await way.wait()
+                if way is self._answers and self.late and self.late in chunk:
+                    await asyncio.sleep(_LATE_SECONDS)
                 sink.write(chunk)
                 await sink.drain()
             await way.wait()  # the end of a connection does not pass a cut either

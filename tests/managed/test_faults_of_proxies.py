@@ -6,8 +6,14 @@ from collections.abc import Generator
 from contextlib import ExitStack
 
 import pytest
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource  # pyright: ignore[reportPrivateImportUsage]
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 
 from kordon.testing.broker_config import needs_zookeeper
 from kordon.testing.change_steps import ChangeSteps
@@ -102,6 +108,40 @@ def cut_off_across_a_growth_and_a_shrink(
             shown = traffic.finish()
     written = read_all(cluster.bootstrap(), topic, shown)
     assert len(written) > shown, "nothing has arrived behind a cut"
+
+
+@pytest.mark.deep
+def test_nobody_who_has_seen_more_partitions_sees_less_again(linked: tuple[Cluster, CuttableLink, str]) -> None:
+    """A client asks two proxies in turn; one comes to know a second late that the topic has been taken over."""
+    cluster, link, address = linked
+    topic = "seen-by-turns"
+    link.late = f"topic/{topic}".encode()
+    with ProxyProcess.start(cluster.bootstrap()) as near:
+        create_managed(near.bootstrap, "managed-before")
+        wait_until("it leads, and reads nothing late by that", near.leads, 60)
+        with ProxyProcess.start(address) as far:
+            asked = [AdminClient({"bootstrap.servers": proxy.bootstrap}) for proxy in (near, far)]
+            asked[0].create_topics([NewTopic(topic, 3, 1)])[topic].result(60)
+            producer = Producer({"bootstrap.servers": near.bootstrap})
+            producer.produce(topic, "a record")
+            assert producer.flush(60) == 0
+            resource = ConfigResource(
+                ConfigResource.Type.TOPIC,
+                topic,
+                incremental_configs=[
+                    ConfigEntry("kordon.virtual.partitions", "12", incremental_operation=AlterConfigOpType.SET)
+                ],
+            )
+            wisher = AdminClient({"bootstrap.servers": near.bootstrap})
+            done = wisher.incremental_alter_configs([resource], request_timeout=80)[resource]
+            seen: list[int] = []
+            while not done.done() or seen[-1:] != [12]:
+                found = [each.list_topics(topic, timeout=60).topics[topic] for each in asked]
+                seen += [len(each.partitions) for each in found if each.error is None]
+            done.result(60)
+    link.late = b""
+    assert seen[0] == 3, "all was done before anybody looked"
+    assert seen == sorted(seen)
 
 
 @pytest.mark.deep
