@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -14,6 +14,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # pyrigh
 KEYS: Final = 50
 VIRTUAL_PARTITIONS: Final = 12
 _PATIENCE_SECONDS: Final = 90.0
+_BY_KEY: Final = -1
+"""The partition that has librdkafka ask its partitioner."""
 
 
 def create_managed(
@@ -51,6 +53,8 @@ class Sender:
 
     bootstrap: str
     topic: str
+    partitions: Sequence[int] = ()
+    """Where it writes; by default where its partitioner puts each key."""
     sent: int = 0
     acknowledged: list[tuple[bytes, int]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -67,9 +71,7 @@ class Sender:
         while time.monotonic() < end or not (until is None or until.done()):
             assert time.monotonic() < end + _PATIENCE_SECONDS, "what was waited for did not happen"
             for _ in range(20):
-                key = f"key-{self.sent % KEYS}"
-                self._producer.produce(self.topic, key=key, value=str(self.sent), on_delivery=self._delivered)
-                self.sent += 1
+                self._send()
             self._producer.poll(0.01)
 
     def finish(self) -> None:
@@ -77,6 +79,14 @@ class Sender:
         assert self._producer.flush(_PATIENCE_SECONDS) == 0
         assert self.errors == []
         assert len(self.acknowledged) == self.sent
+
+    def _send(self) -> None:
+        key, partition, number = f"key-{self.sent % KEYS}", _BY_KEY, self.sent
+        if self.partitions:
+            partition = self.partitions[number % len(self.partitions)]
+            key = f"key-of-{partition}"
+        self._producer.produce(self.topic, str(number), key, partition, on_delivery=self._delivered)
+        self.sent += 1
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is not None:

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
-from kordon.testing.broker_config import needs_zookeeper
+from kordon.proxy.ordering.hashing import home
+from kordon.testing.broker_features import DESCRIBED_PRODUCERS, GROUP_PROTOCOLS
 from kordon.testing.cluster import Broker, Cluster
-from kordon.testing.jars import kafka_version
-from kordon.testing.managed_clients import create_managed, resize
-from kordon.testing.managed_traffic import GROUP_PROTOCOLS, Traffic
+from kordon.testing.managed_clients import (
+    VIRTUAL_PARTITIONS,
+    Sender,
+    assert_all_once_and_in_order,
+    create_managed,
+    read_all,
+    resize,
+)
+from kordon.testing.managed_traffic import Traffic
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.steps import wait_until
 
@@ -29,8 +38,8 @@ _QUICK = {"broker.session.timeout.ms": "4000", "broker.heartbeat.interval.ms": "
 @pytest.fixture(scope="module")
 def brokers() -> Generator[Cluster, None, None]:
     """Three brokers, of which each may die: everything has three copies."""
-    if needs_zookeeper(kafka_version()):
-        pytest.skip("managed topics need DescribeProducers (KIP-664, Kafka 2.8)")
+    if DESCRIBED_PRODUCERS.is_missing:
+        pytest.skip(DESCRIBED_PRODUCERS.reason)
     with Cluster.start(brokers=3, config=_COPIES | _QUICK) as started:
         yield started
 
@@ -211,3 +220,68 @@ def test_writes_wait_while_copies_are_missing(brokers: Cluster, proxies: list[Pr
         growth.result(60)
         traffic.wait_flowing()
         traffic.finish()
+
+
+def test_a_partition_whose_copies_are_missing_holds_up_no_other(brokers: Cluster, proxies: list[ProxyProcess]) -> None:
+    """Its writes are held for a moment and then refused, as by a broker; others, on the same connections, go on.
+
+    First the broker keeps back its answers, as the copy that sleeps still counts as in sync; then it refuses at once.
+    """
+    topic, at = "one-copy-missing", proxies[0].bootstrap
+    admin = AdminClient({"bootstrap.servers": at})
+    copies = [[1, 2], [1, 3], [3, 1]]
+    config = {"kordon.virtual.partitions": str(VIRTUAL_PARTITIONS)}
+    wanted = NewTopic(topic, 3, replica_assignment=copies, config=config)
+    admin.create_topics([wanted])[topic].result(60)
+    virtual = {q: [v for v in range(VIRTUAL_PARTITIONS) if home(v, 3, 3, VIRTUAL_PARTITIONS) == q] for q in range(3)}
+    short, whole = Sender(at, topic, virtual[0]), Sender(at, topic, virtual[1] + virtual[2])
+    for sender in (short, whole):
+        sender.send_for(0.2)
+        sender.finish()
+    brokers.brokers[1].pause()
+    try:
+        short.send_for(0.2)
+        whole.send_for(0.2)
+        whole.finish()
+        wait_until("one copy is left", lambda: in_sync(brokers, topic) == {1}, 60)
+        assert error_of_a_write(at, topic, virtual[0][0]) == "NOT_ENOUGH_REPLICAS"
+        short.send_for(0.2)
+        acknowledged = len(short.acknowledged)
+        whole.send_for(0.2)
+        whole.finish()
+        short.send_for(0.2)
+        assert len(short.acknowledged) == acknowledged
+    finally:
+        brokers.brokers[1].resume()
+    short.finish()
+    got = read_all(at, topic, short.sent + whole.sent)
+    for sender in (short, whole):
+        keys = {key for key, _ in sender.acknowledged}
+        assert_all_once_and_in_order(sender, [each for each in got if each[0] in keys])
+    assert len(got) == short.sent + whole.sent
+    assert stalls(proxies[0]) > 0
+    wait_until("all copies are in sync", lambda: has_all_copies(brokers), 60)
+
+
+def in_sync(brokers: Cluster, topic: str) -> set[int]:
+    """The brokers whose copies of a topic's first partition are in sync."""
+    found = AdminClient({"bootstrap.servers": brokers.bootstrap()}).list_topics(topic, 30).topics[topic]
+    return set(found.partitions[0].isrs)
+
+
+def error_of_a_write(bootstrap: str, topic: str, partition: int) -> str:
+    """Writes once, without another try; returns the name of the error."""
+    outcomes: list[str] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "retries": 0})
+    producer.produce(
+        topic, "once", partition=partition, on_delivery=lambda error, _: outcomes.append(error.name() if error else "")
+    )
+    assert producer.flush(60) == 0
+    return outcomes[0]
+
+
+def stalls(proxy: ProxyProcess) -> int:
+    """How often writes had to go round a partition that did not answer."""
+    found = re.search(r"^kordon_managed_stalls_total(?:\{.*\})? (\d+)", proxy.metrics(), re.MULTILINE)
+    assert found is not None
+    return int(found[1])
