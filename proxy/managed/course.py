@@ -56,6 +56,9 @@ class Ticket:
     """How long the client lets the broker wait for copies."""
     queued: bool = True
     """Whether it counts among what is not sent."""
+    patience_ms: int = 2_000
+    """How long the broker may keep its answer back, and with it all that is behind on the connection, before it is
+    asked again; each time twice as long."""
 
     def settle(self, outcome: Outcome) -> None:
         """Tells the request."""

@@ -3,7 +3,9 @@
 A broker works on one request of a connection at a time. One whose copies lag is answered late, after
 `replica.lag.time.max.ms` or the producer's own time limit, and holds up what is behind it on its connection. Clients of
 a broker suffer that from their own partitions only; a lane carries the writes of many clients. So what waits too long
-is answered for by its own partitions: these get connections apart, and all others go round the one that waits.
+is answered for by its own partitions: these get connections apart, and all others go round the one that waits. What
+was on its way with it by then is answered soon, too: brokers are let wait for copies for two seconds, then
+asked again about what is late (`Ticket.patience_ms`).
 """
 
 from __future__ import annotations

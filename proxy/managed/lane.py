@@ -46,6 +46,12 @@ class Sent(NamedTuple):
     course: Course
     write: Write
 
+    @property
+    def place(self) -> Partition:
+        """Where it was sent to."""
+        assert self.write.bound is not None
+        return self.course.topic.name, self.write.bound.partition
+
 
 class Shipper(Protocol):
     """Who knows what may be sent."""
@@ -95,6 +101,8 @@ class Lane:
         self._scheduled = False
         self._turns: dict[Partition, deque[Course]] = {}
         """Who has something to send; the partition that has waited longest comes first."""
+        self._again: list[Sent] = []
+        """Sent before, and to be sent once more as they are; they go first."""
         self._unanswered: dict[_Request, None] = {}
         """Oldest first."""
         self._bytes = 0
@@ -107,12 +115,7 @@ class Lane:
     @property
     def under_way(self) -> set[Partition]:
         """The partitions that unanswered requests are about."""
-        return {
-            (sent.course.topic.name, sent.write.bound.partition)
-            for request in self._unanswered
-            for sent in request.sent
-            if sent.write.bound is not None
-        }
+        return {sent.place for request in self._unanswered for sent in request.sent}
 
     def hand_back(self) -> list[Course]:
         """Returns, and forgets, all that have a turn and have not sent."""
@@ -133,6 +136,11 @@ class Lane:
         courses.append(course)
         self._schedule()
 
+    def send_again(self, sent: Sent) -> None:
+        """Sends a write with acks=all once more, under its identity; if it is in the log, brokers only say where."""
+        self._again.append(sent)
+        self._schedule()
+
     def _schedule(self) -> None:
         if not self._scheduled:  # what comes in one turn of the loop goes in one request
             self._scheduled = True
@@ -140,17 +148,34 @@ class Lane:
 
     def _pump(self) -> None:
         self._scheduled = False
-        if not self._turns:
+        if not (self._turns or self._again):
             return
         client = self._client
         if client is None or client.closed:
             self.dial()
             return
-        while self._turns and len(self._unanswered) < REQUESTS_UNDER_WAY and self._bytes < BYTES_UNDER_WAY:
-            taken = self._gather()
+        while len(self._unanswered) < REQUESTS_UNDER_WAY and self._bytes < BYTES_UNDER_WAY:
+            taken = self._gather_again() or self._gather()
             if not taken:
                 break
             self._send(client, taken)
+
+    def _gather_again(self) -> list[Sent]:
+        """Takes the first of each partition that is to be sent once more, as far as they go into one request."""
+        taken: list[Sent] = []
+        left: list[Sent] = []
+        seen: set[Partition] = set()
+        size = 0
+        for sent in self._again:
+            fits = not taken or size + sent.write.size <= REQUEST_BYTES
+            if fits and sent.place not in seen:
+                taken.append(sent)
+                size += sent.write.size
+            else:
+                left.append(sent)
+            seen.add(sent.place)
+        self._again = left
+        return taken
 
     def _gather(self) -> list[Sent]:
         """Takes a write of each partition, as far as they go into one request."""
@@ -180,15 +205,15 @@ class Lane:
 
     def _send(self, client: UpstreamClient, taken: list[Sent]) -> None:
         topics: dict[str, list[tuple[int, Buffer]]] = {}
-        timeout_ms = 0
+        timeout_ms, patience_ms = 0, _LONGEST_TIMEOUT_MS
         for course, write in taken:
             bound, ticket = write.bound, write.payload
             assert bound is not None
             assert isinstance(ticket, Ticket)
             retag(ticket.records, 0, bound.producer_id, bound.epoch, bound.sequence)
             topics.setdefault(course.topic.name, []).append((bound.partition, ticket.records))
-            timeout_ms = max(timeout_ms, ticket.timeout_ms)
-        timeout_ms = min(timeout_ms, _LONGEST_TIMEOUT_MS)
+            timeout_ms, patience_ms = max(timeout_ms, ticket.timeout_ms), min(patience_ms, ticket.patience_ms)
+        timeout_ms = min(timeout_ms, patience_ms)
         version = self._version
         body = build_produce(version, taken[0].write.acks, timeout_ms, topics.items())
         since = asyncio.get_running_loop().time()
@@ -208,11 +233,7 @@ class Lane:
             except WireError:
                 answer = []
             outcomes = {(name, outcome.partition): outcome for name, rows in answer for outcome in rows}
-        answers = [
-            (sent, outcomes.get((sent.course.topic.name, sent.write.bound.partition)) if sent.write.bound else None)
-            for sent in request.sent
-        ]
-        self._shipper.on_answers(answers)
+        self._shipper.on_answers([(sent, outcomes.get(sent.place)) for sent in request.sent])
         self._schedule()
 
     def dial(self) -> None:
@@ -227,6 +248,8 @@ class Lane:
             self._version = client.version(apis.PRODUCE, _VERSIONS)
             self._client = client
         except UpstreamUnavailable:
+            lost, self._again = self._again, []
+            self._shipper.on_answers([(sent, None) for sent in lost])
             self._shipper.on_unreachable(self.hand_back())
         finally:
             self._dialing = False

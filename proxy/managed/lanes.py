@@ -38,6 +38,8 @@ _UNSENT_BYTES_IN_TURN: Final = 4 * UNSENT_BYTES
 """The same, while they only wait for their turn."""
 MOST_KEPT: Final = 10_000
 """Answers that wait for the lease."""
+_LEAST_PATIENCE_MS: Final = 100
+"""A broker is not asked once more about copies that are late, if their client waits no longer than that."""
 _SWEEP_SECONDS: Final = 0.25
 _LEADERLESS_SECONDS: Final = 0.05
 
@@ -177,9 +179,9 @@ class Lanes:
         """Takes in what brokers answered; see `Shipper`."""
         alive = self._lease_alive()
         for sent, outcome in answers:
-            bound = sent.write.bound
-            assert bound is not None
-            place = sent.course.topic.name, bound.partition
+            if outcome is not None and outcome.error_code == Code.REQUEST_TIMED_OUT and self._ask_again(sent):
+                continue
+            place = sent.place
             self._under_way[place] -= 1
             written = outcome if outcome is not None and result_of(outcome) is Result.WRITTEN else None
             for landed in self._drains:
@@ -192,6 +194,23 @@ class Lanes:
         if self._drains:
             self._landed.set()
             self._landed = asyncio.Event()
+
+    def _ask_again(self, sent: Sent) -> bool:
+        """Sends a write again whose copies are late, if its client waits longer than the broker was let wait.
+
+        It is in the log, or it would have another error, and is not written a second time (KIP-98). It goes apart by
+        now (see `Detours`), so that what shared its connection is answered.
+        """
+        course, write = sent
+        ticket, bound, home = ticket_of(write), write.bound, self._open_home(course)
+        assert bound is not None
+        stays = home is not None and (home.partition, home.move) == (bound.partition, bound.move)
+        left_ms = ticket.timeout_ms - round((asyncio.get_running_loop().time() - write.since) * 1000)
+        if not stays or write.abandoned or course.lane is None or left_ms < _LEAST_PATIENCE_MS:
+            return False
+        ticket.patience_ms = min(2 * ticket.patience_ms, left_ms)
+        self._free_lane(course.lane.node_id, sent.place, course).send_again(sent)
+        return True
 
     def on_unreachable(self, courses: list[Course]) -> None:
         """Looks for other ways; see `Shipper`."""

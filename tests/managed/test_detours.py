@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -20,12 +21,13 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.testing.managed_writes import a_batch
 
 NAME = "orders"
+REQUEST_TIMED_OUT = 7
 PARTITIONS, V_COUNT = 4, 16
 PATIENCE_SECONDS = 60
 
 
 class Connection:
-    """Works on one request at a time, as brokers do; a batch for a partition that is stuck is not answered."""
+    """Works on one request at a time, as brokers do; one for a partition that is stuck waits for as long as it may."""
 
     closed = False
 
@@ -46,9 +48,17 @@ class Connection:
     async def _answer(self, version: int, asked: Any) -> memoryview:
         async with self.working:
             rows = [row for topic in asked.topic_data for row in topic.partition_data]
-            while self.broker.stuck & {row.index for row in rows}:
-                await self.broker.changed.wait()
-            answers = [{"index": row.index, "error_code": 0, "base_offset": self.broker.append(row)} for row in rows]
+            offsets = [self.broker.append(row) for row in rows]
+            with suppress(TimeoutError):
+                async with asyncio.timeout(asked.timeout_ms / 1000):
+                    while self.broker.stuck & {row.index for row in rows}:
+                        await self.broker.changed.wait()
+            answers = [
+                {"index": row.index, "error_code": REQUEST_TIMED_OUT, "base_offset": -1}
+                if row.index in self.broker.stuck
+                else {"index": row.index, "error_code": 0, "base_offset": offset}
+                for row, offset in zip(rows, offsets, strict=True)
+            ]
             told = {"responses": [{"name": NAME, "partition_responses": answers}]}
             return memoryview(response(apis.PRODUCE).build(version, told))
 
@@ -64,10 +74,11 @@ class Broker:
         self.written: dict[int, list[bytes]] = {q: [] for q in range(PARTITIONS)}
 
     def append(self, row: Any) -> int:
-        """Writes a batch of one record; returns its offset."""
-        self.written[row.index].append(bytes(row.records))
-        self.ends[row.index] += 1
-        return self.ends[row.index] - 1
+        """Writes a batch of one record, if it is not there yet; returns its offset."""
+        if bytes(row.records) not in self.written[row.index]:
+            self.written[row.index].append(bytes(row.records))
+            self.ends[row.index] += 1
+        return self.written[row.index].index(bytes(row.records))
 
     def heal(self) -> None:
         """Answers for all partitions again."""
@@ -97,12 +108,12 @@ class Stage:
         self.sent: Counter[int] = Counter()
         """Records by virtual partition."""
 
-    def write(self, v: int) -> asyncio.Future[list[Any]]:
+    def write(self, v: int, timeout_ms: int = 10_000) -> asyncio.Future[list[Any]]:
         """Has an idempotent client of its own write its next record to a virtual partition."""
         sequence = self.sent[v]
         self.sent[v] += 1
         records = memoryview(bytearray(a_batch(f"{v}-{sequence}", producer_id=v, epoch=0, sequence=sequence)))
-        asked = ProduceRequest(None, -1, 10_000, [TopicData(NAME, None, [PartitionData(v, records)])])
+        asked = ProduceRequest(None, -1, timeout_ms, [TopicData(NAME, None, [PartitionData(v, records)])])
         return asyncio.ensure_future(self._service.write(9, asked))
 
     async def until_apart(self, partitions: int) -> None:
@@ -137,6 +148,37 @@ async def test_writes_go_round_a_partition_that_does_not_answer() -> None:
         for batches in stage.broker.written.values():
             assert len(batches) == len(set(batches))
         assert stage.broker.ends == {q: sum(stage.sent[v] for v in stage.living_on(q)) for q in range(PARTITIONS)}
+    finally:
+        await stage.lanes.close()
+
+
+async def test_what_shares_a_connection_with_a_partition_that_does_not_answer_is_answered_too() -> None:
+    """The broker may not keep it back for as long as its client would wait: it is asked again about what is late."""
+    stage = Stage()
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await asyncio.gather(*(stage.write(v) for v in range(V_COUNT)))
+            stage.broker.stuck = {0}
+            writes = {v: stage.write(v) for v in range(V_COUNT)}  # sent together, merged by lane
+            await asyncio.gather(*(writes[v] for v in range(V_COUNT) if v not in stage.living_on(0)))
+            waiting = [writes[v] for v in stage.living_on(0)]
+            assert not any(each.done() for each in waiting)
+            stage.broker.heal()
+            rows = await asyncio.gather(*waiting)
+        assert {outcome.error_code for answer in rows for _, _, outcomes in answer for outcome in outcomes} == {0}
+        assert stage.broker.ends == {q: sum(stage.sent[v] for v in stage.living_on(q)) for q in range(PARTITIONS)}
+    finally:
+        await stage.lanes.close()
+
+
+async def test_a_partition_that_does_not_answer_is_told_when_its_client_has_waited_for_long() -> None:
+    """The client's own time limit counts, and the error is one that it retries."""
+    stage = Stage()
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            stage.broker.stuck = {0}
+            (_, _, (outcome,)), *_ = await stage.write(stage.living_on(0)[0], timeout_ms=2_500)
+        assert outcome.error_code == REQUEST_TIMED_OUT
     finally:
         await stage.lanes.close()
 
