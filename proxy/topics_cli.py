@@ -163,7 +163,9 @@ def explain(topic: str, virtual: int | None, admin: str, *, as_json: bool) -> No
 @click.argument("topic")
 @click.option("--virtual", metavar="V", required=True, type=click.IntRange(min=1), help="Partitions that clients see.")
 @click.option(
-    "--quiesced", is_flag=True, help="Nobody writes to it now: proves that for 10 s, and waits for no client."
+    "--quiesced",
+    is_flag=True,
+    help="Nobody writes to it now: proves that for 10 s, and waits for no client; all clients reconnect once.",
 )
 @click.option(
     "--transition",
