@@ -12,10 +12,10 @@ import structlog
 from kordon.codecs.produce import Outcome, build_outcomes
 from kordon.proxy.control.codes import Code, name_of
 from kordon.proxy.errors import SilentWriteFailed
-from kordon.proxy.ordering.chain import Stay
+from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.images import Refusal
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.line import NO_PRODUCER, Result, Write
+from kordon.proxy.ordering.line import NO_PRODUCER, Bound, Result, Write
 from kordon.proxy.ordering.writers import Unfit
 
 log = structlog.get_logger(__name__)
@@ -147,9 +147,7 @@ def told(layout: Layout, v: int, write: Write, outcome: Outcome | None, counts: 
 def _written(layout: Layout, v: int, write: Write, outcome: Outcome, counts: ProduceCounts) -> Outcome:
     bound, chain = write.bound, layout.chains[v]
     assert bound is not None, "it was sent"
-    place = bound.partition, bound.move
-    stays = [stay for stay in reversed(chain.stays) if (stay.partition, stay.move) == place]
-    stay = next((stay for stay in stays if stay.holds(outcome.base_offset)), stays[0] if stays else None)
+    stay = _stay_of(chain, bound, outcome.base_offset)
     if stay is None or not (outcome.base_offset < 0 or stay.holds(outcome.base_offset)):
         counts.strays += 1
         if stay is not None and outcome.base_offset < stay.start:
@@ -161,6 +159,17 @@ def _written(layout: Layout, v: int, write: Write, outcome: Outcome, counts: Pro
     floor = layout.floors.get(v, 0) if layout.floors else 0
     base_offset = outcome.base_offset + stay.delta if outcome.base_offset >= 0 else -1
     return Outcome(v, Code.NONE, base_offset, outcome.log_append_time_ms, max(start, floor))
+
+
+def _stay_of(chain: Chain, bound: Bound, offset: int) -> Stay | None:
+    """Returns where a write landed: the stay it was bound to; of several parts of one, that which holds its offset."""
+    last: Stay | None = None
+    for stay in reversed(chain.stays):
+        if stay.partition == bound.partition and stay.move == bound.move:
+            if stay.holds(offset):
+                return stay
+            last = last or stay
+    return last
 
 
 def _tell_shortened(topic: str, stay: Stay, outcome: Outcome, counts: ProduceCounts) -> None:
