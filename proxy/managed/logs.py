@@ -209,8 +209,9 @@ class PartitionLog:
 
     async def _bring(self, offset: int) -> int:
         wait_ms = WAIT_MS if self._is_end(offset) else 0
+        log_start = -1 if self.log_start is None else self.log_start
         try:
-            fetched = await self._pull(Want(self._topic, self._tenancy.partition, offset, wait_ms))
+            fetched = await self._pull(Want(self._topic, self._tenancy.partition, offset, wait_ms, log_start))
         finally:
             self._coming.pop(offset, None)
         self._tally.pulls += 1

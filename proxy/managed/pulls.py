@@ -1,7 +1,8 @@
 """Kordon's own fetches: what many readers want of one broker goes into few requests.
 
 A broker works on one request of a connection at a time, and one that waits for data holds back what is behind it. So
-there are a few connections per broker, and each request takes along all that is wanted when it leaves.
+there are a few connections per broker, and each request takes along all that is wanted when it leaves. Only those hear
+of its answer for whom it has news; what is idle is asked for again with no more work than that.
 """
 
 from __future__ import annotations
@@ -54,15 +55,30 @@ class Want(NamedTuple):
     offset: int
     max_wait_ms: int = WAIT_MS
     """How long the broker may wait for something to come; the least of what goes into one request."""
+    log_start: int = -1
+    """Where the log begins, as far as is known; that it begins elsewhere is news."""
+
+    def is_news(self, fetched: Fetched) -> bool:
+        """Whether an answer says more than that nothing has come."""
+        if fetched.error_code or fetched.records:
+            return True
+        return fetched.high_watermark != self.offset or fetched.log_start_offset != self.log_start
+
+
+class _Wanted(NamedTuple):
+    """A want under way."""
+
+    want: Want
+    outcome: asyncio.Future[Fetched]
+    until: float
+    """When the answer is told though there is no news, by the loop's clock."""
 
 
 @dataclass(slots=True)
 class _Node:
     """What is wanted of one broker."""
 
-    waiting: deque[tuple[Want, asyncio.Future[Fetched]]] = field(
-        default_factory=deque[tuple[Want, asyncio.Future[Fetched]]]
-    )
+    waiting: deque[_Wanted] = field(default_factory=deque[_Wanted])
     free: list[int] = field(default_factory=lambda: list(reversed(range(_CONNECTIONS))))
     is_due: bool = False
 
@@ -95,11 +111,12 @@ class Pulls:
             self._leaders.forget(want.topic)
             return _failed(Code.NOT_LEADER_OR_FOLLOWER)
         node = self._nodes.setdefault(leader.node_id, _Node())
-        outcome: asyncio.Future[Fetched] = asyncio.get_running_loop().create_future()
-        node.waiting.append((want, outcome))
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[Fetched] = loop.create_future()
+        node.waiting.append(_Wanted(want, outcome, loop.time() + want.max_wait_ms / 1000))
         if not node.is_due:
             node.is_due = True
-            asyncio.get_running_loop().call_soon(self._leave, leader.node_id)  # with what else is wanted just now
+            loop.call_soon(self._leave, leader.node_id)  # with what else is wanted just now
         fetched = await outcome
         if fetched.error_code in _MOVED:
             self._leaders.forget(want.topic)
@@ -115,7 +132,7 @@ class Pulls:
         while node.waiting and node.free:
             taken = _take(node.waiting)
             most_ms = WAIT_MS if len(node.free) > _SPARE_CONNECTIONS else _BUSY_WAIT_MS
-            wait_ms = min(most_ms, *(want.max_wait_ms for want, _ in taken.values()))
+            wait_ms = min(most_ms, *(wanted.want.max_wait_ms for wanted in taken.values()))
             connection = node.free.pop()
             self._tasks.start(self._ask(node_id, connection, taken, wait_ms), name=f"read from broker {node_id}")
 
@@ -123,7 +140,7 @@ class Pulls:
         self,
         node_id: int,
         connection: int,
-        taken: dict[tuple[str, int], tuple[Want, asyncio.Future[Fetched]]],
+        taken: dict[tuple[str, int], _Wanted],
         wait_ms: int,
     ) -> None:
         found: dict[tuple[str, int], Fetched] = {}
@@ -133,34 +150,39 @@ class Pulls:
             async with asyncio.timeout(seconds):
                 client = await self._links.to(node_id, f"read {connection}")
                 client.version(apis.FETCH, range(VERSION, VERSION + 1))
-                body = request(apis.FETCH).build(VERSION, _fields([want for want, _ in taken.values()], wait_ms))
+                body = request(apis.FETCH).build(VERSION, _fields([wanted.want for wanted in taken.values()], wait_ms))
                 await client.room()
                 sent = client.send_body(apis.FETCH, VERSION, [body], seconds)
                 answer = parse_fetched(await sent)
                 found = answer.partitions
         except (UpstreamUnavailable, TimeoutError, WireError):
-            for topic in {want.topic for want, _ in taken.values()}:
+            for topic in {wanted.want.topic for wanted in taken.values()}:
                 self._leaders.forget(topic)
         finally:
-            for name, (_, outcome) in taken.items():
-                if not outcome.done():
-                    outcome.set_result(found.get(name, missing))
-            self._nodes[node_id].free.append(connection)
+            node, now = self._nodes[node_id], asyncio.get_running_loop().time()
+            for name, wanted in taken.items():
+                fetched = found.get(name, missing)
+                if wanted.outcome.done():
+                    continue
+                if now < wanted.until and not wanted.want.is_news(fetched):
+                    node.waiting.append(wanted)
+                else:
+                    wanted.outcome.set_result(fetched)
+            node.free.append(connection)
             self._leave(node_id)
 
 
-def _take(
-    waiting: deque[tuple[Want, asyncio.Future[Fetched]]],
-) -> dict[tuple[str, int], tuple[Want, asyncio.Future[Fetched]]]:
+def _take(waiting: deque[_Wanted]) -> dict[tuple[str, int], _Wanted]:
     """Takes what fits into one request: a partition can be named once."""
-    taken: dict[tuple[str, int], tuple[Want, asyncio.Future[Fetched]]] = {}
-    left: list[tuple[Want, asyncio.Future[Fetched]]] = []
+    taken: dict[tuple[str, int], _Wanted] = {}
+    left: list[_Wanted] = []
     while waiting and len(taken) < _MOST_PARTITIONS:
-        want, outcome = waiting.popleft()
-        if (want.topic, want.partition) in taken:
-            left.append((want, outcome))
+        wanted = waiting.popleft()
+        name = (wanted.want.topic, wanted.want.partition)
+        if name in taken:
+            left.append(wanted)
         else:
-            taken[want.topic, want.partition] = (want, outcome)
+            taken[name] = wanted
     waiting.extendleft(reversed(left))
     return taken
 

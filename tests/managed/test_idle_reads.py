@@ -24,6 +24,8 @@ class IdleBroker:
     def __init__(self) -> None:
         self.asked: list[tuple[int, set[int], asyncio.Event]] = []
         """Of each request: for how long it may be held, which partitions it names, and what lets the answer go."""
+        self.ends: dict[int, int] = {}
+        self.starts: dict[int, int] = {}
 
     async def to(self, node_id: int, purpose: str) -> "IdleBroker":
         """Is the connection to itself."""
@@ -48,9 +50,18 @@ class IdleBroker:
         self.asked.append((asked.max_wait_ms, set(partitions), answered))
         assert timeout > asked.max_wait_ms / 1000
         await answered.wait()
-        rows = [{"partition_index": q, "error_code": 0, "high_watermark": 0, "records": b""} for q in partitions]
+        rows = [self._row(q) for q in partitions]
         topics = [{"topic": "t", "partitions": rows}]
         return memoryview(response(apis.FETCH).build(VERSION, {"responses": topics}))
+
+    def _row(self, q: int) -> dict[str, Any]:
+        ends = {"high_watermark": self.ends.get(q, 0), "log_start_offset": self.starts.get(q, 0)}
+        return {"partition_index": q, "error_code": 0, "records": b""} | ends
+
+
+def want(q: int, max_wait_ms: int = WAIT_MS) -> Want:
+    """Wants what comes behind the end of a log that is known to be empty."""
+    return Want("t", q, 0, max_wait_ms, log_start=0)
 
 
 async def turns() -> None:
@@ -64,7 +75,7 @@ async def test_what_is_idle_is_asked_for_seldom_and_some_connections_come_back_s
     broker: Any = IdleBroker()
     pulls, wanted = Pulls(broker, broker), []
     for q in range(CONNECTIONS + 3):
-        wanted.append(asyncio.ensure_future(pulls.pull(Want("t", q, 0))))
+        wanted.append(asyncio.ensure_future(pulls.pull(want(q))))
         await turns()
     waits = [wait_ms for wait_ms, _, _ in broker.asked]
     assert waits[: CONNECTIONS // 2] == [WAIT_MS] * (CONNECTIONS // 2)
@@ -72,10 +83,46 @@ async def test_what_is_idle_is_asked_for_seldom_and_some_connections_come_back_s
     assert max(waits[CONNECTIONS // 2 :]) <= 500
     broker.asked[-1][2].set()
     await turns()
-    assert broker.asked[-1][:2] == (500, {CONNECTIONS, CONNECTIONS + 1, CONNECTIONS + 2})
-    for _, _, answered in broker.asked:
-        answered.set()
-    await asyncio.gather(*wanted)
+    assert broker.asked[-1][:2] == (500, {CONNECTIONS - 1, CONNECTIONS, CONNECTIONS + 1, CONNECTIONS + 2})
+    for each in wanted:
+        each.cancel()
+    await pulls.close()
+
+
+async def test_only_those_hear_of_an_answer_for_whom_it_has_news() -> None:
+    """Records come to one of three partitions, the log of another loses its head; the third is just asked for again."""
+    broker: Any = IdleBroker()
+    pulls = Pulls(broker, broker)
+    first, second, third = (asyncio.ensure_future(pulls.pull(want(q))) for q in range(3))
+    await turns()
+    broker.ends[1] = 5
+    broker.asked[0][2].set()
+    await turns()
+    assert (await second).high_watermark == 5
+    assert [partitions for _, partitions, _ in broker.asked] == [{0, 1, 2}, {0, 2}]
+    broker.starts[2] = 3
+    broker.asked[1][2].set()
+    await turns()
+    assert (await third).log_start_offset == 3
+    assert broker.asked[2][1] == {0}
+    assert not first.done()
+    first.cancel()
+    broker.asked[2][2].set()
+    await turns()
+    assert len(broker.asked) == 3  # nobody waits for it any more
+    await pulls.close()
+
+
+async def test_a_wait_without_news_comes_to_its_end() -> None:
+    """Who does not want any more is not asked for, so whoever wants something says so again from time to time."""
+    broker: Any = IdleBroker()
+    pulls = Pulls(broker, broker)
+    waiting = asyncio.ensure_future(pulls.pull(want(0, max_wait_ms=1)))
+    await turns()
+    await asyncio.sleep(0.002)
+    broker.asked[0][2].set()
+    async with asyncio.timeout(5):
+        assert (await waiting).high_watermark == 0
     await pulls.close()
 
 
@@ -83,8 +130,8 @@ async def test_a_wait_at_the_end_holds_up_no_reader_of_what_is_there() -> None:
     """Readers at more places than are read at once get the next of these, never what waits for records to come."""
     released = asyncio.Event()
 
-    async def pull(want: Want) -> Fetched:
-        if want.max_wait_ms:
+    async def pull(wanted: Want) -> Fetched:
+        if wanted.max_wait_ms:
             await asyncio.Event().wait()  # nothing comes
         await released.wait()
         return Fetched(0, 100, 0, memoryview(b""))
