@@ -116,7 +116,7 @@ def test_a_broker_takes_retagged_batches_and_knows_them_again(broker: PlainConne
 
     def produce(batch: bytearray) -> tuple[int, int]:
         data = [{"name": topic, "partition_data": [{"index": 0, "records": bytes(batch)}]}]
-        answer = broker.ask(PRODUCE, 9, {"acks": -1, "timeout_ms": 10_000, "topic_data": data})
+        answer = broker.ask(PRODUCE, 8, {"acks": -1, "timeout_ms": 10_000, "topic_data": data})
         (partition,) = answer.responses[0].partition_responses
         return partition.error_code, partition.base_offset
 

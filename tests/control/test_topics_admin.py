@@ -12,12 +12,16 @@ from aiokafka import AIOKafkaProducer
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.ends import ProducerState
 from kordon.proxy.control.topics_admin import TopicsAdmin, TopicsRefused
+from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 
 if TYPE_CHECKING:
     from kordon.proxy.control.brokers import Brokers
     from kordon.testing.cluster import Cluster
 
-pytestmark = pytest.mark.broker
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.skipif(DESCRIBED_PRODUCERS.is_missing, reason=DESCRIBED_PRODUCERS.reason),
+]
 
 SECONDS = 20.0
 

@@ -7,10 +7,14 @@ import pytest
 
 from kordon.proxy.managed import lane as lane_module
 from kordon.proxy.managed import lanes as lanes_module
+from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_writes import Worker, a_batch, a_worker
 
-pytestmark = pytest.mark.broker
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.skipif(DESCRIBED_PRODUCERS.is_missing, reason=DESCRIBED_PRODUCERS.reason),
+]
 
 NONE, NOT_LEADER, TIMED_OUT = 0, 6, 7
 CORRUPT, UNSUPPORTED_FORMAT, OUT_OF_ORDER, INVALID_EPOCH, INVALID_TXN_STATE = 2, 43, 45, 47, 48

@@ -5,10 +5,14 @@ from random import Random
 
 import pytest
 
+from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_writes import Producer, a_worker
 
-pytestmark = pytest.mark.broker
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.skipif(DESCRIBED_PRODUCERS.is_missing, reason=DESCRIBED_PRODUCERS.reason),
+]
 
 
 async def test_nothing_is_lost_doubled_or_reordered(cluster: Cluster) -> None:

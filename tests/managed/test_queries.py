@@ -33,10 +33,13 @@ from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.floors import with_floors
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.topology import Topology
-from kordon.testing.broker_features import PENDING_UPLOADS
+from kordon.testing.broker_features import DESCRIBED_PRODUCERS, PENDING_UPLOADS
 from kordon.testing.cluster import Cluster
 
-pytestmark = pytest.mark.broker
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.skipif(DESCRIBED_PRODUCERS.is_missing, reason=DESCRIBED_PRODUCERS.reason),
+]
 NONE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH = 0, 74, 75
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
 MOVED_ONCE = 1 << 15

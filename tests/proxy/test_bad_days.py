@@ -148,13 +148,12 @@ def long_fetch(topic: str, correlation_id: int) -> bytes:
         "partition": 0,
         "current_leader_epoch": -1,
         "fetch_offset": 0,
-        "last_fetched_epoch": -1,
         "log_start_offset": -1,
         "partition_max_bytes": 1000,
     }
     return request_frame(
         1,
-        12,
+        11,
         correlation_id,
         replica_id=-1,
         max_wait_ms=4000,
