@@ -19,7 +19,10 @@ from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 
 CREATE_TOPICS = 19
-pytestmark = pytest.mark.broker
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.skipif(DESCRIBED_PRODUCERS.is_missing, reason=DESCRIBED_PRODUCERS.reason),
+]
 
 
 @asynccontextmanager
@@ -126,7 +129,6 @@ async def test_an_unknown_broker_and_closed_links_are_refused(cluster: Cluster) 
             await links.to(1, "a")
 
 
-@pytest.mark.skipif(DESCRIBED_PRODUCERS.is_missing, reason=DESCRIBED_PRODUCERS.reason)
 async def test_leaders_and_topic_ids_are_known_and_kept(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """One question serves all callers until it is forgotten; what does not exist is empty."""
     async with links_to(cluster) as links:
