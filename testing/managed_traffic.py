@@ -129,6 +129,7 @@ class Traffic:
         patience = _PATIENCE_SECONDS if kind is None else _END_SECONDS  # what has failed may never get its answers
         for thread in (*self._senders, *self._reading):
             thread.join(patience)
+        self.sender.close()
 
     def wait_flowing(self, seconds: float = _PATIENCE_SECONDS) -> None:
         """Waits until what is sent from now on is acknowledged, to both producers, and read by both groups."""

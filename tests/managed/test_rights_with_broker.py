@@ -295,10 +295,10 @@ def bob_describes(secured: Secured) -> Iterator[None]:
 @pytest.mark.usefixtures("bob_describes")
 def test_a_write_without_an_answer_that_is_refused_ends_the_connection(secured: Secured, topic: str) -> None:
     """With acks=0 librdkafka is disconnected as by a broker, where it may not write, and only there."""
-    bob = SilentWriter(secured.settings("bob"), topic)
-    wait_until("bob is disconnected", lambda: bob.write() > 1)
-    alice = SilentWriter(secured.settings("alice"), topic)
-    assert [alice.write() for _ in range(20)] == [0] * 20
+    with closing(SilentWriter(secured.settings("bob"), topic)) as bob:
+        wait_until("bob is disconnected", lambda: bob.write() > 1)
+    with closing(SilentWriter(secured.settings("alice"), topic)) as alice:
+        assert [alice.write() for _ in range(20)] == [0] * 20
 
 
 class SilentWriter:
@@ -314,6 +314,11 @@ class SilentWriter:
         self._producer.produce(self._topic, "silent", key="silent")
         self._producer.poll(0.1)
         return len(self._errors)
+
+    def close(self) -> None:
+        """Ends it; what is not sent is dropped."""
+        self._producer.purge()
+        self._producer.close()
 
     def _heard(self, error: Any) -> None:
         self._errors.append(error.name())
