@@ -65,6 +65,7 @@ def properties(
         "super.users": "User:ANONYMOUS;User:admin",
         "allow.everyone.if.no.acl.found": "true",
         "log.cleaner.dedupe.buffer.size": "8388608",
+        "log.retention.ms": "-1",  # records of tests are as old as they say: a few minutes later they were gone
     }
     found |= _coordinators(copies=min(3, len(voters)))
     if any("SSL" in protocol_of(name) for name in names):

@@ -15,6 +15,7 @@ from kordon.codecs.messages import request, response
 from kordon.codecs.produce import build_outcomes, look_produce
 from kordon.codecs.records import batches
 from kordon.proxy.config import HostPort, Upstream
+from kordon.proxy.control.codes import Code
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.lanes import Lanes
 from kordon.proxy.managed.leaders import NO_NODE, Leaders
@@ -117,6 +118,7 @@ class Worker:
                 "topics": [{"topic": self.topic.name, "partitions": parts}],
             }
             (row,) = (await client.ask(FETCH, 11, fields)).responses[0].partitions
+            assert row.error_code != Code.OFFSET_OUT_OF_RANGE, "the broker has let records go"
             if row.error_code:
                 self.leaders.forget(self.topic.name)
                 client = await self._leader(partition)

@@ -37,7 +37,7 @@ Offsets = dict[int, tuple[int, int, int | None]]
 def bootstrap(open_cluster: Cluster) -> Iterator[str]:
     """Of a proxy whose topic was written in three steps, a minute apart, with a growth and a shrink in between."""
     with ProxyProcess.start(open_cluster.bootstrap()) as proxy:
-        admin = create_managed(proxy.bootstrap, TOPIC, configs={"retention.ms": "-1"})
+        admin = create_managed(proxy.bootstrap, TOPIC)
         producer = Producer({"bootstrap.servers": proxy.bootstrap, "enable.idempotence": True})
         for step, partitions in enumerate((6, 4, None)):
             for number in range(EACH):

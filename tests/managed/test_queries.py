@@ -117,10 +117,9 @@ async def linked(cluster: Cluster) -> AsyncIterator[Links]:
 
 
 async def make_topic(links: Links, leaders: Leaders, name: str) -> UUID:
-    """Creates a topic of three partitions that keeps records of any age; returns its id when all are led."""
-    configs = [{"name": "retention.ms", "value": "-1"}]
+    """Creates a topic of three partitions; returns its id when all are led."""
     fields = {
-        "topics": [{"name": name, "num_partitions": 3, "replication_factor": 1, "assignments": [], "configs": configs}],
+        "topics": [{"name": name, "num_partitions": 3, "replication_factor": 1, "assignments": [], "configs": []}],
         "timeout_ms": 10_000,
     }
     answer = await links.ask_any("test", 19, range(5, 6), fields)

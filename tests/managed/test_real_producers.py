@@ -37,7 +37,7 @@ def topic(proxy: ProxyProcess, request: pytest.FixtureRequest) -> str:
     """A managed topic of 2 physical and 8 virtual partitions."""
     name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
     admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
-    wanted = NewTopic(name, 2, 1, config={"kordon.virtual.partitions": "8", "retention.ms": "-1"})
+    wanted = NewTopic(name, 2, 1, config={"kordon.virtual.partitions": "8"})
     admin.create_topics([wanted])[name].result(60)
     return name
 
