@@ -15,11 +15,10 @@ from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
     NewTopic,
 )
 
-from kordon.testing.broker_config import needs_zookeeper
+from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.change_steps import ChangeSteps
 from kordon.testing.cluster import Cluster
 from kordon.testing.cuttable_link import CuttableLink
-from kordon.testing.jars import kafka_version
 from kordon.testing.managed_clients import create_managed, read_all, resize
 from kordon.testing.managed_traffic import Traffic
 from kordon.testing.ports import free_ports
@@ -32,8 +31,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
 @pytest.fixture(scope="module")
 def linked() -> Generator[tuple[Cluster, CuttableLink, str], None, None]:
     """A broker, a link to it that can be cut, and the address of the link."""
-    if needs_zookeeper(kafka_version()):
-        pytest.skip("managed topics need DescribeProducers (KIP-664, Kafka 2.8)")
+    if DESCRIBED_PRODUCERS.is_missing:
+        pytest.skip(DESCRIBED_PRODUCERS.reason)
     port = free_ports(1)
     with (
         Cluster.start(config={"authorizer.class.name": ""}, extra_listeners={"LINK": port}) as cluster,
@@ -67,8 +66,8 @@ def test_what_was_under_way_when_a_proxy_was_cut_off_arrives_behind_the_fence_an
 @pytest.mark.deep
 def test_the_same_holds_when_a_proxy_is_cut_off_from_three_brokers() -> None:
     """From all of them, coordinators and leaders among them, while another proxy reaches them all."""
-    if needs_zookeeper(kafka_version()):
-        pytest.skip("managed topics need DescribeProducers (KIP-664, Kafka 2.8)")
+    if DESCRIBED_PRODUCERS.is_missing:
+        pytest.skip(DESCRIBED_PRODUCERS.reason)
     port = free_ports(3)
     config = {"authorizer.class.name": "", "default.replication.factor": "3", "min.insync.replicas": "2"}
     with Cluster.start(brokers=3, config=config, extra_listeners={"LINK": port}) as cluster, ExitStack() as stack:
