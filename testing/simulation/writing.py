@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 HOLD_SECONDS: Final = 2.5
 _KEPT_SECONDS: Final = 15.0
+_PASSED: Final = -1
+"""The number of the pipe that clients' own requests pass by; the others are those of virtual partitions."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +126,13 @@ class Writing:
                 self._conclude(write, outcome)
 
     def lose_lanes(self) -> None:
-        """Connections to brokers break: no answer comes any more, though what was sent may land."""
-        self._to_brokers.clear()
-        self._from_brokers.clear()
+        """Connections to brokers break: no answer comes any more, though what was sent may land.
+
+        Those that clients' own requests pass by are none of them: these keep their order.
+        """
+        for pipes in (self._to_brokers, self._from_brokers):
+            for number in pipes.keys() - {_PASSED}:
+                del pipes[number]
         for write in list(self._under_way):
             self._answered(write, None)
 
@@ -148,14 +154,14 @@ class Writing:
 
         def there() -> None:
             code, _ = self._cluster.partition(request.v).append(batch)
-            self._from_brokers[-1].send(self._delay(), lambda: self._proxy.arrive(lambda: back(code)))
+            self._from_brokers[_PASSED].send(self._delay(), lambda: self._proxy.arrive(lambda: back(code)))
 
         def back(code: Code) -> None:
             self._passed -= 1
             self._cluster.answer(self._proxy, answer, code)
             self._proxy.look_drained()
 
-        self._to_brokers[-1].send(self._delay(), there)
+        self._to_brokers[_PASSED].send(self._delay(), there)
 
     def _send(self, write: Write) -> None:
         bound, ticket = write.bound, write.payload
