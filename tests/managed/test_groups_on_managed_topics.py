@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
+from contextlib import ExitStack, closing
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -12,6 +13,7 @@ from kordon.testing.broker_features import GROUP_PROTOCOLS
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.steps import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +64,40 @@ def test_a_group_goes_on_where_it_was_after_a_growth(proxy: ProxyProcess, protoc
 
     assert sorted(first) == list(range(3000))
     assert sorted(second) == list(range(3000, 5000))
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
+def test_assignors_of_librdkafka_share_out_all_virtual_partitions(proxy: ProxyProcess, strategy: str) -> None:
+    """Two members have all of them between them, none twice, before and after a growth and a shrink."""
+    topic = f"shared-out-{strategy}"
+    admin = create_managed(proxy.bootstrap, topic)
+    config = {"group.id": f"sharers-{strategy}", "partition.assignment.strategy": strategy}
+    config |= {"bootstrap.servers": proxy.bootstrap, "auto.offset.reset": "earliest"}
+    got: list[int] = []
+    with ExitStack() as stack:
+        members = [stack.enter_context(closing(Consumer(config))) for _ in range(2)]
+
+        def poll() -> list[int]:
+            for member in members:
+                for message in member.consume(100, 0.2):
+                    assert message.error() is None, message.error()
+                    got.append(int(message.value() or b"-1"))
+            return got
+
+        def are_shared_out() -> bool:
+            poll()
+            held = [{each.partition for each in member.assignment()} for member in members]
+            return all(held) and sorted(v for each in held for v in each) == list(range(VIRTUAL_PARTITIONS))
+
+        for member in members:
+            member.subscribe([topic])
+        for round_number, partitions in enumerate((None, 6, 3)):
+            if partitions is not None:
+                resize(admin, topic, partitions).result(60)
+            wait_until("all virtual partitions are shared out", are_shared_out, 60)
+            produce(proxy.bootstrap, topic, 300 * round_number, 300)
+            wait_until("all is read", lambda: len(poll()) >= 300 * (round_number + 1), 60)  # noqa: B023  ends in its round
+    assert sorted(got) == list(range(900))
 
 
 def test_the_lag_of_a_group_that_has_read_all_is_0(proxy: ProxyProcess, open_cluster: Cluster) -> None:
