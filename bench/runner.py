@@ -112,14 +112,15 @@ class Runner:
         self._measure(plan.base, self.contenders[0], 0)  # warms the broker up, and is not kept
         fewer = Contender(results.DIRECT_U, self.contenders[0].bootstrap)
         in_question = [fewer, *(each for each in self.contenders if each.name in _COMPARED), self.managed]
-        if Part.BASE in plan.parts:
-            self._interleave(plan.base, plan.rounds, self.contenders)
-        if Part.LATENCY in plan.parts:
-            self._interleave(plan.latency, plan.rounds, [*self.contenders, self.managed])
-        for case in plan.managed if Part.MANAGED in plan.parts else ():
-            self._interleave(case, plan.rounds, in_question)
+        # what is told in milliseconds comes before what fills the broker's disk: its writing out is seen for minutes
         for resizes in plan.resizes if Part.RESIZES in plan.parts else ():
             self._resize(resizes)
+        if Part.LATENCY in plan.parts:
+            self._interleave(plan.latency, plan.rounds, [*self.contenders, self.managed])
+        if Part.BASE in plan.parts:
+            self._interleave(plan.base, plan.rounds, self.contenders)
+        for case in plan.managed if Part.MANAGED in plan.parts else ():
+            self._interleave(case, plan.rounds, in_question)
         for holding in plan.holding if Part.HOLDING in plan.parts else ():
             self._hold(holding)
         for case in plan.matrix if Part.MATRIX in plan.parts else ():
