@@ -17,7 +17,7 @@ from kordon.codecs.messages.fetch import PARTITION_DATA
 from kordon.codecs.primitives import Built, Pieces
 from kordon.proxy.control.codes import Code
 from kordon.proxy.managed.logs import PartitionLog
-from kordon.proxy.managed.portions import Portion, Request, Worker, epoch_error, start_of
+from kordon.proxy.managed.portions import Portion, Request, Worker, epoch_error, start_of, told_row
 from kordon.proxy.managed.topics import Fence, ManagedTopic
 from kordon.proxy.ordering.layout import Layout
 
@@ -191,16 +191,7 @@ class Fetching:
 @lru_cache(_ROWS_KEPT)
 def _nothing_new(version: int, v: int, end: int, start: int) -> Built:
     """Makes the row of a partition whose reader has all there is."""
-    row = {
-        "partition_index": v,
-        "error_code": 0,
-        "high_watermark": end,
-        "last_stable_offset": end,
-        "log_start_offset": start,
-        "aborted_transactions": None,
-        "preferred_read_replica": -1,
-        "records": Pieces(),
-    }
+    row = told_row(v, end, start, Pieces())
     return Built(row, PARTITION_DATA.build(version, row))
 
 

@@ -154,11 +154,15 @@ class Lane:
         if client is None or client.closed:
             self.dial()
             return
-        while len(self._unanswered) < REQUESTS_UNDER_WAY and self._bytes < BYTES_UNDER_WAY:
-            taken = self._gather_again() or self._gather()
+        while (self._again or self._turns) and self._has_room:
+            taken = self._gather_again() if self._again else self._gather()
             if not taken:
                 break
             self._send(client, taken)
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._unanswered) < REQUESTS_UNDER_WAY and self._bytes < BYTES_UNDER_WAY
 
     def _gather_again(self) -> list[Sent]:
         """Takes the first of each partition that is to be sent once more, as far as they go into one request."""

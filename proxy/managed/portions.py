@@ -202,7 +202,7 @@ class Portion:
             return self._empty(self._error)
         if self._is_withheld:
             start = self._known.layout.chains[self.v].start
-            return self._row(start, start, Pieces())
+            return told_row(self.v, start, start, Pieces())
         if self.is_unsure or (self._trouble and not self._taken.entries and not self._has_hole):
             return self._empty(Code.NOT_LEADER_OR_FOLLOWER)
         stay, taken = self._place.stay, self._taken
@@ -217,7 +217,7 @@ class Portion:
             pieces.append(memoryview(filler(after, target, epoch)))
             self._worker.tally.fillers += 1
             after = target
-        return self._row(self._end(after), start_of(self._worker, self._known, self.v), pieces)
+        return told_row(self.v, self._end(after), start_of(self._worker, self._known, self.v), pieces)
 
     @property
     def _is_withheld(self) -> bool:
@@ -347,20 +347,29 @@ class Portion:
     def _empty(self, error: int) -> dict[str, Any]:
         """An answer that says nothing of the log: -1 as brokers give it with an error."""
         end = -1 if error else self.offset
-        row = self._row(end, -1 if error else 0, Pieces())
+        row = told_row(self.v, end, -1 if error else 0, Pieces())
         return row | {"error_code": int(error), "aborted_transactions": [] if error else None}
 
-    def _row(self, end: int, start: int, pieces: Pieces) -> dict[str, Any]:
-        return {
-            "partition_index": self.v,
-            "error_code": 0,
-            "high_watermark": end,
-            "last_stable_offset": end,
-            "log_start_offset": start,
-            "aborted_transactions": None,
-            "preferred_read_replica": -1,
-            "records": pieces,
-        }
+
+def told_row(v: int, end: int, start: int, pieces: Pieces) -> dict[str, Any]:
+    """Makes the response's row of a virtual partition.
+
+    Args:
+        v: The virtual partition.
+        end: Of its log, as readers may see it.
+        start: Where it begins.
+        pieces: Its records.
+    """
+    return {
+        "partition_index": v,
+        "error_code": 0,
+        "high_watermark": end,
+        "last_stable_offset": end,
+        "log_start_offset": start,
+        "aborted_transactions": None,
+        "preferred_read_replica": -1,
+        "records": pieces,
+    }
 
 
 def epoch_error(worker: Worker, topic: ManagedTopic, home: Stay, believed_epoch: int) -> int:
