@@ -36,6 +36,7 @@ class Feature:
 
 DESCRIBED_PRODUCERS: Final = Feature("answers to DescribeProducers (KIP-664), which managed topics need,", 2, 8)
 PEM_FILES: Final = Feature("certificates in PEM files (KIP-651)", 2, 7)
+PRODUCE_BY_ID: Final = Feature("writes to topics by id (KIP-516)", 4, 1)
 NEW_GROUPS: Final = Feature("KIP-848 groups", 4, 0)
 PENDING_UPLOADS: Final = Feature("offsets of what is still to be uploaded (KIP-1023)", 4, 2)
 REASONS_IN_TRANSACTIONS: Final = Feature("Java producers that say why a transaction was refused (KIP-890)", 4, 0)
