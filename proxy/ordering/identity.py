@@ -2,11 +2,15 @@
 
 63      48 47  40 39                                    0
 ├ v + 1 ──┼ move ┼ the producer id that the client knows ┤
+
+Batches of dialect clients belong to no virtual partition: they have `NO_V`, and the layout epoch as their move (I8).
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
+
+from kordon.proxy.ordering.streams import Stream, is_physical
 
 _CLIENT_BITS: Final = 40
 _MOVE_BITS: Final = 8
@@ -16,21 +20,33 @@ LARGEST_CLIENT_ID: Final = (1 << _CLIENT_BITS) - 1
 """Producer ids above it cannot write to managed topics; a cluster gets there after 10^12 producers."""
 MOVES: Final = 1 << _MOVE_BITS
 """Moves are counted modulo this."""
+NO_V: Final = (1 << 15) - 2
+"""Stands for the virtual partition of a batch that was written to a physical one as such; V is at most this."""
 
 
 class Identity(NamedTuple):
     """What a tagged producer id says."""
 
     v: int
+    """The virtual partition, or `NO_V`."""
     move: int
-    """How often `v` had moved, modulo 256."""
+    """How often `v` had moved, or the layout epoch of the physical partition's segment: modulo 256."""
     client_id: int
     """The producer id that the client knows."""
 
+    @property
+    def is_physical(self) -> bool:
+        """Whether it was written to the physical partition as such, by a client of the dialect."""
+        return self.v == NO_V
 
-def tag(v: int, move: int, client_id: int) -> int:
+    def belongs_to(self, stream: Stream, move: int) -> bool:
+        """Whether it is of this stream during this stay; of physical ones, that whose log it stands in."""
+        return self.v == _v_of(stream) and self.move == move % MOVES
+
+
+def tag(stream: Stream, move: int, client_id: int) -> int:
     """Returns the producer id under which a batch stands in the log."""
-    return (v + 1) << _V_SHIFT | (move % MOVES) << _CLIENT_BITS | client_id
+    return (_v_of(stream) + 1) << _V_SHIFT | (move % MOVES) << _CLIENT_BITS | client_id
 
 
 def untag(producer_id: int) -> Identity | None:
@@ -40,3 +56,7 @@ def untag(producer_id: int) -> Identity | None:
     return Identity(
         (producer_id >> _V_SHIFT) - 1, producer_id >> _CLIENT_BITS & (MOVES - 1), producer_id & LARGEST_CLIENT_ID
     )
+
+
+def _v_of(stream: Stream) -> int:
+    return NO_V if is_physical(stream) else stream

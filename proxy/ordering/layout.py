@@ -15,13 +15,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from pydantic import TypeAdapter
 
 from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.hashing import home, homes, why_not
+from kordon.proxy.ordering.streams import Stream, is_physical, physical_chains, shown_partition
 
 
 class Placement(Enum):
@@ -177,6 +178,21 @@ class Layout:
         """By virtual partition, where it lives and has lived."""
         steps = [(epoch, self._by_epoch.get(epoch.number, {}), self._homes(epoch)) for epoch in self.epochs]
         return tuple(self._chain(v, steps) for v in range(self.v_count))
+
+    @cached_property
+    def _physical_chains(self) -> Mapping[int, Chain]:
+        untagged = {epoch.number for epoch in self.epochs if epoch.placement is Placement.UNMANAGED}
+        return physical_chains(self.segments, untagged)
+
+    def chain(self, stream: Stream) -> Chain:
+        """Returns where a stream lives and has lived; without stays where the layout knows none of it.
+
+        Args:
+            stream: A virtual partition below V, or a physical partition as such (`streams.physical_stream`).
+        """
+        if is_physical(stream):
+            return self._physical_chains.get(shown_partition(stream), _NOWHERE)
+        return self.chains[stream]
 
     @property
     def is_plain(self) -> bool:
@@ -339,6 +355,8 @@ def _shortened(segment: Segment, lost_from: int, leader_epoch: int) -> Segment:
         return segment
     return replace(segment, lost_from=max(lost_from, segment.start), bound_epoch=leader_epoch)
 
+
+_NOWHERE: Final = Chain(())
 
 _Step: TypeAlias = tuple[Epoch, Mapping[int, Segment], tuple[int | None, ...]]
 """An epoch, the segments that began with it by physical partition, and the homes of all virtual ones."""

@@ -1,0 +1,60 @@
+"""Streams: what clients write to and read from a managed topic, as one kind of number.
+
+Clients without the SDK see virtual partitions; those with it (the dialect, design §6) see the physical ones as they
+are. Both are written through the same lines and read through the same chains, so both are a number here:
+
+    stream   0, 1, 2, …     virtual partition v
+    stream  -1, -2, -3, …   physical partition q as such: ~q
+
+The chain of a physical partition has a stay for each of its segments. Its offsets are those of the log (delta 0), and
+the layout epoch of the segment stands where virtual partitions have their moves: in identities (rule I8), and in leader
+epochs, which thereby rise with each change of the partition's keys (KIP-253, "leaderEpochAfterCreation").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+from kordon.proxy.ordering.chain import Chain, Stay
+
+if TYPE_CHECKING:
+    from kordon.proxy.ordering.layout import Segment
+
+Stream: TypeAlias = int
+"""A virtual partition, or a physical one as such (`physical_stream`)."""
+
+
+def physical_stream(partition: int) -> Stream:
+    """Returns the stream that a physical partition is to clients of the dialect.
+
+    >>> physical_stream(0), physical_stream(2)
+    (-1, -3)
+    """
+    return ~partition
+
+
+def is_physical(stream: Stream) -> bool:
+    """Whether a stream is a physical partition as such."""
+    return stream < 0
+
+
+def shown_partition(stream: Stream) -> int:
+    """Returns the partition number by which clients know a stream: of the virtual or of the physical partition."""
+    return ~stream if stream < 0 else stream
+
+
+def physical_chains(segments: Iterable[Segment], untagged_epochs: Collection[int]) -> Mapping[int, Chain]:
+    """Returns the chain of each physical partition as such, by its number.
+
+    Args:
+        segments: All of a layout.
+        untagged_epochs: Those before the topic was taken over, in which batches carry no identity (rule A1).
+    """
+    stays: dict[int, list[Stay]] = {}
+    for segment in sorted(segments, key=lambda each: each.id.epoch):
+        q, epoch = segment.id.partition, segment.id.epoch
+        tagged = epoch not in untagged_epochs
+        stay = Stay(q, epoch, segment.start, segment.end, 0, segment.lost_from, tagged=tagged)
+        stays.setdefault(q, []).append(stay)
+    return {q: Chain(tuple(each)) for q, each in stays.items()}
