@@ -23,6 +23,8 @@ again, and need not be later than what was processed of their key; beyond it the
 the commit, or not above the one before in the stint, has no leave. So a consumer that loses its partition without a
 commit rewinds, as Kafka allows, and a rewind hides nothing: what is new is judged as ever.
 
+Callbacks around a key's move are judged by `handovers.py`.
+
 Every breach is counted once, under the first name that fits: what stands twice in the log is a duplicate and not also
 out of order, and what the log itself holds in the wrong order is the writes' fault, not the group's.
 """
@@ -35,7 +37,8 @@ from pathlib import Path
 from typing import Final
 
 from kordon.testing.order.findings import WRITES, Account, Anomaly, Example, Findings, Verdict
-from kordon.testing.order.history import Assigned, Committed, Processed, Read, Revoked, Write, reads, writes
+from kordon.testing.order.handovers import Handovers
+from kordon.testing.order.history import Assigned, Committed, Ended, Processed, Read, Revoked, Write, reads, writes
 from kordon.testing.order.written import REFUSED, SOMEWHERE, UNSENT, Key, Log, Written, place_of, position
 
 _IN_PLACE: Final = 1
@@ -117,11 +120,13 @@ class Group:
         """Sequence processed, by key."""
         self._passed_over: dict[tuple[int, int], tuple[int, str]] = {}
         """(stint, record) → position, member."""
+        self._handovers = Handovers(name, self.account)
         self._moved: list[tuple[int, Example]] = []
         """Deliveries elsewhere than at the record's known position."""
 
     def take(self, member: str, event: Read) -> None:
         """Takes in an event of a member; events come in the order of time."""
+        self._handovers.take(member, event)
         match event:
             case Processed():
                 self._processed(member, event)
@@ -135,8 +140,10 @@ class Group:
                 self.account.commits += 1
                 for partition, offset in event.offsets:
                     self._partition(partition).committed = offset
-            case _:
+            case Ended():
                 self._stints = {who: stint for who, stint in self._stints.items() if who[0] != member}
+            case _:
+                pass
 
     def _partition(self, partition: int) -> _Partition:
         found = self._partitions.get(partition)
@@ -234,6 +241,7 @@ class Group:
 
     def finish(self) -> None:
         """Ends the taking in, and judges what is missing."""
+        self._handovers.finish(self._findings)
         for record_id, example in self._moved:
             key, sequence = self._written.record(record_id)
             twice = self._done[key.index][sequence] & _IN_PLACE

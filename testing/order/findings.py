@@ -27,6 +27,9 @@ class Anomaly(StrEnum):
     INVERSION = "inversion"
     """Not Jepsen's: two keys of one producer stand in one partition in another order than they were sent."""
     G1A = "G1a"
+    UNFLUSHED = "unflushed"
+    """Not Jepsen's, nor the next: of callbacks around a key's move (`handovers.py`)."""
+    UNLOADED = "unloaded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,17 @@ class Account:
     stints: int = 0
     """Times a member was given a partition."""
     commits: int = 0
+    flushes: int = 0
+    """Calls of `on_partition_key_maybe_revoked` that have returned."""
+    loads: int = 0
+    """Calls of `on_partition_key_assigned`."""
+    moved: int = 0
+    """Times a key's next record came to another member in another partition."""
+
+    @property
+    def has_callbacks(self) -> bool:
+        """Whether callbacks around a key's move could be judged."""
+        return bool(self.flushes or self.loads)
 
 
 @dataclass(frozen=True, slots=True)

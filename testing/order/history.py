@@ -12,6 +12,8 @@ several processes can be put in order. A consumer writes its lines out before it
     {"e": "processed", "t": 31, "p": 2, "o": 1041, "k": "librdkafka-3", "s": 0}
     {"e": "committed", "t": 40, "at": [[2, 1042]]}
     {"e": "revoked", "t": 50, "p": [0, 2], "lost": false}
+    {"e": "key_maybe_revoked", "t": 44, "at": [[2, 1042]]}
+    {"e": "key_assigned", "t": 31, "p": [3]}
     {"e": "ended", "t": 60}
 """
 
@@ -92,6 +94,23 @@ class Committed(NamedTuple):
     """(partition, next offset)."""
 
 
+class KeyMaybeRevoked(NamedTuple):
+    """A member has returned from `on_partition_key_maybe_revoked`: the state of what it got is flushed."""
+
+    time_us: int
+    """Of the return."""
+    offsets: tuple[tuple[int, int], ...]
+    """(partition, next offset): what stands before it is flushed."""
+
+
+class KeyAssigned(NamedTuple):
+    """A member was called in `on_partition_key_assigned`: it loads what others have flushed."""
+
+    time_us: int
+    """Of the call."""
+    partitions: tuple[int, ...]
+
+
 class Ended(NamedTuple):
     """The last line of a file: nothing is missing in it."""
 
@@ -107,7 +126,7 @@ class Done(NamedTuple):
 
 
 Write = Acknowledged | Failed | Ended
-Read = Processed | Assigned | Revoked | Committed | Ended
+Read = Processed | Assigned | Revoked | Committed | KeyMaybeRevoked | KeyAssigned | Ended
 
 
 class HistoryError(ValueError):
@@ -238,6 +257,10 @@ def _event(file: Path, number: int, line: dict[str, Any]) -> Write | Read:
         raise HistoryError(f"{file}:{number}: no event, or not all of it: {error!r}") from error
 
 
+def _offsets(line: dict[str, Any]) -> tuple[tuple[int, int], ...]:
+    return tuple((partition, offset) for partition, offset in line["at"])
+
+
 _EVENTS: Final[dict[str, Callable[[dict[str, Any]], Write | Read]]] = {
     "processed": lambda line: Processed(line["t"], line["p"], line["o"], line["k"], line["s"]),
     "acked": lambda line: Acknowledged(line["t"], line["n"], line["k"], line["s"], line["sent"], line["p"], line["o"]),
@@ -246,6 +269,8 @@ _EVENTS: Final[dict[str, Callable[[dict[str, Any]], Write | Read]]] = {
     ),
     "assigned": lambda line: Assigned(line["t"], tuple(line["p"])),
     "revoked": lambda line: Revoked(line["t"], tuple(line["p"]), line["lost"]),
-    "committed": lambda line: Committed(line["t"], tuple((partition, offset) for partition, offset in line["at"])),
+    "committed": lambda line: Committed(line["t"], _offsets(line)),
+    "key_maybe_revoked": lambda line: KeyMaybeRevoked(line["t"], _offsets(line)),
+    "key_assigned": lambda line: KeyAssigned(line["t"], tuple(line["p"])),
     "ended": lambda line: Ended(line["t"]),
 }

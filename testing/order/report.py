@@ -13,6 +13,7 @@ from kordon.testing.order.pauses import Gaps, Pauses
 
 _ABOUT_WRITES = frozenset({Anomaly.NONMONOTONIC_SEND, Anomaly.INVERSION})
 _ABOUT_BOTH = frozenset({Anomaly.INCONSISTENT_OFFSETS})
+_ABOUT_CALLBACKS = frozenset({Anomaly.UNFLUSHED, Anomaly.UNLOADED})
 
 
 def verdict_table(verdict: Verdict, title: str) -> Table:
@@ -23,8 +24,14 @@ def verdict_table(verdict: Verdict, title: str) -> Table:
     drawn.add_row("failed sends", *(_only(name == WRITES, account.failed) for name, account in accounts))
     drawn.add_row("allowed again", *(_only(name != WRITES, account.again) for name, account in accounts))
     stints = [_only(name != WRITES, account.stints) for name, account in accounts]
-    drawn.add_row("partitions assigned", *stints, end_section=True)
+    has_callbacks = any(account.has_callbacks for _, account in accounts)
+    drawn.add_row("partitions assigned", *stints, end_section=not has_callbacks)
+    if has_callbacks:
+        moved = [_only(account.has_callbacks, account.moved) for _, account in accounts]
+        drawn.add_row("keys moved", *moved, end_section=True)
     for anomaly in Anomaly:
+        if anomaly in _ABOUT_CALLBACKS and not has_callbacks:
+            continue
         cells = [_cell(verdict, anomaly, name) for name in verdict.accounts]
         drawn.add_row(str(anomaly), *cells)
     return drawn
@@ -80,6 +87,8 @@ def _table(title: str, columns: list[str]) -> Table:
 def _cell(verdict: Verdict, anomaly: Anomaly, place: str) -> str:
     count = verdict.count(anomaly, place)
     applies = anomaly in _ABOUT_BOTH or (anomaly in _ABOUT_WRITES) == (place == WRITES)
+    if anomaly in _ABOUT_CALLBACKS:
+        applies = verdict.accounts[place].has_callbacks
     if count:
         return f"[red]{count:,}[/]"
     return "[green]0[/]" if applies else ""
@@ -101,5 +110,6 @@ def _over_partitions(gaps: Gaps) -> tuple[str, str]:
 def _plain(account: Account) -> dict[str, int]:
     return {
         "records": account.records, "failed": account.failed, "again": account.again,
-        "stints": account.stints, "commits": account.commits,
+        "stints": account.stints, "commits": account.commits, "flushes": account.flushes, "loads": account.loads,
+        "moved": account.moved,
     }  # fmt: skip
