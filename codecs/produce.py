@@ -9,7 +9,7 @@ Source: ProduceRequest.json, ProduceResponse.json in Kafka 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct as Layout
 from struct import error as struct_error
 from typing import Final, NamedTuple
@@ -27,6 +27,8 @@ _WITH_LOG_START: Final = 5
 _WITH_RECORD_ERRORS: Final = 8
 _LONGEST_UVARINT: Final = 5
 _UUID_BYTES: Final = 16
+_UNDELETED_PARTITION_COUNT: Final = 16384
+"""The tag of the dialect's field in a topic."""
 
 _INT16: Final = Layout(">h")
 _INT32: Final = Layout(">i")
@@ -48,13 +50,15 @@ class PartitionData(NamedTuple):
 
 
 class TopicData(NamedTuple):
-    """What a request writes to one topic."""
+    """What a request writes to one topic; the partitions' rows stand before the count (the table's order)."""
 
     name: str
     """Empty in versions with topic ids."""
     topic_id: UUID | None
     """None in versions with names."""
     partition_data: list[PartitionData]
+    undeleted_partition_count: int = -1
+    """Of a dialect client, by which it chose the partitions."""
 
 
 class ProduceRequest(NamedTuple):
@@ -154,16 +158,36 @@ class _Walk:
         if self.at < self.end and not self.buffer[self.at]:  # there are none
             self.at += 1
             return
+        for _, _, end in self.tags():
+            self.at = end
+
+    def tags(self) -> Iterator[tuple[int, int, int]]:
+        """Yields each tag, where its bytes begin and where they end; whoever iterates moves `at` behind them."""
         for _ in range(self.uvarint()):
-            self.uvarint()
-            length = self.uvarint()
+            tag, length = self.uvarint(), self.uvarint()
             if length > self.end - self.at:
                 raise WireError(f"tagged field of {length} bytes, but {self.end - self.at} remain", offset=self.at)
-            self.at += length
+            yield tag, self.at, self.at + length
+
+    def undeleted_partition_count(self) -> int:
+        """Reads the tags that end a topic; one of them is the count, which only dialect clients send."""
+        count = -1
+        if not self.flexible:
+            return count
+        if self.at < self.end and not self.buffer[self.at]:  # there are none
+            self.at += 1
+            return count
+        for tag, start, end in self.tags():
+            if tag == _UNDELETED_PARTITION_COUNT:
+                if end - start != _INT32.size:
+                    raise WireError(f"an int32 of {end - start} bytes", offset=start)
+                (count,) = _INT32.unpack_from(self.buffer, start)
+            self.at = end
+        return count
 
 
 def look_produce(version: int, body: Buffer) -> ProduceRequest:
-    """Reads a Produce request; its records stay where they are, tagged fields (there are none) are passed over.
+    """Reads a Produce request; its records stay where they are; of tagged fields only the dialect's count is looked at.
 
     Args:
         version: 0 to 13.
@@ -186,8 +210,7 @@ def _request(walk: _Walk, version: int) -> ProduceRequest:
     for _ in range(walk.length(_INT32, nullable=False)):
         name, topic_id = walk.topic(version)
         partitions = [walk.partition() for _ in range(walk.length(_INT32, nullable=False))]
-        walk.skip_tags()
-        topics.append(TopicData(name, topic_id, partitions))
+        topics.append(TopicData(name, topic_id, partitions, walk.undeleted_partition_count()))
     walk.skip_tags()
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 

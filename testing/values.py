@@ -9,6 +9,7 @@ import uuid
 from random import Random
 from typing import Any, Final
 
+from kordon.codecs.dialect import is_private
 from kordon.codecs.primitives import (
     BOOL,
     BYTES,
@@ -38,7 +39,7 @@ _LETTERS: Final = "abcXYZ-_.019 äß→日本🙂"
 _FLOATS: Final = (0.0, 1.5, -2.25, 1e300, 0.1)
 _ERROR_CODES: Final = (-1, 0, 3, 25, 35, 78, 119)
 _MILLISECONDS: Final = (0, 1, 30_000, 86_400_000)
-UNKNOWN_TAGS: Final = (40, 127, 128, 16383, 16384, 2**31 - 1)
+UNKNOWN_TAGS: Final = (40, 127, 128, 16383, 2**21, 2**31 - 1)
 """Tags that no table knows, at the borders of the varint's sizes."""
 
 
@@ -49,15 +50,23 @@ class Values:
         random: Where chance comes from.
         unknown_tags: Whether flexible structs may carry tagged fields that no table knows.
         plausible: Whether error codes and times stay among those that Kafka has: other libraries insist on it.
+        private: Whether tagged fields of Kordon's dialect are set: others than Kordon do not know them.
         longest: The most elements of an array, and characters of a string.
     """
 
     def __init__(
-        self, random: Random, *, unknown_tags: bool = False, plausible: bool = False, longest: int = 3
+        self,
+        random: Random,
+        *,
+        unknown_tags: bool = False,
+        plausible: bool = False,
+        private: bool = True,
+        longest: int = 3,
     ) -> None:
         self._random = random
         self._unknown_tags = unknown_tags
         self._plausible = plausible
+        self._private = private
         self._longest = longest
 
     def message(self, message: Message, version: int) -> dict[str, Any]:
@@ -76,6 +85,8 @@ class Values:
         if version in row.nullable and self._random.random() < 0.2:
             return None
         if version in row.tagged and self._random.random() < 0.3 and not isinstance(row.type, Struct):
+            return row.new_default()
+        if is_private(row.tag) and not self._private:
             return row.new_default()
         if self._plausible and isinstance(row.type, Primitive):
             if row.name.endswith("error_code"):

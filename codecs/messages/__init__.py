@@ -3,7 +3,8 @@
 The tables cover all versions that brokers 2.4 to 4.3 speak, those that Kafka 4.0 dropped included. To add a field
 or a version, edit the table: `tests/codecs` compares each row with Kafka's own schemas.
 
-Source: `common/message/*.json` in kafka-clients 4.3.0, for versions older than it has, 3.9.2.
+Source: `common/message/*.json` in kafka-clients 4.3.0, for versions older than it has, 3.9.2. What Kordon's dialect has
+of its own (api keys and tags from 16384 up) is KIP-253's; docs/dialect.md sets both side by side.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from kordon.codecs.messages import (
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
+    consumer_group_position,
     create_acls,
     create_partitions,
     create_topics,
@@ -51,6 +53,7 @@ from kordon.codecs.messages import (
     offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
+    partition_leader_epochs_for_partitions,
     produce,
     sasl_authenticate,
     sasl_handshake,
@@ -113,6 +116,8 @@ _MODULES: Final = (
     share_fetch,
     share_acknowledge,
     streams_group_heartbeat,
+    consumer_group_position,
+    partition_leader_epochs_for_partitions,
 )
 REQUESTS: Final[dict[int, Message]] = {module.REQUEST.api_key: module.REQUEST for module in _MODULES}
 """All requests by api key."""

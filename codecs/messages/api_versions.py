@@ -8,6 +8,7 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
+# Tags from 16384 up are fields of Kordon's dialect (KIP-253); who does not know them skips them.
 # Versions 0 through 2 of ApiVersionsRequest are the same.
 # Version 3 is the first flexible version and adds ClientSoftwareName and ClientSoftwareVersion.
 # Version 4 fixes KAFKA-17011, which blocked SupportedFeatures.MinVersion in the response from being 0.
@@ -15,6 +16,7 @@ REQUEST = message(
     "ApiVersionsRequest",
     field("client_software_name", STRING, "3+"),
     field("client_software_version", STRING, "3+"),
+    field("kordon_client", INT16, "3+", tag=16384, tagged="3+"),
     key=18, versions="0-4", flexible="3+",
 )
 

@@ -8,6 +8,7 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
+# Tags from 16384 up are fields of Kordon's dialect (KIP-253); who does not know them skips them.
 # Versions 0-3 were removed in Apache Kafka 4.0.
 # Version 1 is the same as version 0.
 # Starting in Version 2, the requester must be able to handle Kafka Log Message format version 1.
@@ -57,6 +58,11 @@ REQUEST = message(
             field("replica_directory_id", UUID, "17+", tag=0, tagged="17+"),
             field("high_watermark", INT64, "18+", tag=1, tagged="18+", default=2**63 - 1),
         )), "0+"),
+        field("undeleted_partition_count", INT32, "12+", tag=16384, tagged="12+", default=-1),
+        field("positions", array(struct(
+            field("partition", INT32, "12+"),
+            field("position", INT64, "12+"),
+        )), "12+", tag=16385, tagged="12+"),
     )), "0+"),
     field("forgotten_topics_data", array(struct(
         field("topic", STRING, "7-12"),
@@ -64,6 +70,9 @@ REQUEST = message(
         field("partitions", array(INT32), "7+"),
     )), "7+"),
     field("rack_id", STRING, "11+"),
+    field("group_id", STRING, "12+", tag=16384, tagged="12+"),
+    field("generation_id", INT32, "12+", tag=16385, tagged="12+", default=-1),
+    field("member_id", STRING, "12+", tag=16386, tagged="12+"),
     key=1, versions="0-18", flexible="12+",
 )
 

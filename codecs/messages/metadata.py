@@ -30,6 +30,7 @@ REQUEST = message(
     key=3, versions="0-13", flexible="9+",
 )
 
+# Tags from 16384 up are fields of Kordon's dialect (KIP-253); who does not know them skips them.
 # Version 1 adds fields for the rack of each broker, the controller id, and whether or not the topic is internal.
 # Version 2 adds the cluster ID field.
 # Version 3 adds the throttle time.
@@ -70,6 +71,11 @@ RESPONSE = message(
             field("offline_replicas", array(INT32), "5+"),
         )), "0+"),
         field("topic_authorized_operations", INT32, "8+", default=-2147483648),
+        field("initial_partition_count", INT32, "9+", tag=16384, tagged="9+", default=-1),
+        field("undeleted_partition_count", INT32, "9+", tag=16385, tagged="9+", default=-1),
+        field("virtual_partition_count", INT32, "9+", tag=16386, tagged="9+", default=-1),
+        field("layout_epoch", INT32, "9+", tag=16387, tagged="9+", default=-1),
+        field("enable_ordered_delivery", BOOL, "9+", tag=16388, tagged="9+", default=True),
     )), "0+"),
     field("cluster_authorized_operations", INT32, "8-10", default=-2147483648),
     field("error_code", INT16, "13+"),

@@ -8,6 +8,7 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
+# Tags from 16384 up are fields of Kordon's dialect (KIP-253); who does not know them skips them.
 # Versions 0-2 were removed in Apache Kafka 4.0.version 3 is the new baseline. Due to a bug in librdkafka, these
 # versions have to be included in the api versions response (see KAFKA-18659), but are rejected otherwise. See
 # `ApiKeys.PRODUCE_API_VERSIONS_RESPONSE_MIN_VERSION` for more details.
@@ -38,6 +39,7 @@ REQUEST = message(
             field("index", INT32, "0+"),
             field("records", RECORDS, "0+", nullable="0+"),
         )), "0+"),
+        field("undeleted_partition_count", INT32, "9+", tag=16384, tagged="9+", default=-1),
     )), "0+"),
     key=0, versions="0-13", flexible="9+",
 )

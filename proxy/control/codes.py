@@ -5,9 +5,11 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
+from kordon.codecs import dialect
+
 
 class Code(IntEnum):
-    """Error codes of responses; source: Errors.java of Kafka 4.3."""
+    """Error codes of responses; source: Errors.java of Kafka 4.3, and for what only dialect clients get, KIP-253."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -63,6 +65,7 @@ class Code(IntEnum):
     PRODUCER_FENCED = 90
     UNKNOWN_TOPIC_ID = 100
     INVALID_REGULAR_EXPRESSION = 128
+    INVALID_PARTITION_METADATA = dialect.INVALID_PARTITION_METADATA
 
 
 _NAMES: Final[dict[int, str]] = {code.value: code.name for code in Code}

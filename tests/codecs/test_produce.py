@@ -26,7 +26,12 @@ def by_table(value: Any) -> dict[str, Any]:
         "acks": value.acks,
         "timeout_ms": value.timeout_ms,
         "topics": [
-            (row.get("name", ""), row.get("topic_id"), [(part.index, part.records) for part in row.partition_data])
+            (
+                row.get("name", ""),
+                row.get("topic_id"),
+                [(part.index, part.records) for part in row.partition_data],
+                row.get("undeleted_partition_count", -1),
+            )
             for row in value.topic_data
         ],
     }
@@ -39,7 +44,12 @@ def by_hand(value: ProduceRequest) -> dict[str, Any]:
         "acks": value.acks,
         "timeout_ms": value.timeout_ms,
         "topics": [
-            (row.name, row.topic_id, [(p.partition, None if p.records is None else bytes(p.records)) for p in parts])
+            (
+                row.name,
+                row.topic_id,
+                [(p.partition, None if p.records is None else bytes(p.records)) for p in parts],
+                row.undeleted_partition_count,
+            )
             for row in value.topic_data
             for parts in [row.partition_data]
         ],

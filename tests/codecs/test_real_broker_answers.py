@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from kordon.codecs.dialect import is_private
 from kordon.codecs.messages import REQUESTS, request, response
 from kordon.testing.cluster import Cluster
 from kordon.testing.plain_connection import PlainConnection
@@ -69,7 +70,7 @@ def broker_versions(cluster: Cluster) -> dict[int, range]:
     return {row.api_key: range(row.min_version, row.max_version + 1) for row in answer.api_keys}
 
 
-@pytest.mark.parametrize("api_key", sorted(set(REQUESTS) - set(NOT_ASKED)))
+@pytest.mark.parametrize("api_key", sorted(key for key in set(REQUESTS) - set(NOT_ASKED) if not is_private(key)))
 def test_broker_answers_and_the_answer_is_rebuilt(
     api_key: int, cluster: Cluster, broker_versions: dict[int, range]
 ) -> None:

@@ -17,11 +17,13 @@ from kio.index import UnknownAPIKey, UnknownEntity, load_payload_module
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-from kordon.codecs.messages import REQUESTS, RESPONSES
-from kordon.codecs.schema import Message
+from kordon.codecs.dialect import is_private
+from kordon.codecs.messages import REQUESTS, RESPONSES, request, response
+from kordon.codecs.schema import Array, Field, Message, Struct
 from kordon.testing.values import Values
 
-MESSAGES = [*REQUESTS.values(), *RESPONSES.values()]
+MESSAGES = [message for message in (*REQUESTS.values(), *RESPONSES.values()) if not is_private(message.api_key)]
+"""All but those that only Kordon's dialect has."""
 SEEDS = range(6)
 UNKNOWN_TO_KAFKA_PYTHON = {
     "ConsumerGroupHeartbeat",
@@ -87,7 +89,7 @@ def test_kio_reads_and_writes_the_same_bytes(message: Message) -> None:
     for version in versions:
         cls = kio_class(message, version)
         for seed in SEEDS:
-            value = Values(Random(seed), plausible=True).message(message, version)
+            value = Values(Random(seed), plausible=True, private=False).message(message, version)
             data = message.build(version, value)
             entity, size = entity_reader(cls)(data, 0)
             assert size == len(data)
@@ -95,8 +97,24 @@ def test_kio_reads_and_writes_the_same_bytes(message: Message) -> None:
             entity_writer(cls)(written, entity)
             assert written.getvalue() == data
             ours = message.parse(version, data)
-            assert_same(ours, entity, f"{message.name} v{version}")
+            assert_same(without_private(message.fields, ours), entity, f"{message.name} v{version}")
             assert message.build(version, ours) == data
+
+
+def without_private(fields: tuple[Field, ...], value: dict[str, Any]) -> dict[str, Any]:
+    """Leaves of a message's value what Kafka has of it."""
+    left: dict[str, Any] = {}
+    for row in fields:
+        if row.name not in value or is_private(row.tag):
+            continue
+        inner = row.type.of if isinstance(row.type, Array) else row.type
+        left[row.name] = value[row.name]
+        nested = value[row.name]
+        if isinstance(inner, Struct) and nested is not None:
+            many = isinstance(nested, list)
+            rows = [without_private(inner.fields, each) for each in (nested if many else [nested])]
+            left[row.name] = rows if many else rows[0]
+    return left
 
 
 @pytest.fixture(scope="module")
@@ -135,13 +153,33 @@ def test_kafka_python_reads_and_writes_the_same_bytes(message: Message, kafka_py
         return
     for version in kafka_python_versions(message, cls):
         for seed in SEEDS:
-            value = Values(Random(seed), plausible=True).message(message, version)
+            value = Values(Random(seed), plausible=True, private=False).message(message, version)
             if message.name == "ApiVersionsResponse":
                 value["error_code"] = 0  # it takes an answer with an error for one of version 0 (KIP-511)
             data = message.build(version, value)
             theirs = cls.decode(data, version=version)
             theirs._header = None  # it forgets to, and then cannot encode
             assert bytes(theirs.encode(version=version)) == data, f"{message.name} v{version}"
+
+
+EXTENDED = [(request(18), 3), (request(18), 4), (response(3), 9), (request(0), 9), (request(1), 12)]
+"""Messages that carry fields of the dialect, in the versions that its clients use."""
+
+
+@pytest.mark.parametrize(("message", "version"), EXTENDED, ids=lambda value: getattr(value, "name", f"v{value}"))
+def test_kafka_python_skips_the_fields_of_the_dialect(
+    message: Message, version: int, kafka_python_classes: dict[str, Any]
+) -> None:
+    """Who does not know them reads all else as if they were not there (KIP-482); kio reads no unknown tags at all."""
+    cls = kafka_python_classes[message.name]
+    with_fields = 0
+    for seed in SEEDS:
+        extended = Values(Random(seed), plausible=True).message(message, version)
+        bare = message.build(version, without_private(message.fields, extended))
+        data = message.build(version, extended)
+        with_fields += data != bare
+        assert cls.decode(data, version=version).to_dict() == cls.decode(bare, version=version).to_dict()
+    assert with_fields
 
 
 def test_every_version_is_compared_with_one_of_the_two(kafka_python_classes: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """The tables say, field for field, what Kafka's own schemas say; the judge is the JSON inside of its jar."""
 
 import copy
+import dataclasses
 import re
 import uuid
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from kordon.codecs.consumer_protocol import ASSIGNMENT, SUBSCRIPTION
+from kordon.codecs.dialect import is_private
 from kordon.codecs.headers import REQUEST_HEADER, RESPONSE_HEADER, request_header_version, response_header_version
 from kordon.codecs.messages import REQUESTS, RESPONSES
 from kordon.codecs.primitives import Primitive
@@ -18,8 +20,8 @@ from kordon.proxy.apis import APIS, Verdict
 from kordon.testing.jars import NEWEST
 
 TABLES: list[tuple[Message, tuple[int | str, str]]] = [
-    *((message, (message.api_key, "request")) for message in REQUESTS.values()),
-    *((message, (message.api_key, "response")) for message in RESPONSES.values()),
+    *((REQUESTS[key], (key, "request")) for key in REQUESTS if not is_private(key)),
+    *((RESPONSES[key], (key, "response")) for key in RESPONSES if not is_private(key)),
     (REQUEST_HEADER, ("RequestHeader", "header")),
     (RESPONSE_HEADER, ("ResponseHeader", "header")),
     (SUBSCRIPTION, ("ConsumerProtocolSubscription", "data")),
@@ -84,9 +86,9 @@ def expected_default(field: Row, type_: str, *, nested: bool) -> Any:
 
 
 def actual_rows(fields: tuple[Field, ...], version: int, path: str = "") -> Iterator[Row]:
-    """Yields the rows of a table that a version has, in the same shape."""
+    """Yields the rows of a table that a version has, in the same shape, but for those of Kordon's dialect."""
     for row in fields:
-        if version not in row.versions:
+        if version not in row.versions or is_private(row.tag):
             continue
         inner = row.type.of if isinstance(row.type, Array) else row.type
         default = row.new_default()
@@ -173,6 +175,22 @@ def test_a_field_that_kafka_adds_is_named(kafka_schemas: ReadSchemas) -> None:
     (difference,) = differences(RESPONSES[1], schema, defaults=True)
     assert "FetchResponse v18" in difference
     assert "responses.partitions.leader_address" in difference
+
+
+def test_a_field_of_kordons_own_must_be_a_private_tag(kafka_schemas: ReadSchemas) -> None:
+    """Only tags from 16384 up are left out of the comparison: a field with any other is a difference."""
+    rows = tuple(dataclasses.replace(row, tag=16383) if row.name == "group_id" else row for row in REQUESTS[1].fields)
+    table = dataclasses.replace(REQUESTS[1], fields=rows)
+    assert any("group_id" in row for row in differences(table, kafka_schemas(NEWEST)[1, "request"], defaults=True))
+
+
+def test_kafka_has_not_come_near_the_private_numbers(kafka_schemas: ReadSchemas) -> None:
+    """Neither api keys nor tags of the newest Kafka reach 16384."""
+    text = str(kafka_schemas(NEWEST))
+    tags = [int(tag) for tag in re.findall(r"'tag': (\d+)", text)]
+    assert tags
+    assert not any(map(is_private, tags))
+    assert not any(is_private(key) for key, _ in kafka_schemas(NEWEST) if isinstance(key, int))
 
 
 def test_a_version_that_kafka_adds_is_named(kafka_schemas: ReadSchemas) -> None:

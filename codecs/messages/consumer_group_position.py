@@ -1,0 +1,43 @@
+"""ConsumerGroupPosition, api key 16384: KIP-253's, "Protocol" 3 and 4; only Kordon's dialect has it."""
+
+from __future__ import annotations
+
+from kordon.codecs.dialect import CONSUMER_GROUP_POSITION
+from kordon.codecs.primitives import BOOL, INT16, INT32, INT64, STRING
+from kordon.codecs.schema import array, field, message, struct
+
+# A table reads line by line like the proposal's.
+# fmt: off
+
+# The group instance id is not the proposal's (KIP-345 came later): with it a fenced static member is told so.
+REQUEST = message(
+    "ConsumerGroupPositionRequest",
+    field("group_id", STRING, "0+"),
+    field("generation_id", INT32, "0+"),
+    field("member_id", STRING, "0+"),
+    field("topics", array(struct(
+        field("topic", STRING, "0+"),
+        field("partitions", array(struct(
+            field("partition", INT32, "0+"),
+            field("need_position", BOOL, "0+"),
+            field("position", INT64, "0+", default=-1),
+        )), "0+"),
+    )), "0+"),
+    field("group_instance_id", STRING, "0+", nullable="0+", tag=16384, tagged="0+", default=None),
+    key=CONSUMER_GROUP_POSITION, versions="0", flexible="0+",
+)
+
+RESPONSE = message(
+    "ConsumerGroupPositionResponse",
+    field("throttle_time_ms", INT32, "0+"),
+    field("topics", array(struct(
+        field("topic", STRING, "0+"),
+        field("partitions", array(struct(
+            field("partition", INT32, "0+"),
+            field("need_position", BOOL, "0+"),
+            field("position", INT64, "0+", default=-1),
+        )), "0+"),
+    )), "0+"),
+    field("error_code", INT16, "0+"),
+    key=CONSUMER_GROUP_POSITION, versions="0", flexible="0+",
+)
