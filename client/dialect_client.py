@@ -1,0 +1,141 @@
+"""The client that both kinds of clients stand on: its connections speak the dialect, its metadata has layouts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from aiokafka.client import AIOKafkaClient, ConnectionGroup
+from aiokafka.cluster import ClusterMetadata
+from aiokafka.errors import KafkaConnectionError, KafkaError, StaleMetadata
+from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.util import create_task
+
+from kordon.client.connection import DialectConnection, DialectMetadata
+from kordon.client.layouts import Layouts
+
+# pyright: reportPrivateUsage=false
+# aiokafka has no hooks; tests/client/test_aiokafka_parts.py fails when what is used here changes.
+
+_log = logging.getLogger(__name__)
+
+
+class DialectCluster(ClusterMetadata):
+    """aiokafka's metadata of a cluster, and the layouts of its managed topics.
+
+    Attributes:
+        layouts: The newest of each managed topic.
+        ordered: Whether the last answer came from a Kordon that speaks the dialect; None before the first.
+    """
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__(**config)
+        self.layouts = Layouts()
+        self.ordered: bool | None = None
+
+    def update_metadata(self, metadata: Any) -> None:
+        """Takes an answer to Metadata in; layouts first, so that listeners find them."""
+        self.ordered = isinstance(metadata, DialectMetadata)
+        if isinstance(metadata, DialectMetadata):
+            self.layouts.update(metadata.topic_rows)
+        else:
+            self.layouts.forget_all()
+        super().update_metadata(metadata)
+
+
+class DialectClient(AIOKafkaClient):
+    """AIOKafkaClient on connections that speak the dialect; takes the same options.
+
+    `send` takes aiokafka's requests and those of `kordon.client.requests`.
+    """
+
+    def __init__(self, *, metadata_max_age_ms: int = 300_000, **options: Any) -> None:
+        super().__init__(metadata_max_age_ms=metadata_max_age_ms, **options)
+        self._sync_task: asyncio.Task[Any] | None = None
+        self.cluster: DialectCluster = DialectCluster(metadata_max_age_ms=metadata_max_age_ms)
+
+    @property
+    def layouts(self) -> Layouts:
+        """The newest known layout of each managed topic."""
+        return self.cluster.layouts
+
+    async def bootstrap(self) -> None:
+        """Learns of the cluster from the first bootstrap server that answers, and keeps that knowledge fresh.
+
+        Raises:
+            KafkaConnectionError: None answers.
+        """
+        for host, port, _ in self.hosts:
+            if await self._bootstrap_from(host, port):
+                break
+        else:
+            raise KafkaConnectionError(f"Unable to bootstrap from {self.hosts}")
+        if self._sync_task is None:
+            self._sync_task = create_task(self._md_synchronizer())
+
+    async def _bootstrap_from(self, host: str, port: int) -> bool:
+        try:
+            connection = await self._connect(host, port)
+        except (TimeoutError, OSError, KafkaError) as error:
+            _log.error('Unable connect to "%s:%s": %s', host, port, error)
+            return False
+        try:
+            self.cluster.update_metadata(await connection.send(MetadataRequest([])))
+        except (TimeoutError, KafkaError) as error:
+            _log.warning('Unable to request metadata from "%s:%s": %s', host, port, error)
+            connection.close()
+            return False
+        if self.cluster.brokers():
+            connection.close()
+        else:
+            # without brokers it is the only way to ask again
+            self._conns["bootstrap", ConnectionGroup.DEFAULT] = connection
+        return True
+
+    async def _get_conn(
+        self, node_id: int | str, *, group: ConnectionGroup = ConnectionGroup.DEFAULT, no_hint: bool = False
+    ) -> DialectConnection | None:
+        """Returns the connection to a node, made if need be; None, and asks for metadata, if that fails."""
+        del no_hint  # as the parent, which does not use it
+        known: DialectConnection | None = self._conns.get((node_id, group))
+        if known is not None and known.connected():
+            return known
+        try:
+            return await self._dial(node_id, group)
+        except (TimeoutError, OSError, KafkaError) as error:
+            _log.error("Unable connect to node with id %s: %s", node_id, error)
+            self.force_metadata_update()
+            return None
+
+    async def _dial(self, node_id: int | str, group: ConnectionGroup) -> DialectConnection:
+        broker = self.cluster.broker_metadata(node_id)
+        if broker is None:
+            raise StaleMetadata(f"Broker id {node_id} not in current metadata")
+        async with self._get_conn_lock:
+            known: DialectConnection | None = self._conns.get((node_id, group))
+            if known is not None and known.connected():  # another one has dialled while this one waited
+                return known
+            connection = await self._connect(broker.host, broker.port, on_close=self._on_connection_closed)
+            self._conns[node_id, group] = connection
+            return connection
+
+    async def _connect(self, host: str, port: int, **options: Any) -> DialectConnection:
+        connection = DialectConnection(
+            host,
+            port,
+            client_id=self._client_id,
+            request_timeout_ms=self._request_timeout_ms,
+            ssl_context=self._ssl_context,
+            security_protocol=self._security_protocol,
+            max_idle_ms=self._connections_max_idle_ms,
+            sasl_mechanism=self._sasl_mechanism,
+            sasl_plain_username=self._sasl_plain_username,
+            sasl_plain_password=self._sasl_plain_password,
+            sasl_kerberos_service_name=self._sasl_kerberos_service_name,
+            sasl_kerberos_domain_name=self._sasl_kerberos_domain_name,
+            sasl_oauth_token_provider=self._sasl_oauth_token_provider,
+            **options,
+        )
+        await connection.connect()
+        return connection

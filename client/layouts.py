@@ -1,0 +1,95 @@
+"""What Metadata tells a dialect client of the managed topics: their layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from kordon.proxy.ordering.hashing import homes, parent
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLayout:
+    """The layout of a managed topic as a client needs it; names are KIP-253's."""
+
+    topic: str
+    topic_id: UUID
+    """All zero where the Metadata version has none."""
+    initial_partition_count: int
+    """N, the partitions that the topic began with."""
+    undeleted_partition_count: int
+    """U, the partitions that are written to: 0 to U - 1. Those above are retired, and read until they are empty."""
+    virtual_partition_count: int
+    """V, by which keys are hashed, for ever the same."""
+    layout_epoch: int
+    """Counts the changes."""
+    enable_ordered_delivery: bool = True
+    """Whether consumers wait for what a key was in earlier."""
+    homes: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    """The physical partition of each virtual one."""
+
+    def __post_init__(self) -> None:
+        counts = (self.initial_partition_count, self.undeleted_partition_count, self.virtual_partition_count)
+        object.__setattr__(self, "homes", homes(*counts))
+
+    def home(self, place: int) -> int:
+        """Returns the partition that a record goes to.
+
+        Args:
+            place: The virtual partition of its key, or `~q` of a record that was sent to partition q as such. Where q
+                is retired such a record goes where the keys of q have gone.
+        """
+        if place >= 0:
+            return self.homes[place]
+        partition = ~place
+        while partition >= self.undeleted_partition_count:
+            partition = parent(partition, self.initial_partition_count)
+        return partition
+
+
+@dataclass(slots=True)
+class Layouts:
+    """The newest layout that is known of each managed topic."""
+
+    _layouts: dict[str, TopicLayout] = field(default_factory=dict[str, TopicLayout])
+
+    def get(self, topic: str) -> TopicLayout | None:
+        """Returns the layout of a topic; None if it is not managed, or not known."""
+        return self._layouts.get(topic)
+
+    def update(self, topics: Iterable[Mapping[str, Any]]) -> None:
+        """Takes in the topics of a MetadataResponse: those without error, managed or not.
+
+        A proxy that is behind the others does not take back what was known.
+        """
+        for row in topics:
+            if row["error_code"] == 0:
+                self._take(row["name"], _layout_of(row))
+
+    def forget_all(self) -> None:
+        """What answers now knows no layouts, so no topic is managed."""
+        self._layouts.clear()
+
+    def _take(self, topic: str, layout: TopicLayout | None) -> None:
+        known = self._layouts.get(topic)
+        if layout is None:
+            self._layouts.pop(topic, None)
+        elif known is None or known.topic_id != layout.topic_id or known.layout_epoch < layout.layout_epoch:
+            self._layouts[topic] = layout
+
+
+def _layout_of(row: Mapping[str, Any]) -> TopicLayout | None:
+    """Returns the layout in a topic's row of a MetadataResponse; None if the topic is not managed."""
+    if row["undeleted_partition_count"] < 0:
+        return None
+    return TopicLayout(
+        topic=row["name"],
+        topic_id=row.get("topic_id", UUID(int=0)),
+        initial_partition_count=row["initial_partition_count"],
+        undeleted_partition_count=row["undeleted_partition_count"],
+        virtual_partition_count=row["virtual_partition_count"],
+        layout_epoch=row["layout_epoch"],
+        enable_ordered_delivery=row["enable_ordered_delivery"],
+    )
