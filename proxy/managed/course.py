@@ -1,4 +1,4 @@
-"""What a Produce request waits for, and the way that a virtual partition's writes take in the shell."""
+"""What a Produce request waits for, and the way that a stream's writes take in the shell."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kordon.codecs.produce import Outcome
 from kordon.proxy.managed.topics import ManagedTopic
 from kordon.proxy.ordering.line import Line, Write
+from kordon.proxy.ordering.streams import Stream
 
 if TYPE_CHECKING:
     from kordon.proxy.managed.lane import Lane
@@ -67,11 +68,10 @@ class Ticket:
 
 @dataclass(slots=True, eq=False)
 class Course:
-    """A virtual partition's line, and where it is being sent."""
+    """A stream's line, and where it is being sent."""
 
     topic: ManagedTopic
-    v: int
-    """The virtual partition."""
+    stream: Stream
     line: Line
     lane: Lane | None = None
     """By which it was sent last; it changes when nothing is under way."""

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from kordon.proxy.managed.lane import Lane, Partition
+from kordon.proxy.ordering.streams import Stream
 
 LANES_PER_BROKER: Final = 4
 """Those virtual partitions that share a physical one are neighbours (design §2), and a request takes one batch of each
@@ -31,7 +32,7 @@ _LANES_APART: Final = 8
 
 
 class Detours:
-    """Which lane the writes of a virtual partition take."""
+    """Which lane the writes of a stream take."""
 
     def __init__(self) -> None:
         self.stalls = 0
@@ -50,11 +51,11 @@ class Detours:
         """Whether nobody needs another lane than the first one."""
         return not (self._waiting or self._apart)
 
-    def numbers(self, partition: Partition, v: int) -> tuple[int, ...]:
-        """Returns the numbers of the lanes that may carry a virtual partition's writes, the best one first."""
+    def numbers(self, partition: Partition, stream: Stream) -> tuple[int, ...]:
+        """Returns the numbers of the lanes that may carry a stream's writes, the best one first."""
         if partition in self._apart:
             return (self._apart[partition][0],)
-        return tuple(range(v % LANES_PER_BROKER, _FIRST_APART, LANES_PER_BROKER))
+        return tuple(range(stream % LANES_PER_BROKER, _FIRST_APART, LANES_PER_BROKER))
 
     def is_free(self, lane: Lane) -> bool:
         """Whether a lane is not known to wait."""

@@ -15,6 +15,7 @@ from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.controller import Change, Stage
 from kordon.proxy.ordering.layout import Layout, Segment, SegmentId
 from kordon.proxy.ordering.records import FindingRecord
+from kordon.proxy.ordering.streams import is_physical, shown_partition
 from kordon.proxy.ordering.wishes import Resize, Wish
 
 Facts = dict[str, Any]
@@ -55,7 +56,16 @@ def explain_topic(topic: ManagedTopic, control: ControlState, bypassed: int = 0)
         "partitions": [_partition(topic, q) for q in sorted({each.id.partition for each in layout.segments})],
         "chains": _chains(layout),
         "floors": {str(v): floor for v, floor in sorted((layout.floors or {}).items()) if floor},
-        "producers_carried": {str(v): len(image) for v, image in sorted(topic.images.items()) if image},
+        "producers_carried": {
+            str(stream): len(image)
+            for stream, image in sorted(topic.images.items())
+            if image and not is_physical(stream)
+        },
+        "dialect_producers_carried": {
+            str(shown_partition(stream)): len(image)
+            for stream, image in sorted(topic.images.items(), reverse=True)
+            if image and is_physical(stream)
+        },
         "bypassed_batches": bypassed,
         "finding": _finding(control.findings[topic.name]) if topic.name in control.findings else None,
         "control": explain_control(control),

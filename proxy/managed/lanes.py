@@ -1,9 +1,9 @@
 """The writes of one worker to managed topics: lines in, lanes out, fences and leases between (rules I3 to I7, C4, C7).
 
-serve ──> Line of v ──(may it be sent? who leads its partition?)──> Lane ──> broker
-            ^                                                        │
-            └──────────(identity: once more)── answer <──────────────┘
-                                                 └──(still in the layout?)──> request
+serve ──> Line of a stream ──(may it be sent? who leads its partition?)──> Lane ──> broker
+            ^                                                               │
+            └──────────────(identity: once more)── answer <─────────────────┘
+                                                     └──(still in the layout?)──> request
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from kordon.proxy.managed.write_outcomes import LEADER_ERRORS, ProduceCounts, re
 from kordon.proxy.managed.writer_questions import WriterQuestions
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.line import Line, Refuse, Result, Write
+from kordon.proxy.ordering.streams import Stream, shown_partition
 from kordon.proxy.tasks import Tasks
 
 HOLD_SECONDS: Final = 2.5
@@ -62,7 +63,7 @@ class Lanes:
         self._leaders = leaders
         self._lease_alive = lease_alive
         self._tasks = Tasks()
-        self._courses: dict[ManagedTopic, dict[int, Course]] = {}
+        self._courses: dict[ManagedTopic, dict[Stream, Course]] = {}
         self._watches: dict[ManagedTopic, asyncio.Task[None]] = {}
         self._lanes: dict[tuple[int, int], Lane] = {}
         self._active: set[Course] = set()
@@ -127,9 +128,9 @@ class Lanes:
             self._on_answer(sent, outcome)
         self._go_on(self._active)
 
-    def add(self, topic: ManagedTopic, v: int, write: Write) -> None:
+    def add(self, topic: ManagedTopic, stream: Stream, write: Write) -> None:
         """Takes a write in; its ticket is told what becomes of it."""
-        course = self._course(topic, v)
+        course = self._course(topic, stream)
         if (course.refusing or self._unsent[topic.name] + write.size > UNSENT_BYTES) and self._is_too_much(
             course, write
         ):
@@ -152,28 +153,31 @@ class Lanes:
 
     def take(self, course: Course, partition: int, fits: Callable[[Write], bool]) -> tuple[Write | None, bool]:
         """Takes out what is next; see `Shipper`."""
-        topic, line = course.topic, course.line
         home = self._open_home(course)
-        if home is None or home.partition != partition:
+        if home is None or home.partition != partition or home.end is not None:
             course.queued = False
             asyncio.get_running_loop().call_soon(self._route, course)
             return None, False
-        sent: Write | None = None
-        while sent is None:
-            step = line.next(home, topic.images.get(course.v, {}), fits)
-            if step is None:
-                break
-            self._uncount(step.write if isinstance(step, Refuse) else step, topic.name)
-            if isinstance(step, Refuse):
-                ticket_of(step.write).settle(refused(topic.layout, course.v, step.why, self.counts))
-            else:
-                course.held_since = None
-                self._under_way[topic.name, partition] += 1
-                sent = step
-        course.queued = line.ready
-        if line.waits_for_answer:
+        write = self._next(course, home, fits)
+        if write is not None:
+            course.held_since = None
+            self._under_way[course.topic.name, partition] += 1
+        course.queued = course.line.ready
+        if course.line.waits_for_answer:
             self._ask(course)
-        return sent, course.queued
+        return write, course.queued
+
+    def _next(self, course: Course, home: Stay, fits: Callable[[Write], bool]) -> Write | None:
+        """Takes out what is to be sent next; what is refused before it is told so."""
+        topic, line, stream = course.topic, course.line, course.stream
+        while True:
+            step = line.next(home, topic.images.get(stream, {}), fits, topic.layout.count_in_force)
+            if step is None:
+                return None
+            self._uncount(step.write if isinstance(step, Refuse) else step, topic.name)
+            if not isinstance(step, Refuse):
+                return step
+            ticket_of(step.write).settle(refused(topic.layout, stream, step.why, self.counts))
 
     def on_answers(self, answers: list[tuple[Sent, Outcome | None]]) -> None:
         """Takes in what brokers answered; see `Shipper`."""
@@ -221,16 +225,16 @@ class Lanes:
 
     # From here on: inside.
 
-    def _course(self, topic: ManagedTopic, v: int) -> Course:
+    def _course(self, topic: ManagedTopic, stream: Stream) -> Course:
         courses = self._courses.get(topic)
         if courses is None:
             self._forget_unmanaged()
             courses = self._courses[topic] = {}
             self._questions.renew_id()  # these lines know nothing of what was written under it before
             self._watches[topic] = self._tasks.start(self._watch(topic), name=f"changes of {topic.name}")
-        course = courses.get(v)
+        course = courses.get(stream)
         if course is None:
-            course = courses[v] = Course(topic, v, Line(v))
+            course = courses[stream] = Course(topic, stream, Line(stream))
         return course
 
     def _forget_unmanaged(self) -> None:
@@ -252,9 +256,9 @@ class Lanes:
         return course.refusing
 
     def _open_home(self, course: Course) -> Stay | None:
-        """Returns where it may be written to now; None: there is a fence, or no lease."""
+        """Returns where it is, if that may be looked at now; None: there is a fence, or no lease."""
         topic = course.topic
-        home = topic.layout.chains[course.v].home
+        home = topic.layout.chain(course.stream).home
         is_open = home is not None and not topic.is_sealed(home.partition) and self._lease_alive()
         return home if is_open else None
 
@@ -270,6 +274,9 @@ class Lanes:
         home = self._open_home(course)
         if home is None:
             self._hold(course)
+            return
+        if home.end is not None:  # a retired partition, of which clients only ask what has been written (rule I8)
+            self._next(course, home, _everything)
             return
         leaders = self._leaders.known(course.topic.name)
         leader = leaders.get(home.partition) if leaders is not None else None
@@ -296,8 +303,8 @@ class Lanes:
     def _free_lane(self, node_id: int, partition: Partition, course: Course) -> Lane:
         """Returns the first lane that does not wait for a partition which does not answer; see `Detours`."""
         if self.detours.is_quiet:
-            return self._lane(node_id, course.v % LANES_PER_BROKER)
-        numbers = self.detours.numbers(partition, course.v)
+            return self._lane(node_id, course.stream % LANES_PER_BROKER)
+        numbers = self.detours.numbers(partition, course.stream)
         lanes = (self._lane(node_id, number) for number in numbers)
         return next((lane for lane in lanes if self.detours.is_free(lane)), self._lane(node_id, numbers[0]))
 
@@ -358,7 +365,7 @@ class Lanes:
         if outcome is not None and outcome.error_code in LEADER_ERRORS:
             self._leaders.forget(course.topic.name)
         if course.line.answered(write, result):
-            ticket_of(write).settle(told(course.topic.layout, course.v, write, outcome, self.counts))
+            ticket_of(write).settle(told(course.topic.layout, course.stream, write, outcome, self.counts))
         else:
             self.counts.resent += 1
             ticket_of(write).queued = True
@@ -399,7 +406,7 @@ class Lanes:
             self._sweep_later()
 
     def _give_up(self, course: Course, code: Code = Code.NOT_LEADER_OR_FOLLOWER) -> None:
-        """Refuses all that is not sent of a virtual partition, and what comes behind it while it is held (rule C4)."""
+        """Refuses all that is not sent of a stream, and what comes behind it while it is held (rule C4)."""
         course.refusing = True
         course.held_since = None
         writes = course.line.give_up()
@@ -417,10 +424,14 @@ class Lanes:
     def _refuse(self, writes: list[Write], course: Course, code: Code = Code.NOT_LEADER_OR_FOLLOWER) -> None:
         self.counts.given_up += len(writes)
         for write in writes:
-            ticket_of(write).settle(Outcome(course.v, code))
+            ticket_of(write).settle(Outcome(shown_partition(course.stream), code))
 
     def _uncount(self, write: Write, topic: str) -> None:
         ticket = ticket_of(write)
         if ticket.queued:
             ticket.queued = False
             self._unsent[topic] -= write.size
+
+
+def _everything(_: Write) -> bool:
+    return True

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from kordon.codecs.produce import (
@@ -19,7 +20,9 @@ from kordon.proxy.managed.batch_checks import Unfit, look_records
 from kordon.proxy.managed.course import Pending, Ticket
 from kordon.proxy.managed.lanes import Lanes
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.ordering.layout import NO_COUNT, Layout
 from kordon.proxy.ordering.line import Write
+from kordon.proxy.ordering.streams import Stream, is_physical, physical_stream
 
 _ACKS: Final = frozenset({-1, 0, 1})
 _WITH_TOPIC_IDS: Final = 13
@@ -35,17 +38,37 @@ class Looked(NamedTuple):
     """Whether it names another one."""
 
 
+Target: TypeAlias = Callable[[Layout, int], Stream | Code]
+"""Finds what a client means by a partition's number, or why there is no such partition."""
+
+
+def virtual_partition(layout: Layout, number: int) -> Stream | Code:
+    """Finds what a client means that sees virtual partitions."""
+    is_there = 0 <= number < layout.v_count and layout.homes[number] is not None
+    return number if is_there else Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def physical_partition(layout: Layout, number: int) -> Stream | Code:
+    """Finds what a client of the dialect means; it may have heard of a partition before this proxy has."""
+    if number < 0:
+        return Code.UNKNOWN_TOPIC_OR_PARTITION
+    stream = physical_stream(number)
+    return stream if layout.chain(stream).stays else Code.INVALID_PARTITION_METADATA
+
+
 class ProduceService:
     """Serves Produce requests.
 
     Args:
         topics: What is managed.
         lanes: Carry the writes.
+        target: What clients mean by the number of a partition.
     """
 
-    def __init__(self, topics: ManagedTopics, lanes: Lanes) -> None:
+    def __init__(self, topics: ManagedTopics, lanes: Lanes, target: Target = virtual_partition) -> None:
         self._topics = topics
         self._lanes = lanes
+        self._target = target
 
     def look(self, version: int, body: Buffer) -> Looked:
         """Walks over a request; its records stay where they are, and get their identities there when they are sent.
@@ -72,6 +95,7 @@ class ProduceService:
                 row.get("name", ""),
                 row.get("topic_id"),
                 [PartitionData(part.index, _view(part.records)) for part in row.partition_data],
+                row.get("undeleted_partition_count", NO_COUNT),
             )
             for row in request.topic_data
         ]
@@ -100,7 +124,7 @@ class ProduceService:
             asyncio.CancelledError: The client went away; what is unsent is not sent any more, but with acks=0: there
                 a client may well close its connection behind its last write.
         """
-        intake = _Intake(version, request, self._lanes)
+        intake = _Intake(version, request, self._lanes, self._target)
         for row in request.topic_data:  # no await before all are in their lines: requests come in their order
             intake.topic(self._find(version, row), row)
         try:
@@ -109,9 +133,7 @@ class ProduceService:
             if request.acks:
                 self._lanes.forsake(intake.taken)
             raise
-        return [
-            (name, topic_id, [next(outcomes) for _ in partitions]) for name, topic_id, partitions in request.topic_data
-        ]
+        return [(row.name, row.topic_id, [next(outcomes) for _ in row.partition_data]) for row in request.topic_data]
 
     def _find(self, version: int, row: TopicData) -> ManagedTopic | None:
         if version < _WITH_TOPIC_IDS:
@@ -122,41 +144,45 @@ class ProduceService:
 class _Intake:
     """Takes a request's entries into their lines."""
 
-    def __init__(self, version: int, request: ProduceRequest, lanes: Lanes) -> None:
+    def __init__(self, version: int, request: ProduceRequest, lanes: Lanes, target: Target) -> None:
         self.pending = Pending()
         self.taken: list[tuple[ManagedTopic, Write]] = []
         self._version = version
         self._lanes = lanes
+        self._target = target
         self._acks = request.acks
         self._timeout_ms = request.timeout_ms
         self._now = asyncio.get_running_loop().time()
 
     def topic(self, topic: ManagedTopic | None, row: TopicData) -> None:
         """Takes all of a topic."""
-        for v, records in row.partition_data:
+        for number, records in row.partition_data:
             if topic is None:
                 code = Code.UNKNOWN_TOPIC_ID if self._version >= _WITH_TOPIC_IDS else Code.UNKNOWN_TOPIC_OR_PARTITION
-                self.pending.place(Outcome(v, code))
+                self.pending.place(Outcome(number, code))
             else:
-                self._partition(topic, v, records)
+                self._partition(topic, number, records, row.undeleted_partition_count)
 
-    def _partition(self, topic: ManagedTopic, v: int, records: memoryview | None) -> None:
-        if not 0 <= v < topic.layout.v_count or topic.layout.homes[v] is None:
-            self.pending.place(Outcome(v, Code.UNKNOWN_TOPIC_OR_PARTITION))
+    def _partition(self, topic: ManagedTopic, number: int, records: memoryview | None, count: int) -> None:
+        stream = self._target(topic.layout, number)
+        if isinstance(stream, Code):
+            self.pending.place(Outcome(number, stream))
             return
         if self._acks not in _ACKS:
-            self.pending.place(Outcome(v, Code.INVALID_REQUIRED_ACKS))
+            self.pending.place(Outcome(number, Code.INVALID_REQUIRED_ACKS))
             return
         batch = look_records(self._version, records)
         if isinstance(batch, Unfit) or records is None:
             assert isinstance(batch, Unfit), "without records there is no batch"
-            self.pending.place(Outcome(v, batch.code, error_message=batch.message))
+            self.pending.place(Outcome(number, batch.code, error_message=batch.message))
             return
         ticket = Ticket(self.pending, self.pending.place(), records, self._timeout_ms)
         acks = -1 if self._acks < 0 else 1  # rule I5: the answer to acks=0 is waited for, here
         write = Write(*batch, size=len(records), acks=acks, since=self._now, payload=ticket)
+        if is_physical(stream):
+            write.undeleted_partition_count = count
         self.taken.append((topic, write))
-        self._lanes.add(topic, v, write)
+        self._lanes.add(topic, stream, write)
 
 
 def _view(records: bytes | None) -> memoryview | None:

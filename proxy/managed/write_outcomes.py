@@ -16,6 +16,7 @@ from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.images import Refusal
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.line import NO_PRODUCER, Bound, Result, Write
+from kordon.proxy.ordering.streams import Stream, is_physical, shown_partition
 from kordon.proxy.ordering.writers import Unfit
 
 log = structlog.get_logger(__name__)
@@ -43,6 +44,7 @@ _REFUSALS: Final = {
     Refusal.FENCED: Code.INVALID_PRODUCER_EPOCH,
     Unfit.GAP: Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
     Unfit.UNKNOWN: Code.UNKNOWN_PRODUCER_ID,
+    Unfit.OUTDATED: Code.INVALID_PARTITION_METADATA,
 }
 
 
@@ -57,6 +59,8 @@ class ProduceCounts:
     """Found in an image (rule I3)."""
     refused: int = 0
     """Other verdicts on identities."""
+    outdated: int = 0
+    """Of dialect clients, with another number of partitions than there are (rule I8)."""
     held: int = 0
     """Virtual partitions that had to wait for a fence or a lease."""
     given_up: int = 0
@@ -106,59 +110,63 @@ def result_of(outcome: Outcome) -> Result:
     return _RESULTS.get(outcome.error_code, Result.REFUSED)
 
 
-def refused(layout: Layout, v: int, why: Refusal | Unfit, counts: ProduceCounts) -> Outcome:
+def refused(layout: Layout, stream: Stream, why: Refusal | Unfit, counts: ProduceCounts) -> Outcome:
     """Makes the answer to a write that does not go into the log.
 
     Args:
         layout: In force.
-        v: The virtual partition.
-        why: The verdict on its identity.
+        stream: Whose it is.
+        why: The verdict on it.
         counts: Are raised.
     """
     if why is Refusal.DUPLICATE:
         counts.duplicates += 1
+    elif why is Unfit.OUTDATED:
+        counts.outdated += 1
     else:
         counts.refused += 1
     # with a log start, or else Java repeats an unknown producer id for ever (TransactionManager.canRetry)
-    return Outcome(v, _REFUSALS[why], log_start_offset=layout.chains[v].start)
+    return Outcome(shown_partition(stream), _REFUSALS[why], log_start_offset=layout.chain(stream).start)
 
 
-def told(layout: Layout, v: int, write: Write, outcome: Outcome | None, counts: ProduceCounts) -> Outcome:
+def told(layout: Layout, stream: Stream, write: Write, outcome: Outcome | None, counts: ProduceCounts) -> Outcome:
     """Makes of a broker's answer what the client is told.
 
     Args:
         layout: In force now; what does not stand in it is no success (rule C7).
-        v: The virtual partition.
+        stream: Whose it is.
         write: As it was sent.
         outcome: The broker's; None: there is none.
         counts: Are raised.
     """
+    partition = shown_partition(stream)
     if outcome is None:
         counts.lost += 1
-        return Outcome(v, Code.REQUEST_TIMED_OUT)
+        return Outcome(partition, Code.REQUEST_TIMED_OUT)
     result = result_of(outcome)
     if result is Result.WRITTEN:
-        return _written(layout, v, write, outcome, counts)
+        return _written(layout, stream, write, outcome, counts)
     if write.producer_id == NO_PRODUCER and result is Result.SEQUENCE:
-        return Outcome(v, Code.NOT_LEADER_OR_FOLLOWER)  # rule I5: its client knows of no sequences
-    return outcome._replace(partition=v, base_offset=-1, log_start_offset=layout.chains[v].start)
+        return Outcome(partition, Code.NOT_LEADER_OR_FOLLOWER)  # rule I5: its client knows of no sequences
+    return outcome._replace(partition=partition, base_offset=-1, log_start_offset=layout.chain(stream).start)
 
 
-def _written(layout: Layout, v: int, write: Write, outcome: Outcome, counts: ProduceCounts) -> Outcome:
-    bound, chain = write.bound, layout.chains[v]
+def _written(layout: Layout, stream: Stream, write: Write, outcome: Outcome, counts: ProduceCounts) -> Outcome:
+    bound, chain, partition = write.bound, layout.chain(stream), shown_partition(stream)
     assert bound is not None, "it was sent"
     stay = _stay_of(chain, bound, outcome.base_offset)
     if stay is None or not (outcome.base_offset < 0 or stay.holds(outcome.base_offset)):
         counts.strays += 1
         if stay is not None and outcome.base_offset < stay.start:
             _tell_shortened(layout.topic, stay, outcome, counts)
-        return Outcome(v, Code.NOT_LEADER_OR_FOLLOWER)
+        return Outcome(partition, Code.NOT_LEADER_OR_FOLLOWER)
     counts.batches += 1
     counts.bytes += write.size
-    start = outcome.log_start_offset + stay.delta if len(chain.stays) == 1 else chain.start
-    floor = layout.floors.get(v, 0) if layout.floors else 0
+    is_whole_log = len(chain.stays) == 1 or is_physical(stream)
+    start = outcome.log_start_offset + stay.delta if is_whole_log else chain.start
+    floor = layout.floors.get(stream, 0) if layout.floors else 0
     base_offset = outcome.base_offset + stay.delta if outcome.base_offset >= 0 else -1
-    return Outcome(v, Code.NONE, base_offset, outcome.log_append_time_ms, max(start, floor))
+    return Outcome(partition, Code.NONE, base_offset, outcome.log_append_time_ms, max(start, floor))
 
 
 def _stay_of(chain: Chain, bound: Bound, offset: int) -> Stay | None:

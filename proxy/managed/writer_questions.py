@@ -15,7 +15,7 @@ from kordon.proxy.managed.course import Course
 from kordon.proxy.managed.leaders import Leaders
 from kordon.proxy.managed.links import Links
 from kordon.proxy.ordering.chain import Stay
-from kordon.proxy.ordering.identity import MOVES, untag
+from kordon.proxy.ordering.identity import owner_of, untag
 from kordon.proxy.tasks import Tasks
 
 INIT_PRODUCER_ID: Final = 22
@@ -72,7 +72,7 @@ class WriterQuestions:
 
     def want_writers(self, course: Course) -> None:
         """Asks which identities have begun in a line's home."""
-        home = course.topic.layout.chains[course.v].home
+        home = course.topic.layout.chain(course.stream).home
         if home is None:
             return
         place = course.topic.name, home.partition
@@ -105,7 +105,7 @@ class WriterQuestions:
         place = topic, partition
         while courses := self._curious[place]:
             self._curious[place] = set()
-            homes = [(course, course.topic.layout.chains[course.v].home) for course in courses]
+            homes = [(course, course.topic.layout.chain(course.stream).home) for course in courses]
             here = [(course, home) for course, home in homes if home is not None and home.partition == partition]
             for course, _ in here:
                 course.line.begin_question()
@@ -123,7 +123,8 @@ class WriterQuestions:
     def _tell(self, here: list[tuple[Course, Stay]], producers: list[int]) -> None:
         identities = [identity for identity in map(untag, producers) if identity is not None]
         for course, home in here:
-            begun = {i.client_id for i in identities if (i.v, i.move) == (course.v, home.move % MOVES)}
+            owner = owner_of(course.stream, home.move)
+            begun = {identity.client_id for identity in identities if identity.owner == owner}
             course.line.learn(home.partition, home.move, begun)
 
     async def _ask(self, topic: str, partition: int) -> list[int]:

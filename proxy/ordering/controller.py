@@ -13,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final
+from typing import Final, TypeAlias
 
-from kordon.proxy.ordering.identity import MOVES, untag
+from kordon.proxy.ordering.chain import Stay
+from kordon.proxy.ordering.identity import Owner, owner_of, untag
 from kordon.proxy.ordering.images import Image, Written, carried
 from kordon.proxy.ordering.layout import Epoch, Layout, Placement
 from kordon.proxy.ordering.records import FenceRecord, ImageRecord, TopicRecord, Value
+from kordon.proxy.ordering.streams import Stream, physical_stream
 
 FENCE_SECONDS: Final = 2.0
 """How long proxies hold writes before a fence is cancelled: below the patience of every client (facts §3)."""
@@ -315,7 +317,7 @@ class Controller:
         self._enter(change, Stage.COMMITTING, now)
         # images first: whoever reads the layout has read what goes with it
         records: list[tuple[str, Value | None]] = [
-            (f"image/{topic}/{v}", ImageRecord(image)) for v, image in images.items()
+            (f"image/{topic}/{stream}", ImageRecord(image)) for stream, image in images.items()
         ]
         records.append((f"topic/{topic}", self._topics[topic]))
         records += [(f"ack/{fence}/{incarnation}", None) for incarnation in sorted(change.acknowledged)]
@@ -415,36 +417,47 @@ def _record_after(
 
 
 def _images_after(
-    layout: Layout, following: Epoch, cuts: Mapping[int, Producers], before: Mapping[int, Image]
-) -> dict[int, Image]:
-    """Returns the images of the virtual partitions that move (rule I3).
+    layout: Layout, following: Epoch, cuts: Mapping[int, Producers], before: Mapping[Stream, Image]
+) -> dict[Stream, Image]:
+    """Returns the images of the streams that write under another identity from `following` on (rule I3).
+
+    Of physical partitions as such those are all that are sealed; few have such producers, and what has none, or none
+    that has written since its last image, needs no other image (rule I8).
 
     Where all of a home was lost, what was written there since may lie where no reader looks, and is not in the image:
     its client is told of a gap, and sends it under another epoch (rule C10).
     """
+    found = {q: _sorted_out(cut.written) for q, cut in cuts.items()}
     shortened = following.shortened or {}
-    return {
-        v: carried(before.get(v, {}), {} if _is_all_lost(layout, v, shortened) else _written_by(layout, v, cuts))
-        for v in layout.movers(following)
-    }
+
+    def image_of(stream: Stream) -> Image:
+        home = layout.chain(stream).home
+        if home is None or home.start > shortened.get(home.partition, home.start):
+            return carried(before.get(stream, {}), {})
+        return carried(before.get(stream, {}), _written_by(stream, home, found[home.partition]))
+
+    images = {v: image_of(v) for v in layout.movers(following)}
+    for q in layout.sealed_by(following) & layout.open_segments.keys():
+        image = image_of(physical_stream(q))
+        if image != before.get(physical_stream(q), {}):
+            images[physical_stream(q)] = image
+    return images
 
 
-def _is_all_lost(layout: Layout, v: int, shortened: Mapping[int, int]) -> bool:
-    """Whether all that a virtual partition had on its present home was lost: what is there now landed since."""
-    stay = layout.chains[v].home
-    return stay is not None and stay.start > shortened.get(stay.partition, stay.start)
+_Found: TypeAlias = dict[Owner | None, dict[int, Written]]
+"""What producers have written to a partition, by whose it is (None: nobody's) and the id that the client knows."""
 
 
-def _written_by(layout: Layout, v: int, cuts: Mapping[int, Producers]) -> dict[int, Written]:
-    """Returns who has written of a virtual partition on its present home, by the id that the client knows."""
-    stay = layout.chains[v].home
-    if stay is None:
-        return {}
-    written: dict[int, Written] = {}
-    for producer_id, (epoch, last_sequence) in cuts[stay.partition].written.items():
+def _sorted_out(written: Mapping[int, tuple[int, int]]) -> _Found:
+    found: _Found = {}
+    for producer_id, (epoch, last_sequence) in written.items():
         identity = untag(producer_id)
-        if identity is None and not stay.tagged:
-            written[producer_id] = Written(epoch, last_sequence)
-        elif identity is not None and (identity.v, identity.move) == (v, stay.move % MOVES):
-            written[identity.client_id] = Written(epoch, last_sequence)
-    return written
+        owner, client_id = (identity.owner, identity.client_id) if identity is not None else (None, producer_id)
+        found.setdefault(owner, {})[client_id] = Written(epoch, last_sequence)
+    return found
+
+
+def _written_by(stream: Stream, home: Stay, found: _Found) -> dict[int, Written]:
+    """Returns who has written of a stream on its present home, by the id that the client knows."""
+    nobodys = {} if home.tagged else found.get(None, {})
+    return nobodys | found.get(owner_of(stream, home.move), {})

@@ -21,7 +21,18 @@ LARGEST_CLIENT_ID: Final = (1 << _CLIENT_BITS) - 1
 MOVES: Final = 1 << _MOVE_BITS
 """Moves are counted modulo this."""
 NO_V: Final = (1 << 15) - 2
-"""Stands for the virtual partition of a batch that was written to a physical one as such; V is at most this."""
+"""Stands for the virtual partition of a batch that was written to a physical one as such."""
+JANITOR: Final = NO_V - 1
+"""The same of a janitor's marker, which readers never see; V is at most this."""
+
+
+class Owner(NamedTuple):
+    """Whose a batch is in the log of a physical partition; so many moves apart, two stays have the same."""
+
+    v: int
+    """The virtual partition, or `NO_V`."""
+    move: int
+    """How often `v` had moved, or the layout epoch of the physical partition's segment: modulo 256."""
 
 
 class Identity(NamedTuple):
@@ -35,18 +46,30 @@ class Identity(NamedTuple):
     """The producer id that the client knows."""
 
     @property
+    def owner(self) -> Owner:
+        """Whose the batch is."""
+        return Owner(self.v, self.move)
+
+    @property
     def is_physical(self) -> bool:
         """Whether it was written to the physical partition as such, by a client of the dialect."""
         return self.v == NO_V
 
-    def belongs_to(self, stream: Stream, move: int) -> bool:
-        """Whether it is of this stream during this stay; of physical ones, that whose log it stands in."""
-        return self.v == _v_of(stream) and self.move == move % MOVES
+
+def owner_of(stream: Stream, move: int) -> Owner:
+    """Returns what identities say of a stream during a stay; of a physical one, in its own log.
+
+    Args:
+        stream: Whose.
+        move: As `Stay` has it.
+    """
+    return Owner(NO_V if is_physical(stream) else stream, move % MOVES)
 
 
 def tag(stream: Stream, move: int, client_id: int) -> int:
     """Returns the producer id under which a batch stands in the log."""
-    return (_v_of(stream) + 1) << _V_SHIFT | (move % MOVES) << _CLIENT_BITS | client_id
+    v = NO_V if is_physical(stream) else stream
+    return (v + 1) << _V_SHIFT | (move % MOVES) << _CLIENT_BITS | client_id
 
 
 def untag(producer_id: int) -> Identity | None:
@@ -56,7 +79,3 @@ def untag(producer_id: int) -> Identity | None:
     return Identity(
         (producer_id >> _V_SHIFT) - 1, producer_id >> _CLIENT_BITS & (MOVES - 1), producer_id & LARGEST_CLIENT_ID
     )
-
-
-def _v_of(stream: Stream) -> int:
-    return NO_V if is_physical(stream) else stream

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 
 from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.hashing import home, homes, why_not
-from kordon.proxy.ordering.streams import Stream, is_physical, physical_chains, shown_partition
+from kordon.proxy.ordering.streams import Stream, is_physical, physical_chains, physical_stream, shown_partition
 
 
 class Placement(Enum):
@@ -82,6 +82,10 @@ class Bound(NamedTuple):
     offset: int
     leader_epoch: int
     """In which it was read; -1: not known."""
+
+
+NO_COUNT: Final = -1
+"""What dialect clients send, and what is in force, where partitions are not chosen by undeleted_partition_count."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,14 @@ class Layout:
         return self.epochs[-1].u
 
     @cached_property
+    def count_in_force(self) -> int:
+        """By which undeleted_partition_count dialect clients must have chosen a partition to write to it (KIP-253).
+
+        While a topic with data is taken over it is to them what it was before: N partitions, by hash, without a count.
+        """
+        return self.u if self.epochs[-1].placement is Placement.LINEAR else NO_COUNT
+
+    @cached_property
     def _by_epoch(self) -> Mapping[int, Mapping[int, Segment]]:
         found: dict[int, dict[int, Segment]] = {}
         for segment in self.segments:
@@ -183,6 +195,11 @@ class Layout:
     def _physical_chains(self) -> Mapping[int, Chain]:
         untagged = {epoch.number for epoch in self.epochs if epoch.placement is Placement.UNMANAGED}
         return physical_chains(self.segments, untagged)
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        """All that clients write and have written to: virtual partitions, and physical ones as such."""
+        return (*range(self.v_count), *(physical_stream(q) for q in self._physical_chains))
 
     def chain(self, stream: Stream) -> Chain:
         """Returns where a stream lives and has lived; without stays where the layout knows none of it.

@@ -1,8 +1,11 @@
-"""What clients want written to one virtual partition: one first-in, first-out line (rules I3 to I6).
+"""What clients want written to one stream: one first-in, first-out line (rules I3 to I6, I8).
 
 A write is bound to physical partition, identity and sequence when it is sent, not when it comes. A write that must wait
 for its identity is parked with all that follow of the same identity, and those of others overtake it. Writes without a
 producer id get one of the line's own; a failure among these costs an epoch, and what was sent behind it goes again.
+
+Clients of the dialect choose physical partitions by their number, and say by which: that, too, is judged when a write
+is sent, behind the image, which knows whether the write is there already.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.images import Image, Refusal
+from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.ordering.writers import Pause, Unfit, Writers
 
 NO_PRODUCER: Final = -1
@@ -32,7 +36,7 @@ class Bound(NamedTuple):
     partition: int
     """The physical partition."""
     move: int
-    """How often the virtual one had moved."""
+    """As `Stay` has it."""
     client_id: int
     """The producer id as the client knows it, or the line's own."""
     producer_id: int
@@ -45,7 +49,7 @@ class Bound(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """One batch for one virtual partition."""
+    """One batch for one stream."""
 
     producer_id: int
     """-1 without idempotence."""
@@ -61,6 +65,8 @@ class Write:
     """When it came, in seconds."""
     payload: Any = None
     """Whatever whoever sends it needs."""
+    undeleted_partition_count: int | None = None
+    """By which its client chose the physical partition, or -1 (`layout.NO_COUNT`); None where it sees virtual ones."""
     abandoned: bool = False
     """Its client has gone: it is not sent any more."""
     asked: bool = False
@@ -103,14 +109,14 @@ class _Own:
 
 
 class Line:
-    """The line of one virtual partition.
+    """The line of one stream.
 
     Args:
-        v: The virtual partition.
+        stream: Whose.
     """
 
-    def __init__(self, v: int) -> None:
-        self.v = v
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
         self.in_flight = 0
         """Writes that are sent and not answered."""
         self._waiting: deque[Write] = deque()
@@ -164,13 +170,16 @@ class Line:
         """Puts a write at the end."""
         self._waiting.append(write)
 
-    def next(self, home: Stay, image: Image, fits: Callable[[Write], bool]) -> Write | Refuse | None:
+    def next(
+        self, home: Stay, image: Image, fits: Callable[[Write], bool], undeleted_partition_count: int | None = None
+    ) -> Write | Refuse | None:
         """Takes out what is next.
 
         Args:
-            home: Where the virtual partition lives now.
+            home: Where the stream lives now; with an end if it is a retired partition, to which nothing is written.
             image: Of its last move.
             fits: Whether a write may be sent with others; asked before it is taken out.
+            undeleted_partition_count: In force; None where no write tells one.
 
         Returns:
             What goes to the broker now, as it is bound; None if nothing can be sent now.
@@ -182,7 +191,10 @@ class Line:
             if not write.abandoned and write.producer_id not in self._parked:
                 if not fits(write):
                     return None
-                step = self._bind(write, home, image)
+                is_outdated = write.undeleted_partition_count is not None and (
+                    home.end is not None or write.undeleted_partition_count != undeleted_partition_count
+                )
+                step = self._bind(write, home, image, is_outdated=is_outdated)
                 if step is not None:
                     self._waiting.popleft()
                     return step
@@ -210,7 +222,7 @@ class Line:
         return write.producer_id != NO_PRODUCER or self._own_answered(write, bound, result)
 
     def identify(self, producer_id: int) -> None:
-        """Gives the line a producer id of its own, that nobody has used in this virtual partition."""
+        """Gives the line a producer id of its own, that nobody has used in this stream."""
         self._own = _Own(producer_id)
         self._unpark(NO_PRODUCER)
 
@@ -269,16 +281,19 @@ class Line:
         for write in self._waiting:
             write.asked = False
 
-    def _bind(self, write: Write, home: Stay, image: Image) -> Write | Refuse | None:
+    def _bind(self, write: Write, home: Stay, image: Image, *, is_outdated: bool) -> Write | Refuse | None:
         """Judges a write; None: it is to be parked."""
         client_id, epoch, base = write.producer_id, write.producer_epoch, write.base_sequence
         own = self._own
         if client_id == NO_PRODUCER:
+            if is_outdated:
+                return Refuse(write, Unfit.OUTDATED)
             if own is None or own.broken:
                 return None
             client_id, epoch, base = own.producer_id, own.epoch, own.sequence
         behind = base + write.records
-        verdict = self._writers.judge(image, client_id, epoch, base, (behind - 1) % _SEQUENCES, asked=write.asked)
+        last = (behind - 1) % _SEQUENCES
+        verdict = self._writers.judge(image, client_id, epoch, base, last, asked=write.asked, is_outdated=is_outdated)
         if isinstance(verdict, Pause):
             if verdict is Pause.QUESTION:
                 self._to_ask.add(write.producer_id)
@@ -290,7 +305,7 @@ class Line:
             own.in_flight += 1
         self.in_flight += 1
         opens = self._writers.sent(client_id)
-        producer_id = tag(self.v, home.move, client_id)
+        producer_id = tag(self.stream, home.move, client_id)
         write.bound = Bound(home.partition, home.move, client_id, producer_id, epoch, verdict, opens)
         return write
 

@@ -38,6 +38,9 @@ class Unfit(Enum):
     """Batches before it are missing: OUT_OF_ORDER_SEQUENCE_NUMBER, upon which clients send them first."""
     UNKNOWN = "unknown"
     """Nobody remembers its identity: UNKNOWN_PRODUCER_ID, upon which clients begin another epoch."""
+    OUTDATED = "outdated"
+    """Its partition was chosen by another number of partitions than there are, or is retired: it is not in an image, so
+    INVALID_PARTITION_METADATA, upon which dialect clients ask for metadata (rule I8)."""
 
 
 Verdict: TypeAlias = int | Refusal | Unfit | Pause
@@ -57,7 +60,15 @@ class Writers:
         self._standings: dict[int, _Standing] = {}
 
     def judge(
-        self, image: Image, client_id: int, epoch: int, base_sequence: int, last_sequence: int, *, asked: bool
+        self,
+        image: Image,
+        client_id: int,
+        epoch: int,
+        base_sequence: int,
+        last_sequence: int,
+        *,
+        asked: bool,
+        is_outdated: bool = False,
     ) -> Verdict:
         """Judges a batch that is next.
 
@@ -68,11 +79,15 @@ class Writers:
             base_sequence: Of its first record, in the client's count.
             last_sequence: Of its last record.
             asked: Whether the broker was asked since the batch came, and does not know its identity.
+            is_outdated: Whether it is not to be written under the present layout; if it stands in an earlier segment,
+                that is what its client has to know (rule I8).
         """
         written = image.get(client_id)
         sequence = sequence_at_home(written, epoch, base_sequence, last_sequence)
         if isinstance(sequence, Refusal):
             return sequence
+        if is_outdated:
+            return Unfit.OUTDATED
         standing = self._standings.get(client_id)
         if standing is _Standing.OPEN:
             return sequence

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kordon.proxy.ordering import writers
 from kordon.proxy.ordering.chain import Stay
-from kordon.proxy.ordering.identity import tag, untag
+from kordon.proxy.ordering.identity import owner_of, tag, untag
 from kordon.proxy.ordering.images import Image, Refusal, Written, carried
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.line import NO_PRODUCER, Bound, Line, Refuse, Result, Write
@@ -388,12 +388,13 @@ class World:
     def ask(self) -> None:
         """A worker asks which identities have begun."""
         line = self.random.choice(self.random.choice(self.lines))
-        home = self.layout.chains[line.v].home
+        home = self.layout.chain(line.stream).home
         if not line.has_question or home is None:
             return
         line.begin_question()
         found = [untag(producer_id) for producer_id in self.logs[home.partition].cache]
-        begun = {i.client_id for i in found if i is not None and (i.v, i.move) == (line.v, home.move)}
+        owner = owner_of(line.stream, home.move)
+        begun = {i.client_id for i in found if i is not None and i.owner == owner}
         line.learn(home.partition, home.move, begun)
 
     def deliver(self) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.hashing import LARGEST_VIRTUAL_PARTITIONS
-from kordon.proxy.ordering.identity import LARGEST_CLIENT_ID, NO_V, tag, untag
+from kordon.proxy.ordering.identity import LARGEST_CLIENT_ID, NO_V, owner_of, tag, untag
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.streams import is_physical, physical_stream, shown_partition
 
@@ -66,9 +66,9 @@ def test_identities_tell_physical_streams_from_all_virtual_partitions(q: int, ep
     assert identity is not None
     assert identity == (NO_V, epoch % 256, client_id)
     assert identity.is_physical
-    assert identity.belongs_to(stream, epoch)
-    assert not identity.belongs_to(stream, epoch + 1)
-    assert not any(identity.belongs_to(v, epoch) for v in (0, q, LARGEST_VIRTUAL_PARTITIONS - 1))
+    assert identity.owner == owner_of(stream, epoch)
+    assert identity.owner != owner_of(stream, epoch + 1)
+    assert identity.owner not in {owner_of(v, epoch) for v in (0, q, LARGEST_VIRTUAL_PARTITIONS - 1)}
 
 
 def test_no_virtual_partition_is_taken_for_none() -> None:

@@ -1,0 +1,102 @@
+"""Lines of physical partitions as such: the image first, then the count by which its client chose (I8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kordon.proxy.ordering.chain import Stay
+from kordon.proxy.ordering.identity import tag
+from kordon.proxy.ordering.images import Image, Refusal, Written
+from kordon.proxy.ordering.line import NO_PRODUCER, Bound, Line, Refuse, Result, Write
+from kordon.proxy.ordering.streams import physical_stream
+from kordon.proxy.ordering.writers import Unfit
+
+STREAM = physical_stream(2)
+HOME = Stay(partition=2, move=4, start=100, end=None, delta=0)
+NEXT_HOME = Stay(partition=2, move=5, start=180, end=None, delta=0)
+RETIRED = Stay(partition=2, move=4, start=100, end=180, delta=0)
+
+
+def a_write(sequence: int = 0, count: int = 6, *, producer_id: int = 7, epoch: int = 0) -> Write:
+    size = 100
+    return Write(producer_id, epoch, sequence, 1, size, acks=-1, since=0.0, undeleted_partition_count=count)
+
+
+def a_line(*writes: Write) -> Line:
+    line = Line(STREAM)
+    for write in writes:
+        line.add(write)
+    return line
+
+
+def steps(line: Line, count: int, image: Image | None = None, home: Stay = HOME) -> Iterator[Write | Refuse]:
+    while (step := line.next(home, image or {}, lambda _: True, count)) is not None:
+        yield step
+
+
+def test_a_write_by_the_count_in_force_is_sent_under_the_layout_epoch_of_its_segment() -> None:
+    """Rule I8: no virtual partition, and the layout epoch where virtual partitions have their moves."""
+    write = a_write(0)
+    assert list(steps(a_line(write), count=6)) == [write]
+    assert write.bound == Bound(2, 4, 7, tag(STREAM, 4, 7), 0, 0, opens=True)
+
+
+def test_a_write_by_another_count_is_refused_and_what_is_behind_it_goes_on() -> None:
+    """KIP-253: its client partitioned it by partitions that there were, or by such as nobody knows of here yet."""
+    old, none, right = a_write(0, count=5), a_write(0, count=-1, producer_id=8), a_write(0, producer_id=9)
+    assert list(steps(a_line(old, none, right), count=6)) == [
+        Refuse(old, Unfit.OUTDATED),
+        Refuse(none, Unfit.OUTDATED),
+        right,
+    ]
+
+
+def test_a_write_that_was_written_before_the_cut_is_told_so_whatever_its_count_says() -> None:
+    """Rule I8: the image is looked at before the count, or its client would write it a second time elsewhere."""
+    written, behind, fenced = a_write(8, count=5), a_write(9, count=5), a_write(3, count=5, producer_id=8)
+    image = {7: Written(0, 8), 8: Written(1, 0)}
+    assert list(steps(a_line(written, behind, fenced), 6, image)) == [
+        Refuse(written, Refusal.DUPLICATE),
+        Refuse(behind, Unfit.OUTDATED),
+        Refuse(fenced, Refusal.FENCED),
+    ]
+
+
+def test_a_retired_partition_answers_what_it_has_and_takes_nothing() -> None:
+    """Late questions are answered while nobody writes there; a write by the right count is refused."""
+    written, new, without_id = a_write(8, count=5), a_write(9, count=6), a_write(-1, count=6, producer_id=NO_PRODUCER)
+    line = a_line(written, new, without_id)
+    assert list(steps(line, 6, {7: Written(0, 8)}, RETIRED)) == [
+        Refuse(written, Refusal.DUPLICATE),
+        Refuse(new, Unfit.OUTDATED),
+        Refuse(without_id, Unfit.OUTDATED),
+    ]
+    assert line.idle
+    assert not line.needs_id
+
+
+def test_a_write_that_waits_is_judged_by_the_count_of_when_it_is_sent() -> None:
+    """Held under a fence, or behind the first of its identity, it meets the layout that is in force by then."""
+    first, second = a_write(0, count=6), a_write(1, count=6)
+    line = a_line(first, second)
+    assert list(steps(line, count=6)) == [first]
+    line.answered(first, Result.WRITTEN)
+    assert list(steps(line, 7, {7: Written(0, 0)}, NEXT_HOME)) == [Refuse(second, Unfit.OUTDATED)]
+
+
+def test_sequences_go_on_behind_the_image_in_the_next_segment() -> None:
+    """Rule I3 holds for physical partitions as such: each segment counts from 0."""
+    write = a_write(9, count=7)
+    assert list(steps(a_line(write), 7, {7: Written(0, 8)}, NEXT_HOME)) == [write]
+    assert write.bound == Bound(2, 5, 7, tag(STREAM, 5, 7), 0, 0, opens=True)
+
+
+def test_without_idempotence_the_line_lends_an_identity_as_to_others() -> None:
+    """Rule I5, behind the count."""
+    old, right = a_write(-1, count=5, producer_id=NO_PRODUCER), a_write(-1, count=6, producer_id=NO_PRODUCER)
+    line = a_line(old, right)
+    assert list(steps(line, count=6)) == [Refuse(old, Unfit.OUTDATED)]
+    assert line.needs_id
+    line.identify(900)
+    assert list(steps(line, count=6)) == [right]
+    assert right.bound == Bound(2, 4, 900, tag(STREAM, 4, 900), 0, 0, opens=True)
