@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-LARGEST_VIRTUAL_PARTITIONS: Final = 32_766
+LARGEST_VIRTUAL_PARTITIONS: Final = 32_765
 """More do not fit beside a producer id (rule I1)."""
 
 
