@@ -15,12 +15,13 @@ import structlog
 
 from kordon.proxy.control.batches import Entry, Record
 from kordon.proxy.control.fence_times import FenceTimes, Phase
-from kordon.proxy.control.layouts_log import LayoutsLog, LayoutsLost
+from kordon.proxy.control.layouts_log import LayoutsLog
 from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
 from kordon.proxy.control.leading import Leading
 from kordon.proxy.control.lease import LEASE_SECONDS, clock
 from kordon.proxy.control.ledger import Records
 from kordon.proxy.control.membership import Generation, Membership
+from kordon.proxy.control.own_log import LogLost
 from kordon.proxy.control.takeovers import Takeovers
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.errors import UpstreamUnavailable
@@ -176,7 +177,7 @@ class Keeper:
         self._tasks.start(self._join(), name="join the proxies' group")
         try:
             await self._layouts.follow(self.on_record)
-        except LayoutsLost as error:
+        except LogLost as error:
             log.error("layouts_lost", error=str(error), cure="restore __kordon.layouts, or delete the faces; restart")
             raise
         finally:

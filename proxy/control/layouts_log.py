@@ -1,56 +1,17 @@
-"""The topic of the layouts as every proxy reads it, and as members write to it.
+"""The topic of the layouts as every proxy reads it, and as members write to it: acknowledgements and wishes.
 
-What is committed there is given to one function, record by record, for ever. `read_to_end` is what rules C2, C3, C7 and
-F5 call "the layouts read to their end". A question for the end offset would not do: a leader that has been deposed and
-does not know it yet answers it with an old one. So a mark is written (acks=all) and read back; what was committed
-before stands before it.
+Its `read_to_end` is what rules C2, C3, C7 and F5 call "the layouts read to their end".
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Any, Final
-from uuid import UUID
-
-import structlog
-
-from kordon.codecs.errors import WireError
-from kordon.proxy import apis
-from kordon.proxy.control.batches import Entry, Record, committed
 from kordon.proxy.control.brokers import Brokers
-from kordon.proxy.control.codes import Code, name_of
 from kordon.proxy.control.layouts_topic import LAYOUTS_TOPIC, ensure_layouts_topic
-from kordon.proxy.control.plain_writer import PlainWriter
+from kordon.proxy.control.own_log import OwnLog
 from kordon.proxy.control.topics_admin import TopicsAdmin
-from kordon.proxy.errors import KordonError, UpstreamUnavailable
-from kordon.proxy.upstream import UpstreamClient
-
-log = structlog.get_logger(__name__)
-
-PURPOSE: Final = "layouts reads"
-MARK: Final = "mark"
-"""Key of the records by which the end is found; they have no value and are given to nobody."""
-END_SECONDS: Final = 30.0
-_ABSENT_POLL_SECONDS: Final = 3.0
-_FIRST_RETRY_SECONDS: Final = 0.1
-_LAST_RETRY_SECONDS: Final = 5.0
-_FETCH_VERSIONS: Final = range(4, 14)
-_FIRST_BY_ID: Final = 13
-"""Asks by topic id, so that a topic that was deleted and made anew is not taken for it."""
-NO_TOPIC_ID: Final = UUID(int=0)
-"""Of brokers without topic ids (before 2.8), where only the name tells topics apart."""
-_READ_COMMITTED: Final = 1
-_MAX_WAIT_MS: Final = 500
-_FETCH_BYTES: Final = 4 * 1024 * 1024
 
 
-class LayoutsLost(KordonError):  # noqa: N818 - a state of the world, named as operators say it
-    """Raised when the topic was deleted, or lost records that had been read: what was made of it cannot be right."""
-
-
-class LayoutsLog:
+class LayoutsLog(OwnLog):
     """The layouts topic; it need not exist.
 
     Args:
@@ -59,41 +20,7 @@ class LayoutsLog:
     """
 
     def __init__(self, brokers: Brokers, topic: str = LAYOUTS_TOPIC) -> None:
-        self.position = 0
-        """All committed records below this offset have been given to `on_record`."""
-        self.brokers = brokers
-        self._topic = topic
-        self._writer = PlainWriter(brokers, topic)
-        self._topic_id = NO_TOPIC_ID
-        self._appeared = asyncio.Event()
-        self._moved = asyncio.Event()
-        self._marking = asyncio.Lock()
-        self._marks_begun = 0
-        self._mark_offset = 0
-
-    def close(self) -> None:
-        """Closes the connection on which it writes."""
-        self._writer.close()
-
-    async def exists(self) -> bool:
-        """Whether there is such a topic: in a cluster without managed topics there is none.
-
-        Raises:
-            LayoutsLost: It is not the one that was there before.
-            UpstreamUnavailable: Nobody answers.
-        """
-        (found,) = (await self.brokers.metadata([self._topic])).topics
-        there = int(found.error_code) == Code.NONE
-        # whoever may not see it has not been given the rights that managed topics need: none are managed through here
-        if not there and found.error_code not in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.TOPIC_AUTHORIZATION_FAILED):
-            raise UpstreamUnavailable(f"{self._topic}: {name_of(found.error_code)}")
-        topic_id = found.get("topic_id") or NO_TOPIC_ID
-        if self._appeared.is_set() and (not there or topic_id != self._topic_id):
-            raise LayoutsLost(f"{self._topic} was deleted")
-        if there:
-            self._topic_id = topic_id
-            self._appeared.set()
-        return there
+        super().__init__(brokers, topic, "layouts")
 
     async def create(self) -> None:
         """Creates the topic, or checks that the one that is there is fit for it.
@@ -102,109 +29,5 @@ class LayoutsLog:
             LayoutsTopicUnfit: It is not; the message says what to change.
             UpstreamUnavailable: The cluster does not answer or refuses.
         """
-        await ensure_layouts_topic(self.brokers, TopicsAdmin(self.brokers), self._topic)
+        await ensure_layouts_topic(self.brokers, TopicsAdmin(self.brokers), self.topic)
         await self.exists()
-
-    async def follow(self, on_record: Callable[[Record], None]) -> None:
-        """Gives every committed record to `on_record`, in order, for ever; waits for the topic while there is none.
-
-        Raises:
-            LayoutsLost: Records that were given are gone. What was made of them must not be used any longer.
-        """
-        wait = _FIRST_RETRY_SECONDS
-        while True:
-            before = self.position
-            try:
-                await self._wait_for_topic()
-                await self._read(await self.brokers.leader(self._topic, 0, PURPOSE), on_record)
-            except (UpstreamUnavailable, WireError) as error:
-                wait = _FIRST_RETRY_SECONDS if self.position > before else min(2 * wait, _LAST_RETRY_SECONDS)
-                log.warning("layouts_unreadable", error=str(error), position=self.position, retry_seconds=wait)
-            await asyncio.sleep(wait)
-
-    async def _wait_for_topic(self) -> None:
-        while not await self.exists():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._appeared.wait(), _ABSENT_POLL_SECONDS)
-
-    async def _read(self, client: UpstreamClient, on_record: Callable[[Record], None]) -> None:
-        while True:
-            found = await self._fetch(client)
-            aborted = [(each.producer_id, each.first_offset) for each in found.aborted_transactions or ()]
-            batch = committed(found.records or b"", aborted, self.position)
-            for record in batch.records:
-                if record.key != MARK:
-                    on_record(record)
-            if batch.next_offset > self.position:
-                self.position = batch.next_offset
-                self._moved.set()
-                self._moved = asyncio.Event()
-
-    async def _fetch(self, client: UpstreamClient) -> Any:
-        versions = _FETCH_VERSIONS if self._topic_id != NO_TOPIC_ID else range(4, _FIRST_BY_ID)
-        part = {"partition": 0, "fetch_offset": self.position, "partition_max_bytes": _FETCH_BYTES}
-        fields = {
-            "max_wait_ms": _MAX_WAIT_MS,
-            "min_bytes": 1,
-            "max_bytes": _FETCH_BYTES,
-            "isolation_level": _READ_COMMITTED,
-            "topics": [{"topic": self._topic, "topic_id": self._topic_id, "partitions": [part]}],
-        }
-        answer = await client.ask(apis.FETCH, client.version(apis.FETCH, versions), fields)
-        ((found,),) = (each.partitions for each in answer.responses)
-        if found.error_code == Code.OFFSET_OUT_OF_RANGE:
-            raise LayoutsLost(f"{self._topic} has no offset {self.position} any more, up to which it was read")
-        if found.error_code != Code.NONE:
-            raise UpstreamUnavailable(f"reading {self._topic}: {name_of(found.error_code)}")
-        return found
-
-    async def read_to_end(self, timeout: float = END_SECONDS) -> int:
-        """Returns when all that was committed at the time of the call has been given to `on_record`.
-
-        An open transaction is waited for; it ends within the transaction timeout. Without a topic there is nothing to
-        read, and nothing is created. Somebody must be running `follow`.
-
-        Returns:
-            The offset up to which has been read.
-
-        Raises:
-            LayoutsLost: The topic is not the one that was there before.
-            UpstreamUnavailable: It was not possible within `timeout` seconds.
-        """
-        try:
-            async with asyncio.timeout(timeout):
-                if not self._appeared.is_set() and not await self.exists():
-                    return self.position
-                mark = await self._mark()
-                while self.position <= mark:
-                    await self._moved.wait()
-                return self.position
-        except TimeoutError:
-            raise UpstreamUnavailable(f"{self._topic}: not read to its end within {timeout:g} s") from None
-
-    async def _mark(self) -> int:
-        """Writes a mark; those who call while one is on its way share the next."""
-        begun = self._marks_begun
-        async with self._marking:
-            if self._marks_begun == begun:
-                self._marks_begun += 1
-                self._mark_offset = await self._writer.append([Entry(MARK, None)])
-            return self._mark_offset
-
-    async def ready(self) -> None:
-        """Gets ready for an `append` that is wanted soon, as far as it can."""
-        await self._writer.ready()
-
-    async def append(self, entries: Sequence[Entry]) -> int:
-        """Writes what members may write by themselves: acknowledgements and wishes.
-
-        Args:
-            entries: What to write; it stands in the topic as one batch.
-
-        Returns:
-            The offset of the last one, replicated.
-
-        Raises:
-            UpstreamUnavailable: It is not known to be written, and may still be.
-        """
-        return await self._writer.append(entries)

@@ -15,7 +15,6 @@ from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.upstream import UpstreamClient
 
 APPEND_SECONDS: Final = 10.0
-PURPOSE: Final = "layouts appends"
 INIT_PRODUCER_ID: Final = 22
 _INIT_VERSIONS: Final = range(5)
 _PRODUCE_VERSIONS: Final = range(3, 10)
@@ -34,11 +33,13 @@ class PlainWriter:
     Args:
         brokers: Where brokers are found.
         topic: Its name.
+        purpose: Of its connection, which nobody else may use: it is closed when something goes wrong.
     """
 
-    def __init__(self, brokers: Brokers, topic: str) -> None:
+    def __init__(self, brokers: Brokers, topic: str, purpose: str) -> None:
         self._brokers = brokers
         self._topic = topic
+        self._purpose = purpose
         self._one_at_a_time = asyncio.Lock()
         self._client: UpstreamClient | None = None
         self._identity: Identity | None = None
@@ -88,7 +89,7 @@ class PlainWriter:
 
     async def _connect(self) -> tuple[UpstreamClient, Identity]:
         if self._client is None or self._client.closed:
-            self._client = await self._brokers.leader(self._topic, 0, PURPOSE)
+            self._client = await self._brokers.leader(self._topic, 0, self._purpose)
         self._identity = self._identity or await self._new_identity(self._client)
         return self._client, self._identity
 

@@ -12,7 +12,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from kordon.proxy.control.batches import Entry, Record
-from kordon.proxy.control.layouts_log import LayoutsLog, LayoutsLost
+from kordon.proxy.control.layouts_log import LayoutsLog
 from kordon.proxy.control.layouts_topic import LayoutsTopicUnfit
 from kordon.proxy.control.layouts_writer import (
     ADD_PARTITIONS_TO_TXN,
@@ -22,6 +22,7 @@ from kordon.proxy.control.layouts_writer import (
     NotCommitted,
     OutcomeUnknown,
 )
+from kordon.proxy.control.own_log import LogLost
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.errors import UpstreamUnavailable
 
@@ -319,7 +320,7 @@ async def test_a_topic_that_was_deleted_is_noticed(brokers: Brokers, topic: str)
         await proxy.log.append([Entry("orders", b"1")])
         await proxy.log.read_to_end()
         await TopicsAdmin(brokers).delete_topic(topic)
-        with pytest.raises(LayoutsLost):
+        with pytest.raises(LogLost):
             await asyncio.wait_for(asyncio.shield(proxy.following), SECONDS)
 
 
