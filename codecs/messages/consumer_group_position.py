@@ -9,7 +9,9 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like the proposal's.
 # fmt: off
 
-# The group instance id is not the proposal's (KIP-345 came later): with it a fenced static member is told so.
+# Two tagged fields are not the proposal's. With the group instance id (KIP-345 came later) a fenced static member is
+# told so. The sequence rises whenever a member says something new, or again what was not answered: so a report that
+# was held up on its way does not count after a later one.
 REQUEST = message(
     "ConsumerGroupPositionRequest",
     field("group_id", STRING, "0+"),
@@ -24,6 +26,7 @@ REQUEST = message(
         )), "0+"),
     )), "0+"),
     field("group_instance_id", STRING, "0+", nullable="0+", tag=16384, tagged="0+", default=None),
+    field("report_sequence", INT64, "0+", tag=16385, tagged="0+", default=-1),
     key=CONSUMER_GROUP_POSITION, versions="0", flexible="0+",
 )
 

@@ -12,7 +12,9 @@ apart by their numbers, and not by which is higher: a group that was deleted beg
 members must not count then, so they are taken out of the log before a new member's first report is in it, and who asks
 names a member: where that one is known, the others are of its days.
 
-A report and an answer cost what their own rows cost, however many members there are.
+A report is whole: what it does not name, its member does not own and does not ask for. So nobody has to know what was
+said before it, and one that comes late, behind a later one of the same member, is passed over. A report and an answer
+cost what their own rows cost, however many members there are.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterator, KeysView, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -52,30 +54,25 @@ class TopicReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that a member has said in its present generation.
+    """All that a member has to say.
 
     Attributes:
         generation_id: Of the group.
+        sequence: Higher than that of what the member has said before in this generation; -1 of members that do not count.
         topics: By topic.
+        said_ms: When it was written, in milliseconds since 1970; 0: it has to be written again, or else a log that is
+            compacted could lose it.
     """
 
     generation_id: int
+    sequence: int
     topics: Mapping[str, TopicReport]
+    said_ms: int = field(default=0, compare=False)
 
-    def after(self, former: Report | None) -> Report:
-        """Returns what a member has said all in all, now that it has said this after `former`.
-
-        In one generation, what it owns stays so, and a position that it does not repeat holds; what it wants to know is
-        always what it has said last.
-        """
-        if former is None or former.generation_id != self.generation_id:
-            return self
-        topics = {name: TopicReport(each.owned, array("i")) for name, each in former.topics.items()}
-        for name, said in self.topics.items():
-            before = topics[name].owned if name in topics else {}
-            owned = {**before, **{p: at for p, at in said.owned.items() if at != UNKNOWN or p not in before}}
-            topics[name] = TopicReport(owned, said.wanted)
-        return Report(self.generation_id, {name: each for name, each in topics.items() if each.owned or each.wanted})
+    @property
+    def order(self) -> tuple[int, int]:
+        """Rises with what a member says: its id is never given to another one, and its generations only rise."""
+        return self.generation_id, self.sequence
 
     @property
     def size(self) -> int:
@@ -195,13 +192,11 @@ class Positions:
         if report is None:
             if former is not None:
                 self._remember_gone(key, former.generation_id)
-        elif report.generation_id > self._gone.get(key, report.generation_id - 1):
-            self._groups.setdefault(group_id, _Group()).take_in(member_id, report)
-            self._ages[key] = None
-            self.bytes += report.size
-            while self.bytes > self._most_bytes:
-                self._take_out(next(iter(self._ages)))
-                self.forgotten += 1
+            return
+        if former is not None and report.order < former.order:
+            report = replace(former, said_ms=0)  # the one that came late stands behind it now
+        if report.generation_id > self._gone.get(key, report.generation_id - 1):
+            self._take_in(key, report)
 
     def members(self, group_id: str) -> KeysView[str]:
         """Returns who has reported."""
@@ -227,6 +222,15 @@ class Positions:
             return {}
         told = {name: _rows(group.topics[report.generation_id, name], said) for name, said in report.topics.items()}
         return {name: rows for name, rows in told.items() if rows}
+
+    def _take_in(self, key: tuple[str, str], report: Report) -> None:
+        group_id, member_id = key
+        self._groups.setdefault(group_id, _Group()).take_in(member_id, report)
+        self._ages[key] = None
+        self.bytes += report.size
+        while self.bytes > self._most_bytes:
+            self._take_out(next(iter(self._ages)))
+            self.forgotten += 1
 
     def _take_out(self, key: tuple[str, str]) -> Report | None:
         group_id, member_id = key

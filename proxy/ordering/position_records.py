@@ -1,0 +1,99 @@
+"""What stands in `__kordon.groups`: what members of consumer groups have reported, a record per member.
+
+    key     positions/["orders-readers", "consumer-1-8f0e…"]      the group's id and the member's, as JSON
+    value   {"version": 1, "generation_id": 7, "sequence": 12, "said_ms": 1790000000000,
+             "topics": {"orders": {"owned": {"0": 40, "4": -1}, "wanted": [2]}}}
+    none    it is no member any more, and never will be again
+
+A record says all that its member has to say, so only the last one of a key counts and the topic is compacted. `sequence`
+rises with what the member says in one generation (-1: it does not count). `owned` has the member's next offset by partition (-1: it has not said it yet); `wanted` the partitions whose
+position of the group it wants to know. A version that is not known is passed over, and so are other kinds of keys.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, NamedTuple
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from kordon.proxy.ordering.positions import UNKNOWN, Report, TopicReport
+
+VERSION: Final = 1
+KIND: Final = "positions"
+MOST_ROWS: Final = 10_000
+"""Partitions that one member may own and ask for, all in all: some 250 KB as a record."""
+_Partition = Annotated[int, Field(ge=0, lt=1 << 31)]
+_Position = Annotated[int, Field(ge=UNKNOWN, lt=1 << 63)]
+
+
+class Place(NamedTuple):
+    """Whose record it is."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    owned: Mapping[_Partition, _Position]
+    wanted: tuple[_Partition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    version: Literal[1]
+    generation_id: int
+    sequence: int
+    said_ms: int
+    topics: Mapping[str, _Rows]
+
+
+@dataclass(frozen=True, slots=True)
+class _AnyVersion:
+    version: int
+
+
+_VALUE: Final = TypeAdapter(_Value)
+_ANY_VERSION: Final = TypeAdapter(_AnyVersion)
+_PLACE: Final = TypeAdapter(Place)
+
+
+def key_of(place: Place) -> str:
+    """Returns the key of a member's records."""
+    return f"{KIND}/{json.dumps(place)}"
+
+
+def place_of(key: str) -> Place | None:
+    """Returns whose record has a key; None: it is of a kind that this version does not know.
+
+    Raises:
+        ValueError: It is not what its kind says.
+    """
+    kind, _, place = key.partition("/")
+    return _PLACE.validate_json(place) if kind == KIND else None
+
+
+def dump(report: Report) -> bytes:
+    """Writes a record's value."""
+    topics = {name: _Rows(each.owned, tuple(each.wanted)) for name, each in report.topics.items()}
+    return _VALUE.dump_json(_Value(VERSION, report.generation_id, report.sequence, report.said_ms, topics))
+
+
+def load(value: bytes) -> Report | None:
+    """Reads a record's value; None: it is of a version that is not known.
+
+    Raises:
+        ValueError: It is not what a record of this version is.
+    """
+    try:
+        read = _VALUE.validate_json(value)
+    except ValidationError:
+        if _ANY_VERSION.validate_json(value).version != VERSION:
+            return None
+        raise
+    topics = {name: TopicReport(rows.owned, array("i", rows.wanted)) for name, rows in read.topics.items()}
+    return Report(read.generation_id, read.sequence, topics, read.said_ms)
