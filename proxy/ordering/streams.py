@@ -45,16 +45,28 @@ def shown_partition(stream: Stream) -> int:
 
 
 def physical_chains(segments: Iterable[Segment], untagged_epochs: Collection[int]) -> Mapping[int, Chain]:
-    """Returns the chain of each physical partition as such, by its number.
+    """Returns the chain of each physical partition as such, by its number; it has no hole.
 
     Args:
         segments: All of a layout.
         untagged_epochs: Those before the topic was taken over, in which batches carry no identity (rule A1).
     """
     stays: dict[int, list[Stay]] = {}
-    for segment in sorted(segments, key=lambda each: each.id.epoch):
-        q, epoch = segment.id.partition, segment.id.epoch
-        tagged = epoch not in untagged_epochs
-        stay = Stay(q, epoch, segment.start, segment.end, 0, segment.lost_from, tagged=tagged)
-        stays.setdefault(q, []).append(stay)
-    return {q: Chain(tuple(each)) for q, each in stays.items()}
+    for segment in sorted(segments, key=lambda each: each.id.epoch, reverse=True):
+        line = stays.setdefault(segment.id.partition, [])
+        line.append(_stay(segment, line[-1] if line else None, tagged=segment.id.epoch not in untagged_epochs))
+    return {q: Chain(tuple(reversed(line))) for q, line in stays.items()}
+
+
+def _stay(segment: Segment, following: Stay | None, *, tagged: bool) -> Stay:
+    """Returns the stay of a segment: up to where the next one begins, so that a reader goes on from one to the other.
+
+    What stands in between is nobody's, like what was lost: strays, where a retired partition was used again. Where a
+    log got shorter (rule C10), the next segment begins below what this one was.
+    """
+    kept_end = segment.kept_end
+    end = kept_end if following is None else following.start
+    start = segment.start if end is None else min(segment.start, end)
+    has_gap = kept_end is not None and end is not None and kept_end < end
+    lost_from = max(kept_end or 0, start) if has_gap else None
+    return Stay(segment.id.partition, segment.id.epoch, start, end, 0, lost_from, tagged=tagged)

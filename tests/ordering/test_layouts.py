@@ -13,6 +13,7 @@ from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.hashing import home, linear, parent, slot, why_not
 from kordon.proxy.ordering.identity import LARGEST_CLIENT_ID, Identity, tag, untag
 from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout, Placement
+from kordon.proxy.ordering.streams import physical_stream
 
 TOPIC_ID = UUID(int=7)
 COUNTS = st.tuples(st.integers(1, 6), st.integers(0, 5)).map(lambda pair: (pair[0], pair[0] << pair[1]))
@@ -140,6 +141,16 @@ def test_segments_of_a_partition_follow_one_another(layout: Layout) -> None:
         for before, after in itertools.pairwise(kept):
             assert before.kept_end is not None
             assert before.kept_end <= after.start
+
+
+@given(histories())
+def test_the_chain_of_a_physical_partition_has_no_hole_and_no_overlap(layout: Layout) -> None:
+    """Whoever has read a segment goes on in the next one, at offsets of the log."""
+    for q in {segment.id.partition for segment in layout.segments}:
+        stays = layout.chain(physical_stream(q)).stays
+        assert all(before.end == after.start for before, after in itertools.pairwise(stays))
+        assert all(stay.end is None or stay.start <= (stay.kept_end or 0) <= stay.end for stay in stays)
+        assert {stay.delta for stay in stays} == {0}
 
 
 @given(histories(), st.data())

@@ -42,6 +42,26 @@ def test_a_retired_partition_keeps_its_stays_and_gets_another_when_it_is_used_ag
     assert AGAIN.chain(physical_stream(3)).stays == (Stay(3, 1, 0, 95, 0), Stay(3, 3, 95, None, 0))
 
 
+def test_strays_between_two_segments_are_passed_over() -> None:
+    """Partition 3 was retired at 95 and is used again from 98 on: what landed in between is nobody's."""
+    again = SHRUNK.changed(SHRUNK.next_epoch(4), {0: 310, 3: 98})
+    stays = again.chain(physical_stream(3)).stays
+    assert stays == (Stay(3, 1, 0, 98, 0, lost_from=95), Stay(3, 3, 98, None, 0))
+    assert [stays[0].holds(offset) for offset in (94, 95, 97)] == [True, False, False]
+
+
+def test_a_log_that_got_shorter_goes_on_where_it_was_cut() -> None:
+    """Rule C10: 0 was cut at 200, its new leader has 100; what is written then stands at 100, whatever was told."""
+    created = Layout.created("orders", UUID(int=7), 1, 2)
+    grown = created.changed(created.next_epoch(2), {0: 200, 1: 0})
+    mended = grown.changed(grown.next_epoch(2, shortened={0: 100}), {0: 100}, told={0: 250})
+    assert mended.chain(physical_stream(0)).stays == (
+        Stay(0, 0, 0, 100, 0),
+        Stay(0, 1, 100, 100, 0),
+        Stay(0, 2, 100, None, 0),
+    )
+
+
 def test_a_physical_partition_that_there_has_never_been_has_no_stay() -> None:
     """A client may ask for any number."""
     assert CREATED.chain(physical_stream(3)).stays == ()
