@@ -37,11 +37,13 @@ _LAST_RETRY_SECONDS: Final = 5.0
 _FETCH_VERSIONS: Final = range(4, 14)
 _FIRST_BY_ID: Final = 13
 """Asks by topic id, so that a topic that was deleted and made anew is not taken for it."""
+_LIST_OFFSETS_VERSIONS: Final = range(1, 8)
+_EARLIEST: Final = -2
 NO_TOPIC_ID: Final = UUID(int=0)
 """Of brokers without topic ids (before 2.8), where only the name tells topics apart."""
 _READ_COMMITTED: Final = 1
 _MAX_WAIT_MS: Final = 500
-_FETCH_BYTES: Final = 4 * 1024 * 1024
+FETCH_BYTES: Final = 4 * 1024 * 1024
 
 
 class LogLost(KordonError):  # noqa: N818 - a state of the world, named as operators say it
@@ -55,9 +57,10 @@ class OwnLog:
         brokers: Where brokers are found.
         topic: Its name.
         purpose: What it is for; names its connections, and stands in the log.
+        fetch_bytes: What is asked for at a time.
     """
 
-    def __init__(self, brokers: Brokers, topic: str, purpose: str) -> None:
+    def __init__(self, brokers: Brokers, topic: str, purpose: str, fetch_bytes: int = FETCH_BYTES) -> None:
         self.position = 0
         """All committed records below this offset have been given to `on_record`."""
         self.end = 0
@@ -67,6 +70,7 @@ class OwnLog:
         self.brokers = brokers
         self.topic = topic
         self._purpose = purpose
+        self._fetch_bytes = fetch_bytes
         self._writer = PlainWriter(brokers, topic, f"{purpose} appends")
         self._topic_id = NO_TOPIC_ID
         self._appeared = asyncio.Event()
@@ -137,11 +141,11 @@ class OwnLog:
 
     async def _fetch(self, client: UpstreamClient) -> Any:
         versions = _FETCH_VERSIONS if self._topic_id != NO_TOPIC_ID else range(4, _FIRST_BY_ID)
-        part = {"partition": 0, "fetch_offset": self.position, "partition_max_bytes": _FETCH_BYTES}
+        part = {"partition": 0, "fetch_offset": self.position, "partition_max_bytes": self._fetch_bytes}
         fields = {
             "max_wait_ms": _MAX_WAIT_MS,
             "min_bytes": 1,
-            "max_bytes": _FETCH_BYTES,
+            "max_bytes": self._fetch_bytes,
             "isolation_level": _READ_COMMITTED,
             "topics": [{"topic": self.topic, "topic_id": self._topic_id, "partitions": [part]}],
         }
@@ -170,12 +174,15 @@ class OwnLog:
             async with asyncio.timeout(timeout):
                 if not self._appeared.is_set() and not await self.exists():
                     return self.position
-                mark = await self._mark()
-                while self.position <= mark:
-                    await self._moved.wait()
+                await self.reached(await self._mark())
                 return self.position
         except TimeoutError:
             raise UpstreamUnavailable(f"{self.topic}: not read to its end within {timeout:g} s") from None
+
+    async def reached(self, offset: int) -> None:
+        """Returns when the record at an offset has been given to `on_record`; the wait is the caller's to bound."""
+        while self.position <= offset:
+            await self._moved.wait()
 
     async def _mark(self) -> int:
         """Writes a mark; those who call while one is on its way share the next."""
@@ -185,6 +192,25 @@ class OwnLog:
                 self._marks_begun += 1
                 self._mark_offset = await self._writer.append([Entry(MARK, None)])
             return self._mark_offset
+
+    async def begin_at_its_start(self) -> None:
+        """Goes to the first offset that there is, where `follow` has not begun: retention may have taken what was 0.
+
+        Raises:
+            UpstreamUnavailable: Nobody answers.
+        """
+        client = await self.brokers.leader(self.topic, 0, f"{self._purpose} reads")
+        partition = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": _EARLIEST}
+        fields = {
+            "replica_id": -1,
+            "isolation_level": _READ_COMMITTED,
+            "topics": [{"name": self.topic, "partitions": [partition]}],
+        }
+        version = client.version(apis.LIST_OFFSETS, _LIST_OFFSETS_VERSIONS)
+        ((found,),) = (each.partitions for each in (await client.ask(apis.LIST_OFFSETS, version, fields)).topics)
+        if found.error_code != Code.NONE:
+            raise UpstreamUnavailable(f"where {self.topic} begins: {name_of(found.error_code)}")
+        self.position = found.offset
 
     async def ready(self) -> None:
         """Gets ready for an `append` that is wanted soon, as far as it can."""

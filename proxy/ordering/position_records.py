@@ -5,9 +5,10 @@
              "topics": {"orders": {"owned": {"0": 40, "4": -1}, "wanted": [2]}}}
     none    it is no member any more, and never will be again
 
-A record says all that its member has to say, so only the last one of a key counts and the topic is compacted. `sequence`
-rises with what the member says in one generation (-1: it does not count). `owned` has the member's next offset by partition (-1: it has not said it yet); `wanted` the partitions whose
-position of the group it wants to know. A version that is not known is passed over, and so are other kinds of keys.
+A record says all that its member has to say, so only the last one of a key counts and the topic is compacted.
+`sequence` rises with what the member says in one generation (-1: it does not count). `owned` has the member's next
+offset by partition (-1: it has not said it yet); `wanted` the partitions whose position of the group it wants to know.
+A version that is not known is passed over, and so are other kinds of keys.
 """
 
 from __future__ import annotations

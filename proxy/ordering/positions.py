@@ -58,7 +58,7 @@ class Report:
 
     Attributes:
         generation_id: Of the group.
-        sequence: Higher than that of what the member has said before in this generation; -1 of members that do not count.
+        sequence: Higher than that of what its member said before in this generation; -1 of members that do not count.
         topics: By topic.
         said_ms: When it was written, in milliseconds since 1970; 0: it has to be written again, or else a log that is
             compacted could lose it.
