@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from kordon.codecs import dialect
+
 
 class Verdict(Enum):
     """What happens to a request; the values are metric labels."""
@@ -90,6 +92,8 @@ SHARE_GROUP_HEARTBEAT: Final = 76
 SHARE_FETCH: Final = 78
 SHARE_ACKNOWLEDGE: Final = 79
 STREAMS_GROUP_HEARTBEAT: Final = 88
+CONSUMER_GROUP_POSITION: Final = dialect.CONSUMER_GROUP_POSITION
+PARTITION_LEADER_EPOCHS: Final = dialect.PARTITION_LEADER_EPOCHS_FOR_PARTITIONS
 
 
 def _row(key: int, name: str, versions: str, verdict: Verdict) -> Api:
@@ -195,6 +199,9 @@ APIS: Final[tuple[Api, ...]] = (
     _row(90, "DescribeShareGroupOffsets", "0-1", PASS),
     _row(91, "AlterShareGroupOffsets", "0", PASS),
     _row(92, "DeleteShareGroupOffsets", "0", PASS),
+    # Kordon's own, for connections that speak the dialect; brokers never see them
+    _row(CONSUMER_GROUP_POSITION, "ConsumerGroupPosition", "0", ANSWER),
+    _row(PARTITION_LEADER_EPOCHS, "PartitionLeaderEpochsForPartitions", "0", ANSWER),
 )
 # fmt: on
 
@@ -204,12 +211,19 @@ ROUTES: Final[tuple[Route, ...]] = tuple(
     for index, api in enumerate(APIS)
     for version in api.versions
 )
-_ROUTE_BY_CODE: Final = {route.api.key << 16 | route.version: route for route in ROUTES}
+_CODES: Final = {route.api.key << 16 | route.version: route for route in ROUTES}
+_ROUTE_BY_CODE: Final = {code: route for code, route in _CODES.items() if not dialect.is_private(route.api.key)}
+_PRIVATE_BY_CODE: Final = {code: route for code, route in _CODES.items() if dialect.is_private(route.api.key)}
 
 
 def route(api_key: int, api_version: int) -> Route | None:
     """Finds the row of a request; None means: refuse."""
     return _ROUTE_BY_CODE.get(api_key << 16 | api_version)  # negative if one of them is
+
+
+def private_route(api_key: int, api_version: int) -> Route | None:
+    """Finds the row of a request that only the dialect has; whoever does not speak it is refused as with `route`."""
+    return _PRIVATE_BY_CODE.get(api_key << 16 | api_version)
 
 
 def api_name(api_key: int) -> str:

@@ -45,7 +45,15 @@ class Serve:
     """What the broker is asked before that, for Kordon to know."""
 
 
-Decision = Translate | Serve | None
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """An ApiVersions request passes; its answer says what Kordon speaks beside what the broker does (the dialect)."""
+
+    private: bool
+    """Whether the api keys of Kordon's own are listed too: to those who have said that they speak the dialect."""
+
+
+Decision = Translate | Serve | Announce | None
 """None: the request passes as it came."""
 
 

@@ -24,11 +24,11 @@ from kordon.codecs.look import (
 )
 from kordon.proxy import apis
 from kordon.proxy.answers import session_not_found, unsupported_api_versions
-from kordon.proxy.apis import api_name
+from kordon.proxy.apis import Route, api_name
 from kordon.proxy.causes import CloseCause
 from kordon.proxy.errors import ClientProtocolError
-from kordon.proxy.interception import Interception, Question, Serve, Translate
-from kordon.proxy.rewrite import Translated
+from kordon.proxy.interception import Announce, Interception, Question, Serve, Translate
+from kordon.proxy.rewrite import Offer, Translated
 from kordon.proxy.tally import Tally
 from kordon.proxy.waiting import Waiting
 
@@ -184,7 +184,7 @@ class RequestLeg:
             self._check_size(size, chunk, at)
         if client_id_bytes > self._header_bytes or client_id_bytes > size - SMALLEST_REQUEST:
             raise self._too_long_a_head(api_key, size, client_id_bytes)
-        route = apis.route(api_key, api_version)
+        route = apis.route(api_key, api_version) or self._private_route(api_key, api_version)
         if route is None:
             waiting = self._answer_or_refuse(api_key, api_version, correlation_id)
         else:
@@ -200,6 +200,11 @@ class RequestLeg:
         self._current = waiting
         self._remaining = SIZE_BYTES + size
         return True
+
+    def _private_route(self, api_key: int, api_version: int) -> Route | None:
+        """Returns where a request of the dialect leads, None where this connection does not speak it."""
+        route = apis.private_route(api_key, api_version)
+        return route if route is not None and self._interception.wants(route) else None
 
     def _look_at_beginning(self, chunk: memoryview, at: int, end: int) -> bool:
         """Judges a frame's size if that is there; False: its head is not."""
@@ -254,17 +259,14 @@ class RequestLeg:
             decision = self._interception.decide(route, memoryview(frame)[body_at:])
         except WireError as error:
             raise ClientProtocolError(CloseCause.MALFORMED_REQUEST, str(error)) from None
-        body: bytes | None
-        match decision:
-            case None:
-                body = None
-            case Translate(body, back):
-                waiting.edit = Translated(waiting.route, waiting.edit, back)
-            case Serve(request, body, question):
-                if question is not None:
-                    self._ask(question, header, waiting.started, pieces)
-                waiting.promised, waiting.asks = True, body is not None and not silent
-                self.served.append((waiting, request))
+        if isinstance(decision, Serve):
+            body = decision.rest
+            if decision.question is not None:
+                self._ask(decision.question, header, waiting.started, pieces)
+            waiting.promised, waiting.asks = True, body is not None and not silent
+            self.served.append((waiting, decision.request))
+        else:
+            body = _change(waiting, decision)
         if not silent:
             self._waiting.append(waiting)
         if body is not None:
@@ -315,3 +317,16 @@ class RequestLeg:
         self._tally.refused[name] += 1
         detail = f"api key {api_key} ({name}) version {api_version} is not among what Kordon advertises"
         raise ClientProtocolError(CloseCause.UNSUPPORTED_REQUEST, detail)
+
+
+def _change(waiting: Waiting, decision: Translate | Announce | None) -> bytes | None:
+    """Has the answer to a request changed; returns what the broker is asked in its place, None: as it came."""
+    match decision:
+        case None:
+            return None
+        case Announce(private):
+            waiting.edit = Offer(ordered=True, private=private)
+            return None
+        case Translate(body, back):
+            waiting.edit = Translated(waiting.route, waiting.edit, back)
+            return body

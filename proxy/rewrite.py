@@ -16,6 +16,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
+from kordon.codecs.dialect import ORDERED, VERSION, is_private
 from kordon.codecs.messages import response
 from kordon.codecs.schema import Message
 from kordon.codecs.skim import Skim
@@ -106,13 +107,22 @@ class Edit:
 
 
 class Offer:
-    """How ApiVersions is changed: it offers what broker and table both have, and names nobody."""
+    """How ApiVersions is changed: it offers what broker and table both have, and names nobody.
+
+    Args:
+        ordered: Say that the dialect is spoken here.
+        private: List the api keys of Kordon's own.
+    """
 
     section = Section.WHOLE
 
+    def __init__(self, *, ordered: bool = False, private: bool = False) -> None:
+        self._ordered = ordered
+        self._private = private
+
     def apply(self, version: int, section: bytes, advertised: Advertised, *, fit: bool = False) -> tuple[bytes, Nodes]:
         """Does what `Edit.apply` does."""
-        return _clamped(version, section), {}
+        return _clamped(version, section, ordered=self._ordered, private=self._private), {}
 
 
 class Translated:
@@ -226,8 +236,16 @@ def _leave_out_controllers(value: Any, _: Advertised) -> Nodes:
     return {}
 
 
+_PRIVATE_KEYS: Final = [
+    {"api_key": api.key, "min_version": api.versions[0], "max_version": api.versions[-1]}
+    for api in apis.APIS
+    if is_private(api.key)
+]
+_ORDERED: Final = {"name": ORDERED, "min_version": VERSION, "max_version": VERSION}
+
+
 @lru_cache(maxsize=64)
-def _clamped(version: int, body: bytes) -> bytes:
+def _clamped(version: int, body: bytes, *, ordered: bool, private: bool) -> bytes:
     """Leaves of ApiVersions what broker and table both have; every connection asks, and a broker answers the same."""
     if int.from_bytes(body[:2], "big") == _UNSUPPORTED_VERSION:
         return body  # in version 0 whatever was asked (KIP-511), and it offers ApiVersions alone
@@ -236,13 +254,17 @@ def _clamped(version: int, body: bytes) -> bytes:
     kept = []
     for row in value.api_keys:
         api = apis.API_BY_KEY.get(row.api_key)
-        if api is None or not api.versions:
+        if api is None or not api.versions or is_private(api.key):
             continue
         row.min_version = max(row.min_version, api.versions[0])
         row.max_version = min(row.max_version, api.versions[-1])
         if row.min_version <= row.max_version:
             kept.append(row)
+    if private:
+        kept += _PRIVATE_KEYS
     value.update({"api_keys": kept})
+    features = [row for row in value.get("supported_features", ()) if row.name != ORDERED]
+    value["supported_features"] = [*features, _ORDERED] if ordered else features
     return message.build(version, value)
 
 

@@ -1,5 +1,8 @@
 """Between one client and what serves managed topics: only what the client may have comes through (design §10).
 
+Whether the client speaks the dialect it says in its ApiVersions request; from then on, on that connection, partitions
+are physical ones (design §6).
+
 What the client may not do is answered as by a broker: TOPIC_AUTHORIZATION_FAILED for each partition of the topic, while
 the rest of the request is served.
 """
@@ -12,10 +15,13 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from kordon.codecs.dialect import VERSION
+from kordon.codecs.errors import WireError
+from kordon.codecs.messages import REQUESTS
 from kordon.codecs.produce import Outcome, ProduceRequest, TopicData
 from kordon.proxy import apis
 from kordon.proxy.apis import Route
-from kordon.proxy.interception import Decision, Serve, Service
+from kordon.proxy.interception import Announce, Decision, Serve, Service
 from kordon.proxy.managed.admin_requests import Asked
 from kordon.proxy.managed.metadata import is_own
 from kordon.proxy.managed.parts import ROWS, continues_session
@@ -23,6 +29,9 @@ from kordon.proxy.managed.rights import NEEDED, Rights
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.ordering.records import OutcomeRecord
 from kordon.proxy.waiting import Body
+
+_WITH_TAGS: Final = 3
+"""The first flexible version of ApiVersions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +63,22 @@ class Guard:
         topics: What is managed.
         rights: The client's.
         needed: Whether clients can have different rights, or may have to log in; else nothing is asked.
+        dialect: Serves in place of `service` if the client speaks the dialect; None: that is not offered.
     """
 
-    def __init__(self, service: Service, topics: ManagedTopics, rights: Rights, needed: Callable[[], bool]) -> None:
-        self._service = service
+    def __init__(
+        self,
+        service: Service,
+        topics: ManagedTopics,
+        rights: Rights,
+        needed: Callable[[], bool],
+        dialect: Service | None = None,
+    ) -> None:
+        self._stock = self._service = service
         self._topics = topics
         self._rights = rights
         self._needed = needed
+        self._dialect = dialect
 
     def connected(self) -> Service:
         """Is of one connection only."""
@@ -68,7 +86,7 @@ class Guard:
 
     async def ready(self) -> None:
         """Returns when it is known what is managed."""
-        await self._service.ready()
+        await self._stock.ready()
 
     def wants(self, route: Route) -> bool:
         """Wants what the service wants."""
@@ -76,6 +94,8 @@ class Guard:
 
     def decide(self, route: Route, body: memoryview) -> Decision:
         """Decides as the service does, and asks what the client may do where that is not known."""
+        if route.api.key == apis.API_VERSIONS:
+            return self._greet(route.version, body)
         decision = self._service.decide(route, body)
         if not isinstance(decision, Serve) or route.api.key not in NEEDED or not self._needed():
             return decision
@@ -84,6 +104,18 @@ class Guard:
             return decision
         question, known = self._rights.ask(names - {""})
         return Serve(_Guarded(decision.request, names, known), decision.rest, question)
+
+    def _greet(self, version: int, body: memoryview) -> Decision:
+        """Announces the dialect, and takes note of a client that speaks it."""
+        if self._dialect is None or version < _WITH_TAGS:
+            return None
+        try:
+            value, _ = REQUESTS[apis.API_VERSIONS].at(version).parse(body)
+        except WireError:
+            return None  # the broker says what is wrong with it
+        if value.kordon_client >= VERSION:
+            self._service = self._dialect
+        return Announce(private=self._service is self._dialect)
 
     async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Body:
         """Serves what the client may have, and refuses the rest."""
@@ -127,7 +159,7 @@ def refuse(api_key: int, request: Any, denied: Mapping[str, int], topics: Manage
     for row in _rows(api_key, request):
         code = denied.get(_name(row, ROWS[api_key].name, topics))
         if code:
-            refused.append(_refused_row(api_key, row, code))
+            refused.append(refused_row(api_key, row, code))
         else:
             left.append(row)
     if isinstance(request, ProduceRequest):
@@ -170,10 +202,12 @@ _PARTITIONS: Final[Mapping[int, _Partitions]] = {
 }
 
 
-def _refused_row(api_key: int, row: Any, code: int) -> Any:
-    """Answers for all partitions of a topic that a request names."""
+def refused_row(api_key: int, row: Any, code: int) -> Any:
+    """Returns the row of a response in which all partitions of a topic that a request names have an error."""
     if isinstance(row, TopicData):
         return row.name, row.topic_id, [Outcome(each.partition, code) for each in row.partition_data]
+    if api_key == apis.PARTITION_LEADER_EPOCHS:
+        return {"topic": row.topic, "error_code": code}
     form = _PARTITIONS[api_key]
     partitions = [
         {form.answered_number: each[form.number], "error_code": code, **form.error} for each in row[form.asked]

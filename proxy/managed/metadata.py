@@ -35,13 +35,13 @@ def virtual_partitions(topic: ManagedTopic, physical: Iterable[Any]) -> list[dic
     rows: list[dict[str, Any]] = []
     for v, chain in enumerate(topic.layout.chains):
         assert chain.home is not None  # or else it may not be shown
-        row = by_index.get(chain.home.partition, _UNLED)
+        row = by_index.get(chain.home.partition, UNLED)
         epoch = virtual_epoch(chain.home.move, row.get("leader_epoch", -1))
         rows.append({**row, "partition_index": v, "leader_epoch": epoch})
     return rows
 
 
-_UNLED: Final[Mapping[str, Any]] = {
+UNLED: Final[Mapping[str, Any]] = {
     "error_code": Code.LEADER_NOT_AVAILABLE,
     "leader_id": -1,
     "replica_nodes": [],

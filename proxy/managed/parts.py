@@ -29,6 +29,8 @@ ROWS: Final[Mapping[int, Rows]] = {
     apis.LIST_OFFSETS: Rows("topics", "name", "topics"),
     apis.DELETE_RECORDS: Rows("topics", "name", "topics"),
     apis.OFFSET_FOR_LEADER_EPOCH: Rows("topics", "topic", "topics"),
+    apis.CONSUMER_GROUP_POSITION: Rows("topics", "topic", "topics"),
+    apis.PARTITION_LEADER_EPOCHS: Rows("topics", "topic", "topics"),
 }
 """By api key: the requests that Kordon answers itself where they name managed topics."""
 

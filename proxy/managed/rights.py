@@ -35,6 +35,7 @@ NEEDED: Final[Mapping[int, Operation]] = {
     apis.LIST_OFFSETS: Operation.DESCRIBE,
     apis.OFFSET_FOR_LEADER_EPOCH: Operation.DESCRIBE,
     apis.DELETE_RECORDS: Operation.DELETE,
+    apis.PARTITION_LEADER_EPOCHS: Operation.DESCRIBE,
     apis.CREATE_PARTITIONS: Operation.ALTER,
     apis.ALTER_CONFIGS: Operation.ALTER_CONFIGS,
     apis.INCREMENTAL_ALTER: Operation.ALTER_CONFIGS,

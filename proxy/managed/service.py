@@ -15,7 +15,14 @@ from uuid import UUID
 from kordon.codecs.messages import request, response
 from kordon.codecs.produce import Outcome, ProduceRequest
 from kordon.codecs.schema import Buffer
-from kordon.proxy.apis import CONSUMER_GROUP_HEARTBEAT, DESCRIBE_TOPIC_PARTITIONS, METADATA, PRODUCE, Route
+from kordon.proxy.apis import (
+    API_VERSIONS,
+    CONSUMER_GROUP_HEARTBEAT,
+    DESCRIBE_TOPIC_PARTITIONS,
+    METADATA,
+    PRODUCE,
+    Route,
+)
 from kordon.proxy.control.codes import Code
 from kordon.proxy.interception import Decision, Serve, Service, Translate
 from kordon.proxy.managed.admin_requests import AdminRequests, Asked
@@ -31,6 +38,8 @@ from kordon.proxy.waiting import Body
 
 _SAID_ONCE: Final = frozenset({CONSUMER_GROUP_HEARTBEAT})
 """Names topics that may be managed only later; it is not said again then."""
+_SAYS_WHO: Final = frozenset({API_VERSIONS})
+"""Says what the client speaks, which its `Guard` has to know."""
 _SAY_COUNTS: Final = frozenset({METADATA, DESCRIBE_TOPIC_PARTITIONS})
 """Say how many partitions topics have: that changes once, when a topic with data is taken over (rule A2)."""
 
@@ -40,6 +49,14 @@ class Server(Protocol):
 
     async def serve(self, version: int, request: Any) -> Mapping[str, Any]:
         """Answers a request that names managed topics only; returns the response's fields."""
+        ...
+
+
+class PrivateServer(Server, Protocol):
+    """Answers an api of Kordon's own: all of a request is its, whatever topics that names."""
+
+    def decide(self, version: int, request: Any) -> Serve:
+        """Says what is to be served, and what the client's broker is asked before that."""
         ...
 
 
@@ -100,6 +117,8 @@ class ManagedService:
         completions: By api key of translations, what completes a translated response in place.
         asks_rights: Whether clients may have different rights, so that each is asked about.
         rights_max_age_seconds: How long what was said of a client's rights is believed.
+        private: By api key, who answers what only the dialect has.
+        dialect: Serves clients that speak the dialect; None: it is not offered.
     """
 
     def __init__(
@@ -114,17 +133,22 @@ class ManagedService:
         completions: Mapping[int, Completion] = MappingProxyType({}),
         asks_rights: Callable[[], bool] = lambda: False,
         rights_max_age_seconds: float = 1.0,
+        private: Mapping[int, PrivateServer] = MappingProxyType({}),
+        dialect: ManagedService | None = None,
     ) -> None:
         self._asks_rights = asks_rights
         self._rights_max_age = rights_max_age_seconds
         self._topics = topics
         self._admin = admin
         self._produce = produce
-        self._servers: Mapping[int, Server] = {PRODUCE: produce, **servers}
+        self._private = private
+        self._dialect = dialect
+        self._servers: Mapping[int, Server] = {PRODUCE: produce, **servers, **private}
         self._translations = translations
         self._refusals = refusals
         self._completions = completions
         self._keys = self._servers.keys() | translations.keys() | refusals.keys()
+        self._always = frozenset(admin.KEYS) | _SAID_ONCE | _SAYS_WHO | private.keys()
         self._known = asyncio.Event()
 
     def know(self) -> None:
@@ -133,7 +157,8 @@ class ManagedService:
 
     def connected(self) -> Service:
         """Returns what serves one more client, as far as its rights go."""
-        return Guard(self, self._topics, Rights(self._rights_max_age, time.monotonic), self._asks_rights)
+        rights = Rights(self._rights_max_age, time.monotonic)
+        return Guard(self, self._topics, rights, self._asks_rights, self._dialect)
 
     async def ready(self) -> None:
         """Returns when it is known what is managed."""
@@ -142,7 +167,7 @@ class ManagedService:
     def wants(self, route: Route) -> bool:
         """Wants what may name a topic, where any is managed, what may have one managed, and what is said but once."""
         key = route.api.key
-        return (key in self._keys and bool(len(self._topics))) or key in self._admin.KEYS or key in _SAID_ONCE
+        return (key in self._keys and bool(len(self._topics))) or key in self._always
 
     def decide(self, route: Route, body: memoryview) -> Decision:
         """Says what happens to a request; see `Interception.decide`."""
@@ -152,6 +177,8 @@ class ManagedService:
             if not (looked.managed and looked.others):
                 return Serve(looked.request) if looked.managed else None
         value = _parsed(key, version, body)
+        if key in self._private:
+            return self._private[key].decide(version, value)
         if key in self._refusals:
             fields = self._refusals[key](value, self._topics)
             if fields is not None:
@@ -201,7 +228,8 @@ class ManagedService:
         if continues_session(key, request):
             return response(key).build(version, {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND})
         asked, answered = ROWS[key].asked, ROWS[key].answered
-        served = await self._servers[key].serve(version, request) if request[asked] else {answered: []}
+        asks = key in self._private or request[asked]
+        served = await self._servers[key].serve(version, request) if asks else {answered: []}
         served = {**served, answered: [*served[answered], *refused]} if refused else served
         if key == PRODUCE and not request.acks:
             end_if_failed(each["error_code"] for row in served[answered] for each in row["partition_responses"])

@@ -21,18 +21,20 @@ from kordon.proxy.control.membership import Membership, new_incarnation
 from kordon.proxy.control.own_rights import OwnRights
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.managed import acls, groups, physical
+from kordon.proxy.managed import acls, dialect, groups, physical
 from kordon.proxy.managed.aborted import ReadCommitted
 from kordon.proxy.managed.admin_requests import AdminRequests
 from kordon.proxy.managed.caught_up import CaughtUp
 from kordon.proxy.managed.delete_records import DeleteRecords
 from kordon.proxy.managed.describe_configs import DescribeConfigsTranslation
+from kordon.proxy.managed.dialect_metadata import RetiredPartitions
 from kordon.proxy.managed.lanes import Lanes
 from kordon.proxy.managed.leaders import Leaders
 from kordon.proxy.managed.links import Links
 from kordon.proxy.managed.metadata import DescribeTopicPartitionsTranslation, MetadataTranslation
 from kordon.proxy.managed.pages import ManagedPages
-from kordon.proxy.managed.produce import ProduceService
+from kordon.proxy.managed.partition_epochs import PartitionLeaderEpochs
+from kordon.proxy.managed.produce import ProduceService, physical_partition
 from kordon.proxy.managed.queries import ListOffsets, OffsetForLeaderEpoch
 from kordon.proxy.managed.questions import Questions
 from kordon.proxy.managed.readers import Readers
@@ -124,6 +126,19 @@ class ManagedWorker:
             apis.CONSUMER_GROUP_HEARTBEAT: groups.ConsumerGroupHeartbeat(subscriptions),
         }
         admin = AdminRequests(self.topics, self.keeper.wish)
+        dialect_service = ManagedService(
+            self.topics,
+            ProduceService(self.topics, self.lanes, physical_partition),
+            {key: dialect.Unserved(key) for key in (apis.FETCH, apis.LIST_OFFSETS, apis.OFFSET_FOR_LEADER_EPOCH)},
+            dialect.TRANSLATIONS,
+            admin,
+            refusals=dialect.DIALECT_REFUSALS,
+            completions={apis.METADATA: RetiredPartitions(self.topics, self.readers.ends_of).complete},
+            private={
+                apis.CONSUMER_GROUP_POSITION: dialect.Unserved(apis.CONSUMER_GROUP_POSITION),
+                apis.PARTITION_LEADER_EPOCHS: PartitionLeaderEpochs(self.topics),
+            },
+        )
         self.service = ManagedService(
             self.topics,
             ProduceService(self.topics, self.lanes),
@@ -134,6 +149,7 @@ class ManagedWorker:
             completions={apis.OFFSET_FETCH: CaughtUp(self.topics, self.readers).complete},
             asks_rights=self._asks_rights,
             rights_max_age_seconds=ordering.rights_ms / 1000,
+            dialect=dialect_service,
         )
 
     def _names_managed(self) -> list[str]:

@@ -285,7 +285,7 @@ def test_what_is_missing_is_said_with_the_command_that_gives_it() -> None:
 
 def test_each_request_that_kordon_answers_by_itself_has_a_right_that_it_needs() -> None:
     """Only what the broker does with the client's own rights, before Kordon goes on, has none."""
-    asks_the_broker_first = {apis.CREATE_TOPICS, apis.DELETE_TOPICS}
+    asks_the_broker_first = {apis.CREATE_TOPICS, apis.DELETE_TOPICS, apis.CONSUMER_GROUP_POSITION}
     assert ROWS.keys() | AdminRequests.KEYS == NEEDED.keys() | asks_the_broker_first
 
 

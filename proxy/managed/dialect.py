@@ -1,0 +1,104 @@
+"""What becomes of requests on connections that speak the dialect: the tables beside those of stock connections.
+
+There a partition's number means the physical partition, in every api. So most of what is translated for others passes
+as it came, and only what is Kordon's own is hidden. Commits of dialect groups are the real topic's, those of others the
+face's: neither kind of group sees the other's positions, which count something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kordon.proxy import apis
+from kordon.proxy.control.codes import Code
+from kordon.proxy.interception import Serve
+from kordon.proxy.managed import acls, groups, physical
+from kordon.proxy.managed.commits import OffsetFetch
+from kordon.proxy.managed.describe_configs import DescribeConfigsTranslation
+from kordon.proxy.managed.dialect_metadata import NO_TOPICS, DialectMetadata, DialectTopicPartitions
+from kordon.proxy.managed.guard import refused_row
+from kordon.proxy.managed.parts import ROWS
+from kordon.proxy.managed.refusals import REFUSALS, Refusal
+from kordon.proxy.managed.service import Translation
+from kordon.proxy.managed.topics import ManagedTopics
+
+
+class OwnHidden:
+    """Translates as where nothing is managed: Kordon's own topics are hidden, all others are what brokers say.
+
+    Args:
+        translation: Of stock connections.
+    """
+
+    def __init__(self, translation: Translation) -> None:
+        self._translation = translation
+
+    @property
+    def answers_always(self) -> bool:
+        """As of stock connections."""
+        return self._translation.answers_always
+
+    def request(self, version: int, value: Any, topics: ManagedTopics) -> bool:
+        """Asks for nothing that is Kordon's own."""
+        return self._translation.request(version, value, NO_TOPICS)
+
+    def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
+        """Shows nothing that is Kordon's own."""
+        return self._translation.response(version, value, NO_TOPICS, asked)
+
+
+def refuse_consumer_group(value: Any, topics: ManagedTopics) -> dict[str, Any] | None:
+    """Refuses a member of a KIP-848 group that may name a managed topic; None: it does not.
+
+    Its partitions would be assigned by the broker, which knows neither which ones are retired nor what to wait for.
+    """
+    named = sorted(name for name in value.subscribed_topic_names or () if topics.named(name) is not None)
+    pattern = value.get("subscribed_topic_regex")
+    if not named and not (pattern and len(topics)):
+        return None
+    what = ", ".join(named) or f"what {pattern} stands for"
+    return {
+        "error_code": Code.INVALID_REQUEST,
+        "error_message": f"{what}: clients of the dialect read managed topics in classic groups (kordon-ordered)",
+        "member_id": value.member_id,
+        "member_epoch": value.member_epoch,
+    }
+
+
+class Unserved:
+    """Refuses what is not served on dialect connections.
+
+    Args:
+        api_key: Of the requests.
+    """
+
+    def __init__(self, api_key: int) -> None:
+        self._api_key = api_key
+
+    def decide(self, version: int, request: Any) -> Serve:
+        """Refuses all of it."""
+        return Serve(request)
+
+    async def serve(self, version: int, request: Any) -> dict[str, Any]:
+        """Returns the response's fields."""
+        if self._api_key == apis.CONSUMER_GROUP_POSITION:
+            return {"error_code": Code.UNSUPPORTED_VERSION}
+        rows = ROWS[self._api_key]
+        refused = [refused_row(self._api_key, row, Code.UNSUPPORTED_VERSION) for row in request[rows.asked]]
+        return {rows.answered: refused}
+
+
+TRANSLATIONS: Final[Mapping[int, Translation]] = {
+    apis.METADATA: DialectMetadata(),
+    apis.DESCRIBE_TOPIC_PARTITIONS: DialectTopicPartitions(),
+    apis.DESCRIBE_CONFIGS: DescribeConfigsTranslation(),
+    apis.OFFSET_FETCH: OwnHidden(OffsetFetch()),
+    apis.DESCRIBE_GROUPS: groups.TRANSLATIONS[apis.DESCRIBE_GROUPS],
+    apis.CONSUMER_GROUP_DESCRIBE: groups.TRANSLATIONS[apis.CONSUMER_GROUP_DESCRIBE],
+    **{api_key: OwnHidden(translation) for api_key, translation in physical.TRANSLATIONS.items()},
+    **acls.TRANSLATIONS,
+}
+"""By api key."""
+DIALECT_REFUSALS: Final[Mapping[int, Refusal]] = {**REFUSALS, apis.CONSUMER_GROUP_HEARTBEAT: refuse_consumer_group}
+"""By api key; see `refusals.REFUSALS`."""
