@@ -41,8 +41,8 @@ def _no_image(layout: Layout, following: Epoch, *_: object) -> dict[int, Image]:
     return {v: {} for v in layout.movers(following)}
 
 
-def _no_gate(self: object, image: Image, client_id: int, *batch: int, asked: bool) -> Verdict:
-    del self, asked
+def _no_gate(self: object, image: Image, client_id: int, *batch: int, asked: bool, is_outdated: bool) -> Verdict:
+    del self, asked, is_outdated
     return sequence_at_home(image.get(client_id), *batch)
 
 
