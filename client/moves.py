@@ -1,0 +1,295 @@
+"""The keeper of keys' moves: what may be read now, what the group is told, and when the application is called.
+
+A key moves where a partition's segment ends and another begins (design §3). KIP-253 promises that whoever had the key
+has returned from `on_partition_key_maybe_revoked` before the one who has it next is called in
+`on_partition_key_assigned`, and gets its next record. So of each partition of a member
+
+    what was delivered ──> handled ──> flushed ──────────────> told ───────────> evidence for all
+                          (by then)   (maybe_revoked returned)  (ConsumerGroupPosition)
+
+and a segment that got keys from elsewhere is
+
+    held ─────────────────────────────> loading ──────────────────────> open, up to its end
+        (evidence: predecessors done)           (assigned returned)
+
+Events in, commands out: no I/O and no clock here. One call of the application and one report are under way at a time.
+Reports are thereby in order, and what may have been told (the answer was lost) counts as told until a later one is
+answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from aiokafka.structs import TopicPartition
+
+from kordon.client.moves_events import (
+    Answered,
+    Assigned,
+    CallAssigned,
+    CallFailed,
+    CallMaybeRevoked,
+    CallReturned,
+    Command,
+    Event,
+    LayoutChanged,
+    Leaving,
+    Left,
+    Report,
+    ReportFailed,
+    Resume,
+    Row,
+    Stood,
+    Ticked,
+    TopicGate,
+)
+from kordon.client.owned import NOWHERE, Owned
+from kordon.proxy.ordering.gate import Evidence
+
+_FOR_EVER: Final = 2**63 - 1
+
+
+class KeyMoves:
+    """What one member knows and does, from assignment to assignment.
+
+    Args:
+        heartbeat_seconds: heartbeat.interval.ms: how often the group is told and asked, and what failed is tried again.
+        hurry_seconds: The same while something of the member is held, or others may wait for it.
+    """
+
+    def __init__(self, heartbeat_seconds: float, hurry_seconds: float = 0.2) -> None:
+        self._heartbeat = heartbeat_seconds
+        self._hurry = hurry_seconds
+        self._topics: dict[str, TopicGate] = {}
+        self._owned: dict[TopicPartition, Owned] = {}
+        self._heard: dict[TopicPartition, int] = {}
+        """What others have told in this generation."""
+        self._call: CallMaybeRevoked | CallAssigned | None = None
+        self._report: Report | None = None
+        self._said: tuple[Row, ...] | None = None
+        """By the last report; None where nobody knows whether it arrived."""
+        self._sequence = 0
+        self._is_first_report = True
+        self._reported_at = 0.0
+        self._seen_at = 0.0
+        self._report_after = 0.0
+        """Not before this time: what failed is not tried again at once."""
+        self._is_leaving = False
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """Partitions whose keys can move: those of managed topics with ordered delivery."""
+        return frozenset(self._owned)
+
+    @property
+    def held(self) -> frozenset[TopicPartition]:
+        """Partitions that may not be read now."""
+        return frozenset(tp for tp, owned in self._owned.items() if owned.window == NOWHERE)
+
+    @property
+    def told(self) -> Mapping[TopicPartition, int]:
+        """What the group was told of each partition, and knows."""
+        return {tp: owned.known for tp, owned in self._owned.items() if owned.known >= 0}
+
+    def admits(self, tp: TopicPartition, position: int) -> bool:
+        """Whether a partition may be fetched from a position now.
+
+        Not so below what the group was told, before that is taken back: others may have gone on by it.
+        """
+        owned = self._owned.get(tp)
+        if owned is None:
+            return True
+        begin, end = owned.window
+        return begin <= position < end and owned.told <= position
+
+    def next_tick(self) -> float | None:
+        """Returns when `Ticked` is due; None: nothing here depends on time."""
+        if not self._owned:
+            return None
+        if self._report is not None:
+            return self._seen_at + self._heartbeat
+        due = self._reported_at + (self._hurry if self._is_hurried or self._has_news else self._heartbeat)
+        return max(due, self._report_after)
+
+    @property
+    def unflushed(self) -> frozenset[TopicPartition]:
+        """Partitions of which something was handled that the application has not flushed."""
+        return frozenset(tp for tp, owned in self._owned.items() if owned.is_dirty or owned.flushing is not None)
+
+    def handle(self, event: Event) -> list[Command]:
+        """Takes an event in.
+
+        Returns:
+            What is to be done now, in this order.
+        """
+        self._seen_at = event.now
+        self._take(event)
+        return self._last_call(event.now) if self._is_leaving else self._commands(event.now)
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Assigned():
+                self._assigned(event)
+            case LayoutChanged():
+                self._layout_changed(event)
+            case Stood():
+                self._stood(event)
+            case Answered():
+                self._answered(event)
+            case ReportFailed():
+                self._report = self._said = None
+                self._report_after = event.now + self._hurry
+            case CallReturned():
+                self._call_returned()
+            case CallFailed():
+                self._call_failed(event.now)
+            case Leaving() | Left():
+                self._leave(is_over=isinstance(event, Left))
+            case Ticked():
+                pass
+
+    def _assigned(self, event: Assigned) -> None:
+        self._forget()
+        self._topics = dict(event.topics)
+        self._is_leaving, self._is_first_report = False, True
+        self._reported_at = self._report_after = event.now
+        for tp in event.partitions:
+            if tp.topic in self._topics:
+                self._owned[tp] = Owned(tp)
+
+    def _leave(self, *, is_over: bool) -> None:
+        self._is_leaving = True
+        for owned in self._owned.values():
+            owned.retry_at = 0.0  # it is the last time to try
+        if is_over:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._owned.clear()
+        self._heard.clear()
+        self._topics.clear()
+        self._call = self._report = self._said = None
+
+    def _layout_changed(self, event: LayoutChanged) -> None:
+        if event.topic in self._topics:
+            self._topics[event.topic] = event.gate
+
+    def _stood(self, event: Stood) -> None:
+        for tp, place in event.places.items():
+            owned = self._owned.get(tp)
+            if owned is not None:
+                owned.stand(place)
+
+    def _answered(self, event: Answered) -> None:
+        report, self._report = self._report, None
+        if report is None:
+            return  # it is of an assignment that has ended
+        for row in report.rows:
+            owned = self._owned.get(row.partition)
+            if owned is not None:
+                owned.answered(row.position)
+        for tp, position in event.positions.items():
+            self._heard[tp] = position
+            if position < 0 and tp in self._owned:
+                self._owned[tp].known = -1  # it got lost, and is said once more
+        for tp, owned in self._owned.items():
+            owned.is_needed = tp in event.needed
+
+    def _call_returned(self) -> None:
+        call, self._call = self._call, None
+        for owned in self._called(call):
+            if isinstance(call, CallMaybeRevoked):
+                owned.flushed()
+            else:
+                owned.loaded()
+
+    def _call_failed(self, now: float) -> None:
+        call, self._call = self._call, None
+        for owned in self._called(call):
+            owned.call_failed(now + self._heartbeat)
+
+    def _called(self, call: CallMaybeRevoked | CallAssigned | None) -> Iterable[Owned]:
+        found = (self._owned.get(tp) for tp in call.partitions) if call is not None else ()
+        return [owned for owned in found if owned is not None]
+
+    def _commands(self, now: float) -> list[Command]:
+        """Looks at everything anew; what follows from it."""
+        opened = self._look()
+        commands: list[Command] = [Resume(tuple(opened))] if opened else []
+        if self._call is None:
+            self._call = self._flushing(now) or self._loading(now)
+            if self._call is not None:
+                commands.append(self._call)
+        if self._report is None:
+            self._report = self._reporting(now)
+            if self._report is not None:
+                commands.append(self._report)
+        return commands
+
+    def _look(self) -> list[TopicPartition]:
+        """Opens and holds partitions by what is known now; returns those that may be read and might not before."""
+        opened: list[TopicPartition] = []
+        evidence = {topic: self._evidence(topic) for topic in self._topics}
+        asked: set[TopicPartition] = set()
+        for tp, owned in self._owned.items():
+            before = owned.window
+            owned.look(self._topics[tp.topic].gate, evidence[tp.topic])
+            asked.update(owned.asks)
+            if owned.window not in (NOWHERE, before):
+                opened.append(tp)
+        for tp in asked & self._owned.keys():
+            self._owned[tp].is_needed = True
+        return opened
+
+    def _evidence(self, topic: str) -> Evidence:
+        positions = {tp.partition: position for tp, position in self._heard.items() if tp.topic == topic}
+        mine = {tp.partition: owned.evidence for tp, owned in self._owned.items() if tp.topic == topic}
+        # what brokers no longer show has been emptied, and nobody owns it
+        gone = dict.fromkeys(self._topics[topic].gone, _FOR_EVER)
+        return Evidence(positions | mine | gone)
+
+    def _flushing(self, now: float) -> CallMaybeRevoked | None:
+        due = [o for tp, o in self._owned.items() if o.is_due(self._topics[tp.topic].gate) and o.retry_at <= now]
+        calling = [owned.tp for owned in due if owned.begin_flush()]
+        return CallMaybeRevoked(tuple(calling)) if calling else None
+
+    def _loading(self, now: float) -> CallAssigned | None:
+        due = [owned for owned in self._owned.values() if owned.wants_load and owned.retry_at <= now]
+        for owned in due:
+            owned.begin_load()
+        return CallAssigned(tuple(owned.tp for owned in due)) if due else None
+
+    def _last_call(self, now: float) -> list[Command]:
+        """Has all flushed that the member hands over with its partitions; what is under way comes to its end first."""
+        if self._call is not None:
+            return []
+        due = [owned for owned in self._owned.values() if owned.is_dirty and owned.retry_at <= now]
+        calling = tuple(owned.tp for owned in due if owned.begin_flush())
+        self._call = CallMaybeRevoked(calling) if calling else None
+        return [self._call] if self._call is not None else []
+
+    def _reporting(self, now: float) -> Report | None:
+        """Reports are whole: what one does not name, the member does not own or does not ask for."""
+        if not self._owned or now < self._report_after:
+            return None
+        next_tick = self.next_tick()
+        is_due = next_tick is not None and next_tick <= now
+        if not (self._has_news or is_due or self._is_first_report):
+            return None
+        rows = {tp: Row(tp, position=owned.tell()) for tp, owned in self._owned.items()}
+        for tp in {each for owned in self._owned.values() for each in owned.asks}:
+            rows[tp] = Row(tp, needed=True, position=rows[tp].position if tp in rows else -1)
+        self._is_first_report, self._reported_at = False, now
+        said = tuple(rows[tp] for tp in sorted(rows))
+        if said != self._said:
+            self._said, self._sequence = said, self._sequence + 1
+        return Report(said, self._sequence)
+
+    @property
+    def _has_news(self) -> bool:
+        return any(owned.has_news for owned in self._owned.values())
+
+    @property
+    def _is_hurried(self) -> bool:
+        return any(owned.asks or owned.is_behind_a_cut for owned in self._owned.values())

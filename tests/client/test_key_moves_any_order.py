@@ -1,0 +1,288 @@
+"""Members of a group keep keys' order and hand their state over, in whatever order things happen to them.
+
+A world of logs, layouts and reports in which members read with `KeyMoves`. The application of each member counts the
+records of each key, flushes its counts when it is told to, and loads them when it is told to: a count that is not the
+number of the key's next record shows that something was read too early, or that state was not handed over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from uuid import UUID
+
+import pytest
+from aiokafka.structs import TopicPartition
+
+from kordon.client.moves import KeyMoves
+from kordon.client.moves_events import (
+    Answered,
+    Assigned,
+    CallAssigned,
+    CallFailed,
+    CallMaybeRevoked,
+    CallReturned,
+    Command,
+    Event,
+    Leaving,
+    Left,
+    Place,
+    Report,
+    ReportFailed,
+    Stood,
+    Ticked,
+    TopicGate,
+)
+from kordon.proxy.ordering.gate import Evidence, Gate
+from kordon.proxy.ordering.hashing import linear
+from kordon.proxy.ordering.layout import Layout
+
+N, V = 2, 16
+KEYS = 40
+TOPIC = "t"
+
+
+@dataclass
+class Member:
+    """One that reads, and its application."""
+
+    name: str
+    moves: KeyMoves = field(default_factory=lambda: KeyMoves(3.0))
+    at: dict[int, int] = field(default_factory=dict[int, int])
+    handled: dict[int, int] = field(default_factory=dict[int, int])
+    counts: dict[int, int] = field(default_factory=dict[int, int])
+    got_from: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
+    call: CallMaybeRevoked | CallAssigned | None = None
+    flush_at: dict[int, int] = field(default_factory=dict[int, int])
+    report: Report | None = None
+
+
+class World:
+    """All there is, and what may happen to it."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.now = 0.0
+        self.layout = Layout.created(TOPIC, UUID(int=1), N, V)
+        self.logs: dict[int, list[tuple[int, int]]] = {q: [] for q in range(N)}
+        self.written = dict.fromkeys(range(KEYS), 0)
+        self.store: dict[int, int] = {}
+        self.commits: dict[int, int] = {}
+        self.positions: dict[int, int] = {}
+        self.wanted: dict[str, set[int]] = {}
+        self.members = [Member(f"m{i}") for i in range(3)]
+        self.born = 3
+        self.calls: list[tuple[str, str, tuple[int, ...]]] = []
+        self.read_to: dict[int, int] = {}
+        self.rebalance()
+
+    def home(self, key: int) -> int:
+        """Returns where a key's records go now."""
+        return linear(key, N, self.layout.u)
+
+    def write(self) -> None:
+        """Somebody writes."""
+        for _ in range(self.random.randint(1, 6)):
+            key = self.random.randrange(KEYS)
+            self.written[key] += 1
+            self.logs[self.home(key)].append((key, self.written[key]))
+
+    def resize(self) -> None:
+        """The topic grows or shrinks."""
+        u = self.random.randint(N, 7)
+        following = self.layout.next_epoch(u)
+        for q in self.layout.opened_by(following):
+            self.logs.setdefault(q, [])
+        cuts = {q: len(self.logs[q]) for q in self.layout.sealed_by(following) | self.layout.opened_by(following)}
+        self.layout = self.layout.changed(following, cuts)
+
+    def do(self, member: Member, event: Event) -> None:
+        """Tells a member's keeper something."""
+        self.perform(member, member.moves.handle(event))
+
+    def perform(self, member: Member, commands: list[Command]) -> None:
+        """Begins what a keeper asks for."""
+        for command in commands:
+            match command:
+                case CallMaybeRevoked() | CallAssigned():
+                    assert member.call is None
+                    member.call = command
+                    if isinstance(command, CallMaybeRevoked):
+                        member.flush_at = {tp.partition: member.handled[tp.partition] for tp in command.partitions}
+                case Report():
+                    assert member.report is None
+                    member.report = command
+                case _:
+                    pass
+
+    def stood(self, member: Member) -> None:
+        """Tells a member's keeper where it stands."""
+        places = {
+            TopicPartition(TOPIC, q): Place(at, member.handled[q], len(self.logs[q])) for q, at in member.at.items()
+        }
+        self.do(member, Stood(self.now, places))
+
+    def end_call(self, member: Member, *, well: bool) -> None:
+        """The application comes back from its callback."""
+        call, member.call = member.call, None
+        assert call is not None
+        partitions = tuple(tp.partition for tp in call.partitions)
+        if not well:
+            self.do(member, CallFailed(self.now))
+            return
+        for q in partitions:
+            if isinstance(call, CallMaybeRevoked):
+                for key in member.got_from.get(q, ()):
+                    self.store[key] = max(self.store.get(key, 0), member.counts[key])
+                self.commits[q] = member.flush_at[q]
+            else:
+                self.load(member, q)
+        self.do(member, CallReturned(self.now))
+
+    def load(self, member: Member, q: int) -> None:
+        """The application loads what was flushed of the keys of a partition."""
+        for key in range(KEYS):
+            if self.home(key) == q or key in {k for k, _ in self.logs[q]}:
+                member.counts[key] = max(self.store.get(key, 0), member.counts.get(key, 0))
+
+    def end_report(self, member: Member, *, arrives: bool, answered: bool) -> None:
+        """A report arrives, or not; its answer likewise."""
+        report, member.report = member.report, None
+        assert report is not None
+        if arrives:
+            for row in report.rows:
+                if row.position >= 0:
+                    self.positions[row.partition.partition] = row.position
+            self.wanted[member.name] = {row.partition.partition for row in report.rows if row.needed}
+        if not (arrives and answered):
+            self.do(member, ReportFailed(self.now))
+            return
+        others = [wanted for name, wanted in self.wanted.items() if name != member.name]
+        told = {TopicPartition(TOPIC, q): self.positions.get(q, -1) for q in self.wanted[member.name]}
+        needed = {TopicPartition(TOPIC, q) for wanted in others for q in wanted if q in member.at}
+        self.do(member, Answered(self.now, told, needed))
+
+    def fetch(self, member: Member, q: int) -> None:
+        """A member fetches, and gets what the proxy's gate lets it have."""
+        at = member.at[q]
+        if not member.moves.admits(TopicPartition(TOPIC, q), at):
+            return
+        if self.layout.epoch != self.assigned.epoch:
+            self.rebalance()
+            return
+        gate = Gate.of(self.layout)
+        limit = gate.limit(q, at, Evidence(self.positions))
+        end = len(self.logs[q]) if limit is None else min(limit, len(self.logs[q]))
+        for offset in range(at, min(end, at + self.random.randint(1, 4))):
+            self.deliver(member, gate, q, offset)
+
+    def deliver(self, member: Member, gate: Gate, q: int, offset: int) -> None:
+        """The application gets a record, and counts."""
+        for earlier in gate.asks(q, offset, Evidence(self.read_to)):
+            raise AssertionError(f"{member.name} read {q} at {offset} before {earlier} was read far enough")
+        key, number = self.logs[q][offset]
+        has = member.counts.get(key, 0)
+        assert number <= has + 1, f"{member.name} has {has} of key {key} and gets {number} of {q} at {offset}"
+        member.counts[key] = max(has, number)
+        member.got_from.setdefault(q, set()).add(key)
+        member.at[q] = self.read_to[q] = offset + 1
+
+    def go_back(self, member: Member) -> None:
+        """The application seeks."""
+        if member.at:
+            q = self.random.choice(sorted(member.at))
+            member.at[q] = self.random.randint(0, member.at[q])
+            member.handled[q] = min(member.handled[q], member.at[q])
+
+    def rebalance(self, crashed: Member | None = None) -> None:
+        """All give up what they have, and get something else in a new generation."""
+        for member in self.members:
+            if member is not crashed:
+                self.give_up(member)
+        if crashed is not None:
+            self.members.remove(crashed)
+            self.members.append(Member(f"m{self.born}"))
+            self.born += 1
+        self.positions, self.wanted = {}, {}  # those of former generations do not count
+        self.assigned = self.layout
+        partitions = sorted(self.logs)
+        self.random.shuffle(partitions)
+        self.read_to = {q: self.commits.get(q, 0) for q in partitions}
+        for i, member in enumerate(self.members):
+            mine = partitions[i :: len(self.members)]
+            member.at = {q: self.commits.get(q, 0) for q in mine}
+            member.handled = dict(member.at)
+            member.counts, member.got_from, member.report = {}, {}, None
+            for q in mine:
+                self.load(member, q)
+            tps = [TopicPartition(TOPIC, q) for q in mine]
+            self.do(member, Assigned(self.now, tps, {TOPIC: TopicGate(Gate.of(self.layout))}))
+
+    def give_up(self, member: Member) -> None:
+        """A member flushes, as well as it can, and has nothing any more."""
+        member.handled = dict(member.at)
+        self.stood(member)
+        self.do(member, Leaving(self.now))
+        while member.call is not None:
+            self.end_call(member, well=self.random.random() < 0.8)
+        self.do(member, Left(self.now))
+
+    def step(self, trouble: float) -> None:
+        """Something happens."""
+        member = self.random.choice(self.members)
+        what = self.random.random()
+        if what < trouble:
+            self.random.choice((self.resize, self.write, lambda: self.go_back(member), lambda: self.crash(member)))()
+        elif what < 0.2:
+            self.write()
+        elif what < 0.3 and member.call is not None:
+            self.end_call(member, well=self.random.random() > trouble)
+        elif what < 0.5 and member.report is not None:
+            self.end_report(member, arrives=self.random.random() > trouble, answered=self.random.random() > trouble)
+        elif what < 0.6:
+            self.now += 0.2
+            self.stood(member)
+            self.do(member, Ticked(self.now))
+        elif what < 0.75:
+            member.handled = dict(member.at)
+            self.stood(member)
+        elif member.at:
+            self.fetch(member, self.random.choice(sorted(member.at)))
+
+    def crash(self, member: Member) -> None:
+        """A member dies, and another one comes."""
+        if self.random.random() < 0.3:
+            self.rebalance(crashed=member)
+
+    def come_to_rest(self) -> None:
+        """Lets everything succeed from now on; in the end all must have been read."""
+        for _ in range(400):
+            self.now += 1.0
+            for member in list(self.members):
+                member.handled = dict(member.at)
+                self.stood(member)
+                self.do(member, Ticked(self.now))
+                if member.call is not None:
+                    self.end_call(member, well=True)
+                if member.report is not None:
+                    self.end_report(member, arrives=True, answered=True)
+                for q in sorted(member.at):
+                    if q in member.at:
+                        self.fetch(member, q)
+            if all(at == len(self.logs[q]) for member in self.members for q, at in member.at.items()):
+                return
+        left = {q: (at, len(self.logs[q])) for member in self.members for q, at in member.at.items()}
+        raise AssertionError(f"not all was read, (at, end) by partition: {left}")
+
+
+@pytest.mark.parametrize("first_seed", range(0, 100, 25))
+def test_members_hand_keys_over_in_order(first_seed: int) -> None:
+    """Over growths, rewinds, crashes, lost answers and failing callbacks no key is read early, or forgotten."""
+    for seed in range(first_seed, first_seed + 25):
+        world = World(seed)
+        try:
+            for _ in range(400):
+                world.step(trouble=0.04)
+            world.come_to_rest()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
