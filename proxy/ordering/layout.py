@@ -243,9 +243,12 @@ class Layout:
         return Epoch(self.epoch + 1, u, placement, shortened or None)
 
     def sealed_by(self, following: Epoch) -> frozenset[int]:
-        """Returns the physical partitions whose segment ends when `following` begins: their residents change."""
-        if not self.is_managed:
-            return frozenset(range(self.n))  # what was there before Kordon ends everywhere
+        """Returns the physical partitions whose segment ends when `following` begins.
+
+        Their residents change, or (where partitions are chosen in another way from then on) whose keys are theirs.
+        """
+        if following.placement is not self.epochs[-1].placement:
+            return frozenset(self.open_segments) | frozenset(following.shortened or ())
         changes = zip(self.homes, self._homes(following), strict=True)
         touched = frozenset(q for change in changes if change[0] != change[1] for q in change if q is not None)
         return touched & frozenset(self.open_segments) | frozenset(following.shortened or ())
@@ -306,7 +309,10 @@ class Layout:
                 segments.append(segment)
         homes = self._homes(following)
         for q in sorted(self.opened_by(following)):
-            before = {self.homes[v] for v, after in enumerate(homes) if after == q} - {None}
+            residents = [v for v, after in enumerate(homes) if after == q]
+            before = {self.homes[v] for v in residents} - {None}
+            if self.epochs[-1].placement is not Placement.LINEAR:
+                before |= {v % self.n for v in residents}  # where those write their keys who see N partitions (rule A2)
             sources = tuple(self.open_segments[p].id for p in sorted(p for p in before if p is not None))
             opened = Segment(SegmentId(q, following.number), cuts[q], predecessors=sources)
             segments.append(replace(opened, bound_epoch=epochs.get(q, -1)))
