@@ -14,9 +14,12 @@ import structlog
 from kordon.codecs.split import CONTROL, Batch, patch, split
 from kordon.proxy.managed.bypass import open_batch
 from kordon.proxy.ordering.epochs import virtual_epoch
-from kordon.proxy.ordering.reading import Hidden, Resident, Tenancy
+from kordon.proxy.ordering.physical_reading import AnyTenancy
+from kordon.proxy.ordering.reading import Hidden, Resident
 
 log = structlog.get_logger(__name__)
+
+_SHARED_OUT: Final = frozenset({Hidden.BYPASS, Hidden.DIALECT})
 
 LINGER_SECONDS: Final = 1.0
 """How long a chunk stays when all of it has been sent: other groups are seldom further apart."""
@@ -79,11 +82,11 @@ class ReadTally:
     bypassed: Counter[str] = field(default_factory=Counter[str])
     """By topic, batches of writers that went round Kordon, each time they were read (rule F2)."""
     hidden: Counter[str] = field(default_factory=Counter[str])
-    """Batches that nobody gets as they are, by kind; of bypass, its records are given out."""
+    """Batches that nobody gets as they are, by kind; of bypass and of dialect clients the records are given out."""
 
 
 def index(
-    records: memoryview, start: int, before: int | None, *, tenancy: Tenancy, v_count: int, tally: ReadTally
+    records: memoryview, start: int, before: int | None, *, tenancy: AnyTenancy, v_count: int, tally: ReadTally
 ) -> tuple[dict[int, list[Entry]], int, int]:
     """Finds out whose each batch is, and gives it its virtual offset and leader epoch: once, for all who will get it.
 
@@ -125,16 +128,18 @@ def index(
             entries.setdefault(owner.v, []).append(Entry(base, batch.next_offset, data))
             continue
         tally.hidden[owner.value] += 1
-        if owner is Hidden.BYPASS:
+        if owner in _SHARED_OUT:
             _share(records, batch, tenancy, v_count, entries)
     return entries, end, leader_epoch
 
 
-def _share(records: memoryview, batch: Batch, tenancy: Tenancy, v_count: int, entries: dict[int, list[Entry]]) -> None:
-    """Gives the records of a batch that went round Kordon to who lives there (rule F2)."""
+def _share(
+    records: memoryview, batch: Batch, tenancy: AnyTenancy, v_count: int, entries: dict[int, list[Entry]]
+) -> None:
+    """Gives the records of a batch that names no virtual partition to who lives there (rules F2, I8)."""
     residents = tenancy.at(batch.base_offset)
     if not residents:
-        log.warning("bypass_unclaimed", partition=tenancy.partition, base_offset=batch.base_offset)
+        log.warning("records_unclaimed", partition=tenancy.partition, base_offset=batch.base_offset)
         return
     for v, built in open_batch(records[batch.start : batch.end], residents, v_count).items():
         (share,) = split(built)

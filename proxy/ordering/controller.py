@@ -361,9 +361,8 @@ class Controller:
         record = self._topics[change.topic]
         layout = record.layout
         following = layout.next_epoch(change.target, change.placement, dict(change.shortened))
-        all_sealed = record.takeover is not None and following.placement is not layout.epochs[-1].placement
-        sealed = layout.sealed_by(following) | (frozenset(range(layout.n)) if all_sealed else frozenset())
-        change.fence = FenceRecord(fence_id, change.topic, following, sealed, None if layout.is_managed else record)
+        taking_over = None if layout.is_managed else record
+        change.fence = FenceRecord(fence_id, change.topic, following, layout.sealed_by(following), taking_over)
         change.acknowledged = set()
         change.attempts += 1
         self._enter(change, Stage.OPENING, now)

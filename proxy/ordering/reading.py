@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from kordon.proxy.ordering.chain import Chain, Stay
-from kordon.proxy.ordering.identity import MOVES, untag
-from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.identity import Owner, owner_of, untag
+from kordon.proxy.ordering.layout import Layout, Placement
+from kordon.proxy.ordering.streams import physical_stream
 
 
 class Hidden(Enum):
@@ -20,6 +21,8 @@ class Hidden(Enum):
     """It landed behind its cut: it was never acknowledged (rule F1)."""
     BYPASS = "bypass"
     """Its writer went round Kordon: its records are given out one by one (rule F2)."""
+    DIALECT = "dialect"
+    """A client of the dialect wrote it to the physical partition as such: its records are given out likewise (I8)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +38,14 @@ class Tenancy:
     """Who lives and has lived on one physical partition."""
 
     partition: int
-    tagged: dict[tuple[int, int], list[Stay]] = field(default_factory=dict[tuple[int, int], list[Stay]])
-    """By v and move modulo 256, as identities name them; more than one only after 256 moves."""
+    tagged: dict[Owner, list[Stay]] = field(default_factory=dict[Owner, list[Stay]])
+    """As identities name them, also those of the physical partition as such; more than one only after 256 moves."""
     untagged: list[Resident] = field(default_factory=list[Resident])
     """Those from before the topic was taken over (rule A1)."""
     stays: list[Resident] = field(default_factory=list[Resident])
+    inheriting: frozenset[int] = frozenset()
+    """Layout epochs in which clients of the dialect see the virtual partition of its number here (rule A2)."""
+    _of_segments: dict[Stay, Resident | Hidden] = field(default_factory=dict[Stay, "Resident | Hidden"])
 
     def owner(self, producer_id: int, base_offset: int, *, is_control: bool) -> Resident | Hidden:
         """Says whose a batch is.
@@ -57,10 +63,20 @@ class Tenancy:
         identity = untag(producer_id)
         if identity is None:
             return Hidden.BYPASS
-        for stay in self.tagged.get((identity.v, identity.move), ()):
+        for stay in self.tagged.get(identity.owner, ()):
             if stay.holds(base_offset):
-                return Resident(identity.v, stay)
+                return self._of_segment(stay) if identity.is_physical else Resident(identity.v, stay)
         return Hidden.STRAY
+
+    def _of_segment(self, segment: Stay) -> Resident | Hidden:
+        """Says whose all is that clients of the dialect wrote in a segment: of one resident, or of several."""
+        owner = self._of_segments.get(segment)
+        if owner is None:
+            here = self.at(segment.start)
+            v, *others = [self.partition] if segment.move in self.inheriting else list(here)
+            clipped = replace(here[v], start=segment.start, end=segment.end, lost_from=segment.lost_from)
+            owner = self._of_segments[segment] = Hidden.DIALECT if others else Resident(v, clipped)
+        return owner
 
     def at(self, offset: int) -> dict[int, Stay]:
         """Returns who lives here at an offset."""
@@ -76,9 +92,15 @@ def tenancies(layout: Layout) -> Mapping[int, Tenancy]:
             resident = Resident(v, stay)
             tenancy.stays.append(resident)
             if stay.tagged:
-                tenancy.tagged.setdefault((v, stay.move % MOVES), []).append(stay)
+                tenancy.tagged.setdefault(owner_of(v, stay.move), []).append(stay)
             else:
                 tenancy.untagged.append(resident)
+    inheriting = frozenset(epoch.number for epoch in layout.epochs if epoch.placement is Placement.OWN)
+    for q, tenancy in found.items():
+        tenancy.inheriting = inheriting
+        for stay in layout.chain(physical_stream(q)).stays:
+            if stay.tagged:
+                tenancy.tagged.setdefault(owner_of(physical_stream(q), stay.move), []).append(stay)
     return found
 
 

@@ -1,12 +1,14 @@
 """Readers on logs made at random, by a broker in memory: whatever happens, each record is read once and in order."""
 
 import asyncio
+import itertools
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
+from aiokafka.partitioner import murmur2
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import event, given, settings
@@ -22,6 +24,7 @@ from kordon.proxy.managed.readers import Readers
 from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout, Placement
+from kordon.proxy.ordering.streams import physical_stream
 
 NAME, FACE_ID = "orders", UUID(int=9)
 OUT_OF_RANGE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH = 1, 74, 75
@@ -170,12 +173,14 @@ def worlds(draw: st.DrawFn) -> World:
 def _write(draw: st.DrawFn, world: World, name: str) -> None:
     v = draw(st.integers(0, len(world.expected) - 1))
     home = world.layout.chains[v].home
-    kind = draw(st.sampled_from(["own", "own", "own", "own", "marker", "bypass"]))
+    kind = draw(st.sampled_from(["own", "own", "own", "own", "marker", "bypass", "dialect", "dialect"]))
     values = [f"{v}:{name}:{each}" for each in range(draw(st.integers(1, 3)))]
     if home is None:
         return
     log = world.logs[home.partition]
-    if kind == "marker":
+    if kind == "dialect" and home.tagged:
+        _write_to(draw, world, home.partition, name)
+    elif kind == "marker":
         log.append_marker()
     elif kind == "own" or not home.tagged:
         log.append(tag(v, home.move, 3) if home.tagged else 3, values)
@@ -183,6 +188,22 @@ def _write(draw: st.DrawFn, world: World, name: str) -> None:
     else:
         log.append(draw(st.sampled_from([-1, 3])), values)
         world.bypass.update(values)
+
+
+def _write_to(draw: st.DrawFn, world: World, q: int, name: str) -> None:
+    """A client of the dialect writes to a physical partition; its records are of those whose keys live there."""
+    stream, v_count = physical_stream(q), len(world.expected)
+    home = world.layout.chain(stream).home
+    assert home is not None
+    values: list[str] = []
+    for number in range(draw(st.integers(1, 4))):
+        v = draw(st.sampled_from(world.layout.residents(q)))
+        candidates = (f"{v}:{name}:{number}-{each}" for each in itertools.count())
+        value = next(each for each in candidates if (murmur2(each.encode()) & 0x7FFFFFFF) % v_count == v)
+        values.append(value)
+        inherits = world.layout.epochs[-1].placement is Placement.OWN
+        world.expected[q if inherits else v].append(value)
+    world.logs[q].append(tag(stream, home.move, 3), values)
 
 
 def _shorten(draw: st.DrawFn, world: World, name: str) -> None:
@@ -219,6 +240,9 @@ def _stray(draw: st.DrawFn, world: World, before: Layout) -> None:
         has_left = old is not None and now is not None and (now.partition, now.move) != (old.partition, old.move)
         if old is not None and has_left and old.tagged and draw(st.booleans()):
             world.logs[old.partition].append(tag(v, old.move, 3), [f"stray of {v}"])
+    for q, segment in before.open_segments.items():
+        if world.layout.open_segments.get(q) != segment and before.is_managed and draw(st.booleans()):
+            world.logs[q].append(tag(physical_stream(q), segment.id.epoch, 3), [f"stray of {q} as such"])
 
 
 def readers_of(world: World, most_bytes: int, cache_bytes: int) -> tuple[Readers, ManagedTopic]:

@@ -155,12 +155,12 @@ def test_the_chain_of_a_physical_partition_has_no_hole_and_no_overlap(layout: La
 
 @given(histories(), st.data())
 def test_only_partitions_whose_residents_change_are_sealed(layout: Layout, data: st.DataObject) -> None:
-    """A partition whose key set stays the same keeps its segment (design §3)."""
+    """A partition whose key set stays the same keeps its segment (design §3), once a takeover is through."""
     following = layout.next_epoch(data.draw(st.integers(layout.n, layout.v_count)))
     ends = dict.fromkeys(range(layout.v_count), 10000)
     after = layout.changed(following, ends)
     for q in layout.open_segments:
-        if layout.epochs[-1].placement is not Placement.UNMANAGED:
+        if layout.epochs[-1].placement is Placement.LINEAR:
             assert (q in layout.sealed_by(following)) == (layout.residents(q) != after.residents(q))
     for v in layout.movers(following):
         assert layout.chains[v].home is not None
@@ -178,6 +178,27 @@ def test_predecessors_are_the_former_homes(layout: Layout) -> None:
     for chain in layout.chains:
         for stay in chain.stays[1:]:
             assert any(s.id.partition == stay.partition and s.start == stay.start for s in layout.segments)
+
+
+@given(histories())
+def test_each_placement_has_segments_of_its_own(layout: Layout) -> None:
+    """Whoever writes to physical partitions chooses them in another way when a takeover goes on (rules A2, I8)."""
+    for before, after in itertools.pairwise(layout.epochs):
+        if after.placement is not before.placement:
+            opened = {segment.id.partition for segment in layout.segments if segment.id.epoch == after.number}
+            assert opened >= set(range(layout.n))
+            for segment in layout.segments:
+                assert segment.id.epoch > before.number or segment.end is not None
+
+
+def test_behind_a_takeover_a_key_waits_for_the_partition_of_its_hash_before() -> None:
+    """Rule A2: clients that saw 3 partitions wrote keys of virtual partition 4 to partition 1, and of 11 to 2."""
+    unmanaged = Layout.unmanaged("orders", TOPIC_ID, 3, 12)
+    taken = unmanaged.changed(unmanaged.next_epoch(3), {0: 10, 1: 20, 2: 30})
+    for segment in taken.segments:
+        if segment.id.epoch == 1:
+            before = {v % 3 for v in taken.residents(segment.id.partition)}
+            assert {each.partition for each in segment.predecessors} == before
 
 
 @given(histories(), st.data())
