@@ -9,7 +9,18 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # pyright: ignore[reportPrivateImportUsage]
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+# confluent_kafka.admin re-exports these without saying so.
+# pyright: reportPrivateImportUsage=false
 
 KEYS: Final = 50
 VIRTUAL_PARTITIONS: Final = 12
@@ -39,6 +50,26 @@ def create_managed(
     config = {"kordon.virtual.partitions": str(VIRTUAL_PARTITIONS), **(configs or {})}
     admin.create_topics([NewTopic(topic, 3, replicas, config=config)])[topic].result(60)
     return admin
+
+
+def manage(admin: AdminClient, topic: str, takeover: str = "", **how: str) -> Future[Any]:
+    """Has a topic that there is already managed with 12 virtual partitions, by any admin client's means.
+
+    Args:
+        admin: Of a Kordon.
+        topic: Its name.
+        takeover: What `kordon.takeover` is set to; "": nothing.
+        how: What is set beside it: `transition_ms="0"` for `kordon.takeover.transition.ms=0`.
+    """
+    values = {"kordon.virtual.partitions": str(VIRTUAL_PARTITIONS)} | (
+        {"kordon.takeover": takeover} if takeover else {}
+    )
+    values |= {f"kordon.takeover.{name.replace('_', '.')}": value for name, value in how.items()}
+    set_ = AlterConfigOpType.SET
+    entries = [ConfigEntry(name, value, incremental_operation=set_) for name, value in values.items()]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    done: Future[Any] = admin.incremental_alter_configs([resource], request_timeout=80)[resource]
+    return done
 
 
 def resize(admin: AdminClient, topic: str, partitions: int) -> Future[None]:

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from kordon.testing.folders import make_folder, remove_folder
 from kordon.testing.java_process import DIES_WITH_PARENT
 from kordon.testing.ports import free_ports
@@ -165,6 +167,15 @@ class ProxyProcess:
         with urllib.request.urlopen(f"http://{self.admin}/metrics", timeout=10) as answer:
             text: str = answer.read().decode()
         return text
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Returns what a metric says, summed over workers and over all labels that are not named."""
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(self.metrics())
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
 
     def _wait_until(self, *, ready: bool) -> None:
         try:

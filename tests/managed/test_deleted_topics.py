@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -25,14 +24,6 @@ from kordon.testing.steps import wait_until
 
 pytestmark = pytest.mark.broker
 PARTITIONS = 3
-
-
-@pytest.fixture(scope="module")
-def proxies(open_cluster: Cluster) -> Generator[list[ProxyProcess], None, None]:
-    """Two proxies in front of one broker without ACLs."""
-    bootstrap = open_cluster.bootstrap("PLAINTEXT")
-    with ProxyProcess.start(bootstrap) as first, ProxyProcess.start(bootstrap) as second:
-        yield [first, second]
 
 
 @pytest.fixture
@@ -71,9 +62,7 @@ def findings(proxy: ProxyProcess) -> dict[str, Any]:
 
 def counted(proxies: list[ProxyProcess], kind: str) -> float:
     """How many findings of a kind the proxies count together."""
-    wanted = f'kordon_managed_findings_total{{kind="{kind}"}} '
-    lines = [line for proxy in proxies for line in proxy.metrics().splitlines() if line.startswith(wanted)]
-    return sum(float(line.removeprefix(wanted)) for line in lines)
+    return sum(proxy.metric("kordon_managed_findings_total", kind=kind) for proxy in proxies)
 
 
 def test_a_topic_deleted_through_kordon_goes_with_its_face_and_can_be_made_again(

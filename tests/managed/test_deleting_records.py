@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -16,14 +15,6 @@ from kordon.testing.proxy_process import ProxyProcess
 
 pytestmark = pytest.mark.broker
 COUNT = 600
-
-
-@pytest.fixture(scope="module")
-def proxies(open_cluster: Cluster) -> Generator[list[ProxyProcess], None, None]:
-    """Two proxies in front of one broker without ACLs."""
-    bootstrap = open_cluster.bootstrap("PLAINTEXT")
-    with ProxyProcess.start(bootstrap) as first, ProxyProcess.start(bootstrap) as second:
-        yield [first, second]
 
 
 def write(bootstrap: str, topic: str, numbers: range) -> dict[int, dict[int, int]]:

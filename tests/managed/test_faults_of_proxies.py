@@ -7,19 +7,13 @@ from contextlib import ExitStack
 
 import pytest
 from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-)
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.change_steps import ChangeSteps
 from kordon.testing.cluster import Cluster
 from kordon.testing.cuttable_link import CuttableLink
-from kordon.testing.managed_clients import create_managed, read_all, resize
+from kordon.testing.managed_clients import create_managed, manage, read_all, resize
 from kordon.testing.managed_traffic import Traffic
 from kordon.testing.ports import free_ports
 from kordon.testing.proxy_process import ProxyProcess
@@ -124,15 +118,8 @@ def test_nobody_who_has_seen_more_partitions_sees_less_again(linked: tuple[Clust
             producer = Producer({"bootstrap.servers": near.bootstrap})
             producer.produce(topic, "a record")
             assert producer.flush(60) == 0
-            resource = ConfigResource(
-                ConfigResource.Type.TOPIC,
-                topic,
-                incremental_configs=[
-                    ConfigEntry("kordon.virtual.partitions", "12", incremental_operation=AlterConfigOpType.SET)
-                ],
-            )
             wisher = AdminClient({"bootstrap.servers": near.bootstrap})
-            done = wisher.incremental_alter_configs([resource], request_timeout=80)[resource]
+            done = manage(wisher, topic)
             seen: list[int] = []
             while not done.done() or seen[-1:] != [12]:
                 found = [each.list_topics(topic, timeout=60).topics[topic] for each in asked]

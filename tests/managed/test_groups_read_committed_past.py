@@ -10,14 +10,7 @@ from uuid import UUID
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.codecs.messages import request, response
 from kordon.codecs.primitives import Pieces
@@ -28,7 +21,7 @@ from kordon.proxy.managed.aborted import ReadCommitted
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import resize
+from kordon.testing.managed_clients import manage, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.steps import wait_until
 
@@ -162,14 +155,6 @@ def read(bootstrap: str, topic: str, count: int, **config: str) -> list[str]:
     return sorted(got)
 
 
-def take_over(admin: AdminClient, topic: str) -> Any:
-    """Has a topic managed with 12 virtual partitions, without waiting for clients with an old view."""
-    values = {"kordon.virtual.partitions": "12", "kordon.takeover.transition.ms": "0"}
-    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in values.items()]
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    return admin.incremental_alter_configs([resource], request_timeout=80)[resource]
-
-
 @pytest.mark.broker
 def test_aborted_records_of_the_past_stay_hidden(proxy: ProxyProcess) -> None:
     """An open transaction is waited out by whoever manages the topic; then all is as it was, over a growth too."""
@@ -185,12 +170,12 @@ def test_aborted_records_of_the_past_stay_hidden(proxy: ProxyProcess) -> None:
         else:
             producer.commit_transaction(30)
     write(producer, topic, "d")
-    assert "open transaction" in str(take_over(admin, topic).exception(60))
+    assert "open transaction" in str(manage(admin, topic, transition_ms="0").exception(60))
     producer.abort_transaction(30)
     committed = sorted(f"{name}-{number}" for name in "ac" for number in range(15))
     assert read(bootstrap, topic, 30) == committed
 
-    take_over(admin, topic).result(60)
+    manage(admin, topic, transition_ms="0").result(60)
     wait_until("all is taken over", lambda: resize(admin, topic, 6).exception(60) is None)
     plain = Producer({"bootstrap.servers": bootstrap})
     for v in range(12):

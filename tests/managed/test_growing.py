@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
-from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import (
     VIRTUAL_PARTITIONS,
     Sender,
@@ -17,14 +14,6 @@ from kordon.testing.managed_clients import (
     resize,
 )
 from kordon.testing.proxy_process import ProxyProcess
-
-
-@pytest.fixture(scope="module")
-def proxies(open_cluster: Cluster) -> Generator[list[ProxyProcess], None, None]:
-    """Two proxies in front of one broker without ACLs."""
-    bootstrap = open_cluster.bootstrap("PLAINTEXT")
-    with ProxyProcess.start(bootstrap) as first, ProxyProcess.start(bootstrap) as second:
-        yield [first, second]
 
 
 def test_no_key_loses_its_order_while_a_topic_grows_and_shrinks(proxies: list[ProxyProcess]) -> None:

@@ -7,7 +7,6 @@ import subprocess
 import threading
 from collections import defaultdict
 from collections.abc import Generator, Mapping
-from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,19 +14,12 @@ from typing import Any, Protocol
 import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
-from kordon.testing.cluster import Cluster
 from kordon.testing.jars import jars_dir, kafka_version
 from kordon.testing.java_process import DIES_WITH_PARENT, java_command
 from kordon.testing.kafka_tools import tool_class
+from kordon.testing.managed_clients import manage
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.steps import wait_until
 
@@ -116,14 +108,6 @@ class Java:
         self._process.communicate(timeout=60)
 
 
-@pytest.fixture(scope="module")
-def proxies(open_cluster: Cluster) -> Generator[list[ProxyProcess], None, None]:
-    """Two proxies in front of one broker without ACLs."""
-    bootstrap = open_cluster.bootstrap("PLAINTEXT")
-    with ProxyProcess.start(bootstrap) as first, ProxyProcess.start(bootstrap) as second:
-        yield [first, second]
-
-
 @contextmanager
 def idle_producers(bootstraps: list[str], folder: Path) -> Generator[Mapping[str, Idle], None, None]:
     """One of each kind, through different proxies."""
@@ -136,16 +120,6 @@ def idle_producers(bootstraps: list[str], folder: Path) -> Generator[Mapping[str
     finally:
         aiokafka.close()
         java.close()
-
-
-def take_over(admin: AdminClient) -> Future[None]:
-    """Says that nobody writes to the topic."""
-    values = {"kordon.virtual.partitions": "12", "kordon.takeover": "quiesced"}
-    set_ = AlterConfigOpType.SET
-    entries = [ConfigEntry(name, value, incremental_operation=set_) for name, value in values.items()]
-    resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=entries)
-    done: Future[None] = admin.incremental_alter_configs([resource], request_timeout=80)[resource]
-    return done
 
 
 class Everything:
@@ -190,7 +164,7 @@ def test_producers_that_were_idle_see_the_new_number_before_they_send(
         for each in producers.values():
             each.send(0)
         everything.read(len(producers) * len(KEYS))
-        take_over(admin).result(90)
+        manage(admin, TOPIC, "quiesced").result(90)
         for each in producers.values():
             each.send(1)
         everything.read(2 * len(producers) * len(KEYS))

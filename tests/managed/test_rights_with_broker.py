@@ -19,9 +19,6 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     NewTopic,
     ResourcePatternType,
     ResourceType,
@@ -31,7 +28,7 @@ from kordon.proxy import apis
 from kordon.testing.broker_config import USERS
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS, GROUP_PROTOCOLS, PRODUCE_BY_ID
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, manage, resize
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
@@ -444,8 +441,9 @@ def test_a_right_that_kordon_lacks_is_named_with_the_command_that_gives_it(secur
     topic = "not-kordons"
     secured.operator.create_topics([NewTopic(topic, 3, 1)])[topic].result(20)
     secured.allow(Allowed("kordon", AclOperation.READ, topic))
+    admin = AdminClient(secured.settings("admin"))
     with pytest.raises(KafkaException) as refused:
-        create_managed_again(secured, topic)
+        manage(admin, topic).result(70)
     text = str(refused.value)
     assert "TOPIC_AUTHORIZATION_FAILED" in text
     assert "lacks Write, Alter, Delete, DescribeConfigs" in text
@@ -466,16 +464,6 @@ def test_a_growth_that_brokers_refuse_is_given_up_with_their_error(secured: Secu
     assert "growing fixed to 6 partitions" in str(refused.value)
     secured.allow(alter)
     resize(admin, topic, 6).result(60)
-
-
-def create_managed_again(secured: Secured, topic: str) -> None:
-    """Has a topic managed that there is already, by its config."""
-    admin = AdminClient(secured.settings("admin"))
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    value = ConfigEntry("kordon.virtual.partitions", "12", incremental_operation=AlterConfigOpType.SET)
-    resource.add_incremental_config(value)
-    for done in admin.incremental_alter_configs([resource], request_timeout=60).values():
-        done.result(70)
 
 
 @pytest.mark.parametrize("by_id", [False, True], ids=["by name", "by id"])

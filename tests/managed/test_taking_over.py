@@ -5,26 +5,17 @@ from __future__ import annotations
 import json
 import time
 import urllib.request
-from collections.abc import Generator, Iterable
-from concurrent.futures import Future
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.proxy.cli import main
 from kordon.testing.broker_features import NEW_GROUPS
-from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, read_all, resize
+from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, manage, read_all, resize
 from kordon.testing.order.processes import GROUPS
 from kordon.testing.order.run import Action, Plan, Run
 from kordon.testing.proxy_process import ProxyProcess
@@ -33,29 +24,11 @@ from kordon.testing.steps import wait_until
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 
-@pytest.fixture(scope="module")
-def proxies(open_cluster: Cluster) -> Generator[list[ProxyProcess], None, None]:
-    """Two proxies in front of one broker without ACLs."""
-    bootstrap = open_cluster.bootstrap("PLAINTEXT")
-    with ProxyProcess.start(bootstrap) as first, ProxyProcess.start(bootstrap) as second:
-        yield [first, second]
-
-
 def create(bootstrap: str, topic: str) -> AdminClient:
     """Makes an ordinary topic of 3 partitions."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(30)
     return admin
-
-
-def manage(admin: AdminClient, topic: str, **how: str) -> Future[Any]:
-    """Has a topic managed with 12 virtual partitions, by any admin client's means."""
-    values = {"kordon.virtual.partitions": "12"} | {f"kordon.takeover{name}": value for name, value in how.items()}
-    set_ = AlterConfigOpType.SET
-    entries = [ConfigEntry(name, value, incremental_operation=set_) for name, value in values.items()]
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    done: Future[Any] = admin.incremental_alter_configs([resource], request_timeout=80)[resource]
-    return done
 
 
 def facts(proxy: ProxyProcess, topic: str) -> dict[str, Any]:
@@ -83,7 +56,7 @@ def test_no_client_notices_that_its_topic_is_taken_over_and_grown(proxies: list[
     admin = create(proxies[0].bootstrap, topic)
 
     def take_over() -> None:
-        manage(admin, topic, **{".transition.ms": "3000"}).result(60)
+        manage(admin, topic, transition_ms="3000").result(60)
 
     def grow() -> None:
         wait_until("all is taken over", lambda: is_taken_over(proxies[0], topic), 60)
@@ -117,7 +90,7 @@ def test_what_is_quiesced_is_taken_over_at_once_and_what_is_not_stays_as_it_was(
     before = group.read(sender.sent // 3)
     written_before = sender.sent
 
-    done, refused = (manage(admin, name, **{"": "quiesced"}) for name in (topic, other))
+    done, refused = (manage(admin, name, "quiesced") for name in (topic, other))
     busy.send_for(0.1, refused)
     assert "somebody writes to busy" in str(refused.exception(60))
     busy.finish()
@@ -161,7 +134,7 @@ def test_a_group_that_nobody_reads_by_any_more_is_left_out(proxies: list[ProxyPr
     dead = Reader(bootstrap, topic, "dead")
     dead.read(1)
     dead.close()
-    manage(admin, topic, **{".transition.ms": "0"}).result(60)
+    manage(admin, topic, transition_ms="0").result(60)
     wait_until("the group is waited for", lambda: "group dead" in str(facts(proxies[0], topic)["held"]))
     error = resize(admin, topic, 6).exception(60)
     assert "REASSIGNMENT_IN_PROGRESS" in str(error)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
-from prometheus_client.parser import text_string_to_metric_families
 
 from kordon.testing.proxy_process import ProxyProcess
 
@@ -60,16 +59,6 @@ def consume(proxy: ProxyProcess, topic: str, count: int) -> list[bytes]:
     return values
 
 
-def total(proxy: ProxyProcess, name: str, **labels: str) -> float:
-    """A metric, summed over workers."""
-    return sum(
-        sample.value
-        for family in text_string_to_metric_families(proxy.metrics())
-        for sample in family.samples
-        if sample.name == name and labels.items() <= sample.labels.items()
-    )
-
-
 def test_killed_worker_costs_no_record(two_workers: ProxyProcess) -> None:
     """While an idempotent producer runs, each worker is killed once; every record arrives once and in order."""
     failed: list[KafkaError] = []
@@ -97,15 +86,15 @@ def test_killed_worker_costs_no_record(two_workers: ProxyProcess) -> None:
 
 def test_counts_of_all_workers_are_what_clients_did(two_workers: ProxyProcess) -> None:
     """Requests, bytes and connections of all workers together match what went through."""
-    before = total(two_workers, "kordon_requests_total", api="Produce")
-    received = total(two_workers, "kordon_received_bytes_total", side="downstream")
+    before = two_workers.metric("kordon_requests_total", api="Produce")
+    received = two_workers.metric("kordon_received_bytes_total", side="downstream")
     producers = [Producer(client(two_workers)) for _ in range(4)]
     for producer in producers:
         for _ in range(5):
             producer.produce("counted", os.urandom(1000))
             assert producer.flush(SECONDS) == 0
-    assert total(two_workers, "kordon_requests_total", api="Produce") - before == 20
-    assert total(two_workers, "kordon_received_bytes_total", side="downstream") - received > 20_000
+    assert two_workers.metric("kordon_requests_total", api="Produce") - before == 20
+    assert two_workers.metric("kordon_received_bytes_total", side="downstream") - received > 20_000
     status = two_workers.status()
     assert status["connections"]["open"] == sum(row["connections"] for row in status["workers"]) >= 4
     wait_for(lambda: two_workers.status()["requests"]["in_flight"] == 0)  # the consumer before has gone by then

@@ -1,0 +1,16 @@
+"""What tests of managed topics share."""
+
+from collections.abc import Generator
+
+import pytest
+
+from kordon.testing.cluster import Cluster
+from kordon.testing.proxy_process import ProxyProcess
+
+
+@pytest.fixture(scope="module")
+def proxies(open_cluster: Cluster) -> Generator[list[ProxyProcess], None, None]:
+    """Two proxies in front of one broker without ACLs."""
+    bootstrap = open_cluster.bootstrap("PLAINTEXT")
+    with ProxyProcess.start(bootstrap) as first, ProxyProcess.start(bootstrap) as second:
+        yield [first, second]
