@@ -23,6 +23,7 @@ from kordon.proxy.control.codes import Code
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.leaders import NO_NODE, Leaders
 from kordon.proxy.managed.links import Links
+from kordon.proxy.managed.produce import Target, virtual_partition
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 
 _READ_COMMITTED: Final = 1
@@ -63,9 +64,18 @@ class ReadCommitted:
         topics: What is managed.
         links: The connections to brokers.
         leaders: Who leads.
+        target: What clients mean by the number of a partition.
     """
 
-    def __init__(self, readers: Server, topics: ManagedTopics, links: Links, leaders: Leaders) -> None:
+    def __init__(
+        self,
+        readers: Server,
+        topics: ManagedTopics,
+        links: Links,
+        leaders: Leaders,
+        target: Target = virtual_partition,
+    ) -> None:
+        self._target = target
         self._readers = readers
         self._topics = topics
         self._links = links
@@ -90,7 +100,7 @@ class ReadCommitted:
         return self._topics.served(name) if name else self._topics.served_by_id(row["topic_id"])
 
     async def _complete(self, topic: ManagedTopic, row: dict[str, Any], offset: int) -> None:
-        past = _past(topic, row, offset)
+        past = self._past(topic, row, offset)
         if past is None or not past.has_transactions:
             return
         try:
@@ -103,6 +113,19 @@ class ReadCommitted:
             row |= {"error_code": int(Code.NOT_LEADER_OR_FOLLOWER), "records": Pieces()}
         else:
             row["aborted_transactions"] = list(found.values())
+
+    def _past(self, topic: ManagedTopic, row: dict[str, Any], offset: int) -> _Past | None:
+        """Returns what a row of an answer gives out of a topic's past; None: nothing."""
+        stream = self._target(topic.layout, row["partition_index"])
+        if row["error_code"] or not row["records"] or isinstance(stream, Code):
+            return None
+        stay = topic.layout.chain(stream).stay_of(offset)
+        if stay is None or stay.tagged:
+            return None
+        batches = (batch for piece in row["records"] for batch in split(piece))
+        # Its offsets are the brokers' own; a filler at the end, over what retention has taken, is of no account.
+        found = tuple(batch for batch in batches if batch.producer_id >= 0 or not batch.attributes & CONTROL)
+        return _Past(topic.name, stay.partition, found) if found else None
 
     async def _aborted(self, past: _Past) -> Aborted | None:
         """Asks until all batches are covered: a broker answers from one segment file at a time; None: it does not."""
@@ -138,17 +161,3 @@ class ReadCommitted:
         answer = await client.ask(apis.FETCH, VERSION, fields)
         rows: Iterable[Any] = (each for told in answer.responses for each in told.partitions)
         return next(iter(rows), None)
-
-
-def _past(topic: ManagedTopic, row: dict[str, Any], offset: int) -> _Past | None:
-    """Returns what a row of an answer gives out of a topic's past; None: nothing."""
-    v = row["partition_index"]
-    if row["error_code"] or not row["records"] or not 0 <= v < topic.layout.v_count:
-        return None
-    stay = topic.layout.chains[v].stay_of(offset)
-    if stay is None or stay.tagged:
-        return None
-    batches = (batch for piece in row["records"] for batch in split(piece))
-    # Its offsets are the brokers' own; a filler at the end, over what retention has taken, is of no account.
-    found = tuple(batch for batch in batches if batch.producer_id >= 0 or not batch.attributes & CONTROL)
-    return _Past(topic.name, stay.partition, found) if found else None

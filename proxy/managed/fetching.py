@@ -8,7 +8,7 @@ rest there at once, and what they are told was built when somebody was told so b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
@@ -39,7 +39,7 @@ class Readers(Worker, Protocol):
         ...
 
 
-class _Asked(NamedTuple):
+class Asked(NamedTuple):
     """A partition's row of the request."""
 
     number: int
@@ -58,7 +58,7 @@ class _Rest:
     end: int
     """In the physical partition."""
     waits_for: asyncio.Task[int]
-    asked: list[_Asked] = field(default_factory=list[_Asked])
+    asked: list[Asked] = field(default_factory=list[Asked])
 
     def goes_on(self) -> bool:
         """Whether there is still nothing to say."""
@@ -106,21 +106,25 @@ class Fetching:
             until = deadline + _GRACE_SECONDS if is_early else deadline
             if wanted is None or loop.time() >= until:
                 return self._answer(loop.time() >= deadline)
-            blocked = {portion.topic for portion in self._portions.values() if portion.topic and portion.is_blocked}
-            await _first_of(wanted, blocked, until - loop.time())
+            await _first_of(wanted, self._changes(), until - loop.time())
 
-    def _all_asked(self) -> Iterator[_Asked]:
+    def _all_asked(self) -> Iterator[Asked]:
         number = 0
         for topic in self._request["topics"]:
             managed = self._readers.find(topic)
             for row in topic["partitions"]:
-                yield _Asked(number, managed, row)
+                yield Asked(number, managed, row)
                 number += 1
 
-    def _portion(self, asked: _Asked) -> Portion:
-        return Portion(self._readers, asked.topic, asked.row, self._version)
+    def _portion(self, asked: Asked) -> Portion:
+        return Portion(self._readers, asked.topic, asked.row, self._version, asked.row.partition)
 
-    def _lay_to_rest(self, asked: _Asked, topic: ManagedTopic) -> bool:
+    def _changes(self) -> list[Coroutine[Any, Any, object]]:
+        """Returns what is waited for beside records: the ends of fences that hold them back."""
+        blocked = {portion.topic for portion in self._portions.values() if portion.topic and portion.is_blocked}
+        return [_end_of(topic, topic.fence) for topic in blocked]
+
+    def _lay_to_rest(self, asked: Asked, topic: ManagedTopic) -> bool:
         """Lets a partition rest if its reader has all there is."""
         layout, v, offset = topic.layout, asked.row["partition"], asked.row["fetch_offset"]
         if topic.fence is not None or not 0 <= v < layout.v_count or layout.withholds(v):
@@ -200,9 +204,11 @@ async def _end_of(topic: ManagedTopic, fence: Fence | None) -> None:
         await topic.wait_for_change()
 
 
-async def _first_of(wanted: set[asyncio.Future[Any]], blocked: set[ManagedTopic], seconds: float) -> None:
-    """Waits until something that is wanted is here, a fence ends, or the time is over."""
-    changes = [asyncio.ensure_future(_end_of(topic, topic.fence)) for topic in blocked]
+async def _first_of(
+    wanted: set[asyncio.Future[Any]], awaited: Iterable[Coroutine[Any, Any, object]], seconds: float
+) -> None:
+    """Waits until something that is wanted is here, something has changed, or the time is over."""
+    changes = [asyncio.ensure_future(each) for each in awaited]
     try:
         if wanted or changes:
             await asyncio.wait({*wanted, *changes}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

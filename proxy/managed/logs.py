@@ -17,7 +17,8 @@ from kordon.codecs.fetched import Fetched
 from kordon.proxy.control.codes import Code
 from kordon.proxy.managed.chunks import Cache, Chunk, Entry, ReadTally, index, new_chunk
 from kordon.proxy.managed.pulls import WAIT_MS, Want
-from kordon.proxy.ordering.reading import Hidden, Scanned, Tenancy
+from kordon.proxy.ordering.physical_reading import AnyTenancy
+from kordon.proxy.ordering.reading import Hidden, Scanned
 from kordon.proxy.tasks import Tasks
 
 log = structlog.get_logger(__name__)
@@ -67,7 +68,7 @@ class PartitionLog:
         *,
         topic: str,
         v_count: int,
-        tenancy: Tenancy,
+        tenancy: AnyTenancy,
         cache: Cache,
         tally: ReadTally,
         pull: Callable[[Want], Awaitable[Fetched]],

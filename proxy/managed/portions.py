@@ -1,4 +1,4 @@
-"""One virtual partition in one Fetch request: carried on until the answer goes, then answered.
+"""One partition in one Fetch request, as its client knows it: carried on until the answer goes, then answered.
 
     begin ──> carry_on ──(something is missing)──> waits_for ──> carry_on … ──> answer
       ^           │
@@ -25,6 +25,7 @@ from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.epochs import split_epoch, virtual_epoch
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.reading import ReadingPlace, first_readable, position_beyond, reading_place
+from kordon.proxy.ordering.streams import Stream, is_physical
 
 log = structlog.get_logger(__name__)
 
@@ -64,8 +65,8 @@ class Worker(Protocol):
 
     tally: ReadTally
 
-    def log_of(self, topic: ManagedTopic, partition: int) -> PartitionLog:
-        """Returns what is kept of a physical partition under the layout in force."""
+    def log_of(self, topic: ManagedTopic, log: int) -> PartitionLog:
+        """Returns what is kept of a physical partition under the layout in force; `log` is by `log_read_by`."""
         ...
 
     def limit_of(self, topic: ManagedTopic, partition: int) -> int | None:
@@ -90,18 +91,20 @@ class Worker(Protocol):
 
 
 class Portion:
-    """What one request gets of one virtual partition.
+    """What one request gets of one partition.
 
     Args:
         worker: The worker's readers.
         topic: None: nobody knows it any more.
         row: Of the request.
         version: Of the request.
+        stream: What the row names.
     """
 
-    def __init__(self, worker: Worker, topic: ManagedTopic | None, row: Any, version: int) -> None:
+    def __init__(self, worker: Worker, topic: ManagedTopic | None, row: Any, version: int, stream: Stream) -> None:
         self.topic = topic
-        self.v: int = row.partition
+        self.stream = stream
+        self._number: int = row.partition
         self.offset: int = row.fetch_offset
         self.waits_for: asyncio.Task[Any] | None = None
         """What brings more, if anything may."""
@@ -119,7 +122,7 @@ class Portion:
         self._has_hole = False
         if topic is None:
             self._error = Code.UNKNOWN_TOPIC_ID if version >= _IDS_SINCE else Code.UNKNOWN_TOPIC_OR_PARTITION
-        elif not 0 <= self.v < topic.layout.v_count or not topic.layout.chains[self.v].stays:
+        elif self._number < 0 or not topic.layout.knows(stream):
             self._error = Code.UNKNOWN_TOPIC_OR_PARTITION
 
     @property
@@ -153,12 +156,15 @@ class Portion:
     @property
     def _log(self) -> PartitionLog:
         assert self._place is not None
-        return self._worker.log_of(self._known, self._place.stay.partition)
+        return self._log_at(self._place.stay)
 
     @property
     def _home_log(self) -> PartitionLog:
         assert self._layout is not None
-        return self._worker.log_of(self._known, self._layout.chains[self.v].stays[-1].partition)
+        return self._log_at(self._layout.chain(self.stream).stays[-1])
+
+    def _log_at(self, stay: Stay) -> PartitionLog:
+        return self._worker.log_of(self._known, log_read_by(self.stream, stay.partition))
 
     @property
     def _is_through(self) -> bool:
@@ -185,7 +191,7 @@ class Portion:
         if self._error or self._place is None or self._is_withheld or self.waits_for is not None:
             return
         home = self._home_log
-        if home.high_watermark is None or (not self._place.is_home and home.is_mark_old):
+        if home.high_watermark is None or (self._rests_elsewhere and home.is_mark_old):
             learning = home.learn(self._home_end)
             if home.high_watermark is None:
                 self.waits_for = learning
@@ -201,8 +207,8 @@ class Portion:
         if self._error or self._place is None or self._layout is not self._known.layout:
             return self._empty(self._error)
         if self._is_withheld:
-            start = self._known.layout.chains[self.v].start
-            return told_row(self.v, start, start, Pieces())
+            start = self._known.layout.chain(self.stream).start
+            return told_row(self._number, start, start, Pieces())
         if self.is_unsure or (self._trouble and not self._taken.entries and not self._has_hole):
             return self._empty(Code.NOT_LEADER_OR_FOLLOWER)
         stay, taken = self._place.stay, self._taken
@@ -217,23 +223,28 @@ class Portion:
             pieces.append(memoryview(filler(after, target, epoch)))
             self._worker.tally.fillers += 1
             after = target
-        return told_row(self.v, self._end(after), start_of(self._worker, self._known, self.v), pieces)
+        return told_row(self._number, self._end(after), start_of(self._worker, self._known, self.stream), pieces)
+
+    @property
+    def _rests_elsewhere(self) -> bool:
+        """Whether its home's end is not heard of while it is read."""
+        return self._place is not None and not self._place.is_home
 
     @property
     def _is_withheld(self) -> bool:
         """Whether it is written but not delivered yet (rule A2)."""
-        return self._known.layout.withholds(self.v)
+        return self._known.layout.withholds(self.stream)
 
     def _begin(self, topic: ManagedTopic) -> None:
-        """Looks the virtual partition up under the layout in force."""
+        """Looks the partition up under the layout in force."""
         self._layout = topic.layout
         self._taken, self._has_hole, self._place = Taken(0), False, None
-        chain = self._layout.chains[self.v]
+        chain = self._layout.chain(self.stream)
         home = chain.stays[-1]
         self._error = epoch_error(self._worker, topic, home, self._believed_epoch)
         if self._error or self._is_withheld:
             return
-        floor = (self._layout.floors or {}).get(self.v, 0)
+        floor = (self._layout.floors or {}).get(self.stream, 0)
         self._place = reading_place(chain, self.offset, floor)
         if self._place is None:
             self.waits_for = self._worker.start(self._out_of_range(), name="check that an offset is out of range")
@@ -247,7 +258,7 @@ class Portion:
         limit = _FOR_EVER if kept is None else kept
         room = min(self._room_bytes, taken.size_bytes + room_bytes)
         if room_bytes > 0:
-            self._log.take(self.v, taken, limit, room)
+            self._log.take(self.stream, taken, limit, room)
         if stay.end is not None and limit < stay.end and limit <= taken.position < stay.end:
             self._pass_hole(taken, stay.end)  # what the log lost when it got shorter (rule C10)
         self.is_blocked = stay.end is None and taken.position >= limit
@@ -277,7 +288,7 @@ class Portion:
         """Asks where the home's log ends."""
         topic = self._known
         assert self._layout is not None
-        q = self._layout.chains[self.v].stays[-1].partition
+        q = self._layout.chain(self.stream).stays[-1].partition
         return (await self._worker.ends_of(topic.name, (q,), LATEST)).get(q)
 
     async def _mend(self, place: ReadingPlace, taken: Taken) -> int:
@@ -291,7 +302,7 @@ class Portion:
         if taken is not self._taken:
             return Code.NONE  # another layout came in between
         if taken.position < starts[q]:
-            self._worker.log_of(topic, q).raise_log_start(starts[q])
+            self._log_at(place.stay).raise_log_start(starts[q])
         going_on = position_beyond(place.stay, taken.position, starts[q], ends[q])
         if going_on is None:
             await self._out_of_range()
@@ -303,7 +314,7 @@ class Portion:
         """Moves the client on over offsets that are gone (rule F4)."""
         assert self._place is not None
         stay = self._place.stay
-        place = {"topic": self._known.name, "v": self.v, "partition": stay.partition}
+        place = {"topic": self._known.name, "stream": self.stream, "partition": stay.partition}
         log.info("hole_passed", **place, start=taken.position, end=position)
         self._worker.tally.holes += 1
         taken.position, self._has_hole = position, True
@@ -335,11 +346,12 @@ class Portion:
         """
         assert self._place is not None
         assert self._layout is not None
-        home = self._layout.chains[self.v].stays[-1]
+        home = self._layout.chain(self.stream).stays[-1]
         mark = self._home_log.high_watermark
         assert mark is not None  # or else nothing is told
         limit = self._worker.limit_of(self._known, home.partition)
-        mark = max(mark if limit is None else min(mark, limit), home.start)
+        mark = min(each for each in (mark, limit, home.end) if each is not None)
+        mark = max(mark, home.start)
         if self._place.is_home and self._taken.position >= mark:
             return after
         return max(after, mark + home.delta)
@@ -347,21 +359,29 @@ class Portion:
     def _empty(self, error: int) -> dict[str, Any]:
         """An answer that says nothing of the log: -1 as brokers give it with an error."""
         end = -1 if error else self.offset
-        row = told_row(self.v, end, -1 if error else 0, Pieces())
+        row = told_row(self._number, end, -1 if error else 0, Pieces())
         return row | {"error_code": int(error), "aborted_transactions": [] if error else None}
 
 
-def told_row(v: int, end: int, start: int, pieces: Pieces) -> dict[str, Any]:
-    """Makes the response's row of a virtual partition.
+def log_read_by(stream: Stream, partition: int) -> int:
+    """Returns which of the logs kept of a physical partition a reader reads.
+
+    All virtual partitions share one, in which each has offsets of its own; a physical partition as such has another.
+    """
+    return stream if is_physical(stream) else partition
+
+
+def told_row(number: int, end: int, start: int, pieces: Pieces) -> dict[str, Any]:
+    """Makes the response's row of a partition.
 
     Args:
-        v: The virtual partition.
+        number: By which the client knows the partition.
         end: Of its log, as readers may see it.
         start: Where it begins.
         pieces: Its records.
     """
     return {
-        "partition_index": v,
+        "partition_index": number,
         "error_code": 0,
         "high_watermark": end,
         "last_stable_offset": end,
@@ -384,10 +404,10 @@ def epoch_error(worker: Worker, topic: ManagedTopic, home: Stay, believed_epoch:
     return Code.FENCED_LEADER_EPOCH if believed < (home.move, epoch) else Code.UNKNOWN_LEADER_EPOCH
 
 
-def start_of(worker: Worker, topic: ManagedTopic, v: int) -> int:
-    """Returns where a virtual partition begins, as far as is known here."""
+def start_of(worker: Worker, topic: ManagedTopic, stream: Stream) -> int:
+    """Returns where a partition begins, as far as is known here."""
 
     def log_start(partition: int) -> int:
-        return worker.log_of(topic, partition).log_start or 0
+        return worker.log_of(topic, log_read_by(stream, partition)).log_start or 0
 
-    return first_readable(topic.layout.chains[v], (topic.layout.floors or {}).get(v, 0), log_start)
+    return first_readable(topic.layout.chain(stream), (topic.layout.floors or {}).get(stream, 0), log_start)

@@ -1,4 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch of managed topics: asked along the chain of each virtual partition."""
+"""ListOffsets and OffsetForLeaderEpoch of managed topics: asked along the chain of each partition."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
 from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.managed.produce import Target, virtual_partition
 from kordon.proxy.managed.questions import Form, Question, Questions, Row
 from kordon.proxy.managed.settle import Place, Plan, Unsettled, find_place, settle
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
@@ -55,7 +56,8 @@ class OffsetWish:
     """One offset that is looked for."""
 
     topic: str
-    v: int
+    partition: int
+    """By which the client knows it."""
     timestamp: int
     """A time in milliseconds since 1970, or one of `lookups`' negative ones."""
     current_leader_epoch: int = -1
@@ -70,6 +72,7 @@ class ListOffsets:
         read_layouts_to_end: Returns when all layouts that were durable at the call are adopted; called before a client
             is told a lower end than one before (rule F5). Raises UpstreamUnavailable.
         may_serve: Whether this worker's lease lives.
+        target: What clients mean by the number of a partition.
     """
 
     def __init__(
@@ -78,13 +81,15 @@ class ListOffsets:
         questions: Questions,
         read_layouts_to_end: Callable[[], Awaitable[object]] | None = None,
         may_serve: Callable[[], bool] = lambda: True,
+        target: Target = virtual_partition,
     ) -> None:
+        self._target = target
         self._read_layouts_to_end = read_layouts_to_end
         self._may_serve = may_serve
         self._topics = topics
         self._questions = questions
         self._told: WeakKeyDictionary[ManagedTopic, dict[int, int]] = WeakKeyDictionary()
-        """The end that was told last, by virtual partition."""
+        """The end that was told last, by partition."""
 
     async def serve(self, version: int, request: Any) -> dict[str, Any]:
         """Answers a request that names managed topics only; returns the response's fields."""
@@ -142,17 +147,17 @@ class ListOffsets:
         topic = self._topics.named(wish.topic)
         if topic is None or wish.timestamp != LATEST or found.error:
             return False
-        return found.offset < self._told.get(topic, {}).get(wish.v, 0)
+        return found.offset < self._told.get(topic, {}).get(wish.partition, 0)
 
     def _remember(self, wish: OffsetWish, found: Found) -> None:
         topic = self._topics.named(wish.topic)
         if topic is not None and wish.timestamp == LATEST and not found.error:
-            self._told.setdefault(topic, {})[wish.v] = found.offset
+            self._told.setdefault(topic, {})[wish.partition] = found.offset
 
     def _plan(self, version: int, wish: OffsetWish) -> Plan:
         if wish.timestamp < 0 and version < _MEANINGS.get(wish.timestamp, version + 1):
             raise Unsettled(Code.UNSUPPORTED_VERSION)
-        place = find_place(self._topics, wish.topic, wish.v)
+        place = find_place(self._topics, wish.topic, wish.partition, self._target)
         current = place.home_epoch(wish.current_leader_epoch)
         place.limit()  # no need to ask when it is not known
         asked = {
@@ -170,17 +175,23 @@ class ListOffsets:
 
 
 class OffsetForLeaderEpoch:
-    """Answers OffsetForLeaderEpoch: where a leader epoch of a virtual partition ends (rule F7).
+    """Answers OffsetForLeaderEpoch: where a leader epoch of a partition ends (rule F7).
 
     Args:
         topics: What is managed.
         questions: Asks the brokers.
         may_serve: Whether this worker's lease lives.
+        target: What clients mean by the number of a partition.
     """
 
     def __init__(
-        self, topics: ManagedTopics, questions: Questions, may_serve: Callable[[], bool] = lambda: True
+        self,
+        topics: ManagedTopics,
+        questions: Questions,
+        may_serve: Callable[[], bool] = lambda: True,
+        target: Target = virtual_partition,
     ) -> None:
+        self._target = target
         self._topics = topics
         self._questions = questions
         self._may_serve = may_serve
@@ -197,7 +208,7 @@ class OffsetForLeaderEpoch:
         return {"topics": answers}
 
     def _plan(self, name: str, row: Any) -> Plan:
-        place = find_place(self._topics, name, row.partition)
+        place = find_place(self._topics, name, row.partition, self._target)
         current = place.home_epoch(row.get("current_leader_epoch", -1))
         wanted = epoch_question(place.chain, row.leader_epoch)
         if wanted is None:
@@ -232,7 +243,7 @@ def _told(row: Row, offset: str) -> Found:
 def _offset_row(version: int, wish: OffsetWish, found: Found) -> dict[str, Any]:
     legible = version >= _ERRORS.get(found.error, 0)
     return {
-        "partition_index": wish.v,
+        "partition_index": wish.partition,
         "error_code": found.error if legible else Code.LEADER_NOT_AVAILABLE,
         "timestamp": found.timestamp,
         "offset": found.offset,
@@ -241,5 +252,5 @@ def _offset_row(version: int, wish: OffsetWish, found: Found) -> dict[str, Any]:
     }
 
 
-def _epoch_row(v: int, found: Found) -> dict[str, Any]:
-    return {"partition": v, "error_code": found.error, "leader_epoch": found.epoch, "end_offset": found.offset}
+def _epoch_row(partition: int, found: Found) -> dict[str, Any]:
+    return {"partition": partition, "error_code": found.error, "leader_epoch": found.epoch, "end_offset": found.offset}

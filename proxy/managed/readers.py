@@ -24,7 +24,9 @@ from kordon.proxy.managed.pulls import Pulls
 from kordon.proxy.managed.questions import Form, Question, Questions
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.physical_reading import AnyTenancy, PhysicalTenancy
 from kordon.proxy.ordering.reading import Tenancy, reading_place, tenancies
+from kordon.proxy.ordering.streams import is_physical, physical_stream, shown_partition
 from kordon.proxy.tasks import Tasks
 
 CACHE_BYTES: Final = 128 * 1024 * 1024
@@ -38,15 +40,27 @@ class _TopicLogs:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self.tenancies: Mapping[int, Tenancy] = tenancies(layout)
         self.logs: dict[int, PartitionLog] = {}
+        """By `log_read_by`."""
+        self._tenancies: Mapping[int, Tenancy] = tenancies(layout)
+
+    def tenancy(self, log: int) -> AnyTenancy:
+        """Returns who has what in a log."""
+        partition = shown_partition(log)
+        shared = self._tenancies.get(partition) or Tenancy(partition)
+        return PhysicalTenancy(partition, shared, self.layout.chain(log)) if is_physical(log) else shared
+
+    def of(self, partition: int) -> list[PartitionLog]:
+        """Returns the logs that there are of a physical partition."""
+        logs = (self.logs.get(log) for log in (partition, physical_stream(partition)))
+        return [log for log in logs if log is not None]
 
     def keep(self, former: _TopicLogs) -> None:
         """Takes over the logs of an earlier layout, but those of partitions on which it has changed anything."""
         is_same_topic = former.layout.topic_id == self.layout.topic_id
-        for q, each in former.logs.items():
-            if is_same_topic and former.tenancies.get(q) == self.tenancies.get(q):
-                self.logs[q] = each
+        for log, each in former.logs.items():
+            if is_same_topic and former.tenancy(log) == self.tenancy(log):
+                self.logs[log] = each
             else:
                 each.close()
 
@@ -81,7 +95,7 @@ class Readers:
         self._topics = topics
         self._leaders = leaders
         leaders.on_elected = self._on_elected
-        self._pulls = Pulls(links, leaders)
+        self.pulls = Pulls(links, leaders)
         self._questions = Questions(links, leaders)
         self._cache = Cache(cache_bytes, self.tally)
         self._logs: dict[str, _TopicLogs] = {}
@@ -114,7 +128,9 @@ class Readers:
         managed = self._topics.served(topic)
         if managed is None or managed.fence is None:
             return {}
-        marks = {q: mark for q in partitions if (mark := self.log_of(managed, q).shown) is not None}
+        logs = self._logs_of(managed)
+        shown = {q: [mark for log in logs.of(q) if (mark := log.shown) is not None] for q in partitions}
+        marks = {q: max(each) for q, each in shown.items() if each}
         self._frozen[topic] = (managed.fence.id, marks)
         ends = await self.ends_of(topic, partitions, LATEST)
         marks |= {q: max(end, marks.get(q, 0)) for q, end in ends.items()}
@@ -134,24 +150,29 @@ class Readers:
         for topic in list(self._logs):
             self._let_go(topic)
         await self._tasks.stop()
-        await self._pulls.close()
+        await self.pulls.close()
 
-    def log_of(self, topic: ManagedTopic, partition: int) -> PartitionLog:
-        """Returns what is kept of a physical partition under the layout in force."""
+    def log_of(self, topic: ManagedTopic, log: int) -> PartitionLog:
+        """Returns what is kept of a physical partition under the layout in force.
+
+        Args:
+            topic: The topic.
+            log: By `log_read_by`.
+        """
         known = self._logs_of(topic)
-        found = known.logs.get(partition)
+        found = known.logs.get(log)
         if found is None:
-            found = known.logs[partition] = self._new_log(known, partition)
+            found = known.logs[log] = self._new_log(known, log)
         return found
 
-    def _new_log(self, known: _TopicLogs, partition: int, told: int = 0) -> PartitionLog:
+    def _new_log(self, known: _TopicLogs, log: int, told: int = 0) -> PartitionLog:
         return PartitionLog(
             topic=known.layout.topic,
             v_count=known.layout.v_count,
-            tenancy=known.tenancies.get(partition) or Tenancy(partition),
+            tenancy=known.tenancy(log),
             cache=self._cache,
             tally=self.tally,
-            pull=self._pulls.pull,
+            pull=self.pulls.pull,
             tasks=self._tasks,
             told=told,
         )
@@ -159,15 +180,19 @@ class Readers:
     def _on_elected(self, topic: str, partition: int) -> None:
         """Reads a partition anew: its new leader may not have all that the former one had."""
         known = self._logs.get(topic)
-        former = known.logs.get(partition) if known is not None else None
-        if known is not None and former is not None:
-            known.logs[partition] = self._new_log(known, partition, former.told)
-            former.close()
+        if known is None:
+            return
+        for log in (partition, physical_stream(partition)):
+            former = known.logs.get(log)
+            if former is not None:
+                known.logs[log] = self._new_log(known, log, former.told)
+                former.close()
 
     def told(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
         """Returns up to which offsets readers may have been told of physical partitions, by what is known here."""
         known = self._logs.get(topic)
-        return {q: known.logs[q].told for q in partitions if q in known.logs} if known is not None else {}
+        logs = {q: known.of(q) for q in partitions} if known is not None else {}
+        return {q: max(log.told for log in each) for q, each in logs.items() if each}
 
     def limit_of(self, topic: ManagedTopic, partition: int) -> int | None:
         """Returns the offset from which on nothing of a physical partition is shown now; None: there is none."""

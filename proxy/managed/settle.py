@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kordon.proxy.control.codes import Code
+from kordon.proxy.managed.produce import Target
 from kordon.proxy.managed.questions import Form, Question, Questions, Row
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.epochs import split_epoch
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.lookups import Found
+from kordon.proxy.ordering.streams import Stream
 
 _ROUNDS: Final = 3
 HOLD_SECONDS: Final = 2.5
@@ -31,16 +33,16 @@ class Unsettled(Exception):  # noqa: N818 - says what holds
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A virtual partition under the layout in force when it was looked up."""
+    """A partition under the layout in force when it was looked up."""
 
     topic: ManagedTopic
     layout: Layout
-    v: int
+    stream: Stream
 
     @property
     def chain(self) -> Chain:
         """Where it lives and has lived."""
-        return self.layout.chains[self.v]
+        return self.layout.chain(self.stream)
 
     @property
     def home(self) -> Stay:
@@ -52,7 +54,7 @@ class Place:
     @property
     def floor(self) -> int:
         """The virtual offset below which its records were deleted (rule F9)."""
-        return (self.layout.floors or {}).get(self.v, 0)
+        return (self.layout.floors or {}).get(self.stream, 0)
 
     @property
     def is_current(self) -> bool:
@@ -62,7 +64,7 @@ class Place:
     @property
     def is_withheld(self) -> bool:
         """Whether it is written but not delivered yet (rule A2)."""
-        return self.layout.withholds(self.v)
+        return self.layout.withholds(self.stream)
 
     def limit(self) -> int | None:
         """Returns the offset in its home from which on nothing is shown now; None: there is no such limit.
@@ -96,16 +98,23 @@ class Place:
         return epoch
 
 
-def find_place(topics: ManagedTopics, name: str, v: int) -> Place:
-    """Finds a virtual partition.
+def find_place(topics: ManagedTopics, name: str, number: int, target: Target) -> Place:
+    """Finds a partition.
+
+    Args:
+        topics: What is managed.
+        name: Of the topic.
+        number: By which the client knows the partition.
+        target: What clients mean by numbers.
 
     Raises:
         Unsettled: There is none, or none yet.
     """
     topic = topics.named(name)
-    if topic is None or not 0 <= v < topic.layout.v_count or not topic.layout.chains[v].stays:
+    stream = target(topic.layout, number) if topic is not None else Code.UNKNOWN_TOPIC_OR_PARTITION
+    if topic is None or isinstance(stream, Code):
         raise Unsettled(Code.UNKNOWN_TOPIC_OR_PARTITION)
-    return Place(topic, topic.layout, v)
+    return Place(topic, topic.layout, stream)
 
 
 @dataclass(frozen=True, slots=True)

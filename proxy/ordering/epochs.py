@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Final
 
 _MOVE_SHIFT: Final = 15
-_LARGEST_EPOCH: Final = (1 << _MOVE_SHIFT) - 1
+LARGEST_EPOCH: Final = (1 << _MOVE_SHIFT) - 1
+"""Of a physical partition, as far as they are told apart."""
 MOST_MOVES: Final = (1 << 16) - 1
 """A virtual partition that has moved so often cannot move again."""
 
@@ -24,7 +25,7 @@ def virtual_epoch(move: int, epoch: int) -> int:
         epoch: The physical partition's leader epoch; -1 stays -1 (unknown), and 32,767 elections are the most
             that are told apart.
     """
-    return -1 if epoch < 0 else move << _MOVE_SHIFT | min(epoch, _LARGEST_EPOCH)
+    return -1 if epoch < 0 else move << _MOVE_SHIFT | min(epoch, LARGEST_EPOCH)
 
 
 def split_epoch(virtual: int) -> tuple[int, int]:
@@ -33,4 +34,4 @@ def split_epoch(virtual: int) -> tuple[int, int]:
     Args:
         virtual: Not negative.
     """
-    return virtual >> _MOVE_SHIFT, virtual & _LARGEST_EPOCH
+    return virtual >> _MOVE_SHIFT, virtual & LARGEST_EPOCH

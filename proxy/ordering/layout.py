@@ -102,6 +102,7 @@ class Layout:
         withheld: v >= N are written but not delivered yet (rule A2).
         floors: By virtual partition, the virtual offset that DeleteRecords has raised its start to (rule F9).
         ordered_delivery: enable.ordered.delivery of KIP-253: no key is delivered before what it was in earlier.
+        janitor: Old values of keys are taken out of partitions that they have left (KIP-253 9).
     """
 
     topic: str
@@ -113,6 +114,7 @@ class Layout:
     withheld: bool = False
     floors: Mapping[int, int] | None = None
     ordered_delivery: bool = True
+    janitor: bool = False
 
     @classmethod
     def created(cls, topic: str, topic_id: UUID, n: int, v_count: int) -> Layout:
@@ -210,6 +212,10 @@ class Layout:
         if is_physical(stream):
             return self._physical_chains.get(shown_partition(stream), _NOWHERE)
         return self.chains[stream]
+
+    def knows(self, stream: Stream) -> bool:
+        """Whether there is such a stream, and it lives or has lived anywhere."""
+        return stream < self.v_count and bool(self.chain(stream).stays)
 
     @property
     def is_plain(self) -> bool:

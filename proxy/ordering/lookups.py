@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from kordon.proxy.ordering.chain import Chain, Stay
-from kordon.proxy.ordering.epochs import split_epoch, virtual_epoch
+from kordon.proxy.ordering.epochs import LARGEST_EPOCH, split_epoch, virtual_epoch
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -164,6 +164,9 @@ class EpochQuestion(NamedTuple):
 def epoch_question(chain: Chain, virtual: int) -> EpochQuestion | None:
     """Returns which physical partition knows a leader epoch; None: nobody does (OffsetForLeaderEpoch answers -1, -1).
 
+    A physical partition as such has no stay for a change that left its keys alone: then the one before it is asked for
+    its last leader epoch, which is how KIP-253 gets a cut from the epoch before a change.
+
     Args:
         chain: Not empty.
         virtual: The leader epoch that the client asks for.
@@ -171,8 +174,11 @@ def epoch_question(chain: Chain, virtual: int) -> EpochQuestion | None:
     if virtual < 0:
         return None
     move, epoch = split_epoch(virtual)
-    stays = [stay for stay in chain.stays if stay.move == move]  # more than one where a topic was taken over (A1)
-    return EpochQuestion(replace(stays[-1], start=stays[0].start), epoch) if stays else None
+    moves = [stay.move for stay in chain.stays if stay.move <= move]
+    if not moves or (moves[-1] < move and len(moves) == len(chain.stays) and chain.stays[-1].end is None):
+        return None
+    stays = [stay for stay in chain.stays if stay.move == moves[-1]]  # more than one where it was taken over (A1)
+    return EpochQuestion(replace(stays[-1], start=stays[0].start), epoch if moves[-1] == move else LARGEST_EPOCH)
 
 
 def epoch_end(question: EpochQuestion, answer: Found) -> Found:

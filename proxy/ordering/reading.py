@@ -174,7 +174,7 @@ def first_readable(chain: Chain, floor: int, log_start: Callable[[int], int]) ->
         start = max(stay.start, log_start(stay.partition), floor - stay.delta)
         if stay.end is None or start < stay.end:
             return start + stay.delta
-    return chain.stays[-1].virtual_start
+    return chain.stays[-1].virtual_end or 0
 
 
 class Scanned:

@@ -1,0 +1,58 @@
+"""Whose batches are whose in the log of a physical partition that is read as such, by clients of the dialect (I8).
+
+All that is not hidden is its own: batches of the virtual partitions that lived there, of clients of the dialect, and of
+writers that went round Kordon. Nothing is opened or shared out.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final, TypeAlias
+
+from kordon.proxy.ordering.chain import Chain, Stay
+from kordon.proxy.ordering.reading import Hidden, Resident, Tenancy
+from kordon.proxy.ordering.streams import Stream, physical_stream
+
+_START: Final = attrgetter("start")
+_GIVEN_OUT: Final = frozenset({Hidden.BYPASS, Hidden.DIALECT})
+"""Hidden from readers of virtual partitions only as whole batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhysicalTenancy:
+    """A physical partition as its only tenant."""
+
+    partition: int
+    shared: Tenancy
+    """Who lives and has lived there: what is right there."""
+    chain: Chain
+    """Its own."""
+
+    @property
+    def stream(self) -> Stream:
+        """As which clients of the dialect know it."""
+        return physical_stream(self.partition)
+
+    def owner(self, producer_id: int, base_offset: int, *, is_control: bool) -> Resident | Hidden:
+        """Says whether a batch is given out; see `Tenancy.owner`."""
+        found = self.shared.owner(producer_id, base_offset, is_control=is_control)
+        if not (isinstance(found, Resident) or found in _GIVEN_OUT):
+            return found
+        stay = self._stay_at(base_offset)
+        return Hidden.STRAY if stay is None else Resident(self.stream, stay)
+
+    def at(self, offset: int) -> dict[int, Stay]:
+        """Returns itself, where its log holds anything at an offset."""
+        stay = self._stay_at(offset)
+        return {} if stay is None else {self.stream: stay}
+
+    def _stay_at(self, offset: int) -> Stay | None:
+        place = bisect_right(self.chain.stays, offset, key=_START) - 1
+        stay = self.chain.stays[place] if place >= 0 else None
+        return stay if stay is not None and stay.holds(offset) else None
+
+
+AnyTenancy: TypeAlias = Tenancy | PhysicalTenancy
+"""Of a physical partition as virtual ones share it, or as such."""
