@@ -14,6 +14,7 @@ from kordon.proxy.control.acl_mirror import AclMirror
 from kordon.proxy.control.authorizer import Authorizer
 from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.group import About
+from kordon.proxy.control.group_positions import GroupPositions
 from kordon.proxy.control.keeper import Keeper
 from kordon.proxy.control.layouts_log import LayoutsLog
 from kordon.proxy.control.layouts_writer import LayoutsWriter
@@ -28,6 +29,8 @@ from kordon.proxy.managed.caught_up import CaughtUp
 from kordon.proxy.managed.delete_records import DeleteRecords
 from kordon.proxy.managed.describe_configs import DescribeConfigsTranslation
 from kordon.proxy.managed.dialect_metadata import RetiredPartitions
+from kordon.proxy.managed.gated_fetching import GatedFetch
+from kordon.proxy.managed.gating import Gates
 from kordon.proxy.managed.lanes import Lanes
 from kordon.proxy.managed.leaders import Leaders
 from kordon.proxy.managed.links import Links
@@ -88,6 +91,8 @@ class ManagedWorker:
         self.readers = Readers(
             self.topics, self.links, leaders, read_layouts_to_end=layouts.read_to_end, may_serve=self._may_serve
         )
+        self.group_positions = GroupPositions(brokers)
+        self.gates = Gates(self.group_positions, self.readers.ends_of)
         topics_admin = TopicsAdmin(brokers)
         user = topology.config.sasl.username if topology.config.sasl is not None else None
         own_rights = OwnRights(brokers, user, ordering.group)
@@ -129,7 +134,7 @@ class ManagedWorker:
         dialect_service = ManagedService(
             self.topics,
             ProduceService(self.topics, self.lanes, physical_partition),
-            {key: dialect.Unserved(key) for key in (apis.FETCH, apis.LIST_OFFSETS, apis.OFFSET_FOR_LEADER_EPOCH)},
+            self._dialect_servers(questions, leaders),
             dialect.TRANSLATIONS,
             admin,
             refusals=dialect.DIALECT_REFUSALS,
@@ -151,6 +156,18 @@ class ManagedWorker:
             rights_max_age_seconds=ordering.rights_ms / 1000,
             dialect=dialect_service,
         )
+
+    def _dialect_servers(self, questions: Questions, leaders: Leaders) -> dict[int, Any]:
+        """Returns who answers, by api key, clients of the dialect about managed topics."""
+        read = GatedFetch(self.readers, self.gates)
+        target = physical_partition
+        return {
+            apis.FETCH: ReadCommitted(read, self.topics, self.links, leaders, target),
+            apis.LIST_OFFSETS: ListOffsets(
+                self.topics, questions, self._layouts.read_to_end, may_serve=self._may_serve, target=target
+            ),
+            apis.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpoch(self.topics, questions, self._may_serve, target),
+        }
 
     def _names_managed(self) -> list[str]:
         return [topic.name for topic in self.topics]
@@ -229,6 +246,7 @@ class ManagedWorker:
         await self.keeper.leave()
         await self.lanes.close()
         await self._names.close()
+        await self.group_positions.close()
         await self.readers.close()
         self._layouts.close()
         await self.links.close()
