@@ -22,6 +22,7 @@ from kordon.proxy.ordering.epochs import virtual_epoch
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.lookups import EARLIEST
 from kordon.proxy.ordering.streams import physical_stream
+from kordon.proxy.ordering.takeover import may_be_shown
 
 NO_TOPICS: Final = ManagedTopics()
 """With these the translations of stock connections hide what is Kordon's own, and change nothing else."""
@@ -80,12 +81,15 @@ def shown(row: Any, topics: ManagedTopics) -> Any:
         return row
     layout = topic.layout
     is_other = row.get("topic_id", NO_ID) not in (NO_ID, layout.topic_id)  # made anew, not the one of this layout (C9)
-    if is_other or layout.epochs[-1].placement is not Placement.LINEAR:
-        # While a topic is taken over (rule A2) v < N still lie by another hash: a key is not where the dialect puts it.
+    if is_other or not may_be_shown(layout):
         return {**row, "error_code": Code.LEADER_NOT_AVAILABLE, "partitions": []}
+    row = {**row, "partitions": physical_partitions(layout, row["partitions"])}
+    if layout.epochs[-1].placement is not Placement.LINEAR:
+        return (
+            row  # while it is taken over, keys lie by the hash of before: it is the topic that it was (A2)
+        )
     return {
         **row,
-        "partitions": physical_partitions(layout, row["partitions"]),
         "initial_partition_count": layout.n,
         "undeleted_partition_count": layout.u,
         "virtual_partition_count": layout.v_count,
