@@ -15,6 +15,7 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import TopicRecord, Value
 from kordon.testing.simulation import promises
 from kordon.testing.simulation.clients import Consumer, IdempotentProducer, PlainProducer, Producer
+from kordon.testing.simulation.groups import DialectGroup
 from kordon.testing.simulation.kafka import Group, LayoutsLog, Partition, Record
 from kordon.testing.simulation.leading import FACE_ID
 from kordon.testing.simulation.nemesis import Nemesis
@@ -27,6 +28,8 @@ TROUBLE_SECONDS: Final = 60.0
 """How long things go wrong."""
 HEAL_SECONDS: Final = 200.0
 """By when all that was asked for must have come true once nothing goes wrong any more."""
+DRAIN_SECONDS: Final = 60.0
+"""By when a dialect group has read all there is."""
 _TAKEN_OVER_SHARE: Final = 0.3
 """Of the seeds, in which the topic has data."""
 _NEMESIS_SHARE: Final = 0.5
@@ -88,6 +91,8 @@ class Cluster:
             PlainProducer(self, self.new_producer_id()),
         ]
         self.consumers = [Consumer(self, v) for v in range(V)]
+        self.dialect_group = None if self.is_taken_over else DialectGroup(self, world.seed)
+        """Where the topic is managed from the beginning: what was written before is in no order with what follows."""
 
     @property
     def is_troubled(self) -> bool:
@@ -249,6 +254,9 @@ def run(seed: int, without: str = "") -> Cluster:
         for proxy in cluster.proxies:
             proxy.paused_until = 0.0
         world.run(world.now + 10.0)
+        group = cluster.dialect_group
+        if group is not None:
+            world.run(world.now + DRAIN_SECONDS, lambda: group.is_drained)
         if not cluster.failures:
             for consumer in cluster.consumers:
                 consumer.finish()

@@ -11,11 +11,14 @@ from kordon.proxy.ordering.identity import MOVES, untag
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.reading import first_readable
 from kordon.proxy.ordering.records import FenceRecord, Value
+from kordon.testing.order.findings import Account, Findings
+from kordon.testing.order.handovers import Handovers
 from kordon.testing.simulation.kafka import Record
 from kordon.testing.simulation.leading import Leading
 
 if TYPE_CHECKING:
     from kordon.testing.simulation.cluster import Cluster
+    from kordon.testing.simulation.groups import DialectGroup
     from kordon.testing.simulation.proxies import Proxy
 
 _LONGEST_FENCE_SECONDS: Final = 2 * FENCE_SECONDS + 4.0
@@ -67,6 +70,36 @@ def check(cluster: Cluster) -> None:
         _check_log(cluster, f"consumer of {v}", cluster.consumers[v].got, acknowledged[v])
     everything = {record for records in acknowledged.values() for record in records}
     _check_order(cluster, "the group", [each for each in cluster.delivered if each in everything])
+    if cluster.dialect_group is not None:
+        check_dialect_group(cluster, cluster.dialect_group, everything)
+
+
+def check_dialect_group(cluster: Cluster, group: DialectGroup, acknowledged: set[Record]) -> None:
+    """Order per key over the group, nothing skipped, and callbacks in their order.
+
+    First deliveries come in order whatever happens. So does all that is delivered in one generation, also what was
+    delivered in earlier ones; but for what a member has gone back to by itself.
+    """
+    if not group.is_drained:
+        cluster.fail("the dialect group does not come to the end")
+    delivered = [each for each in group.delivered if each.record in acknowledged]
+    first = dict.fromkeys(each.record for each in delivered)
+    _check_order(cluster, "the dialect group", first)
+    if missing := acknowledged.difference(first):
+        cluster.fail(f"the dialect group: skipped: {sorted(missing)[:5]}")
+    by_generation: dict[tuple[int, int], list[Record]] = defaultdict(list)
+    for each in delivered:
+        if each.offset >= group.rewound.get((each.era, each.generation, each.partition), 0):
+            by_generation[each.era, each.generation].append(each.record)
+    for (_, generation), records in by_generation.items():
+        _check_order(cluster, f"generation {generation} of the dialect group", records)
+    findings = Findings()
+    handovers = Handovers("dialect", Account())
+    for member, event in group.story:
+        handovers.take(member, event)
+    handovers.finish(findings)
+    for (anomaly, _), examples in findings.examples.items():
+        cluster.fail(f"the dialect group: {anomaly}: {examples[0]}")
 
 
 def check_rewind(cluster: Cluster) -> None:

@@ -19,10 +19,12 @@ from kordon.proxy.managed.settle import Place
 from kordon.proxy.ordering import controller, hashing, reading, takeover
 from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.controller import Controller
+from kordon.proxy.ordering.gate import Evidence, Gate
 from kordon.proxy.ordering.images import Image, sequence_at_home
 from kordon.proxy.ordering.layout import Epoch, Layout, Placement
 from kordon.proxy.ordering.line import Line
 from kordon.proxy.ordering.member import Member
+from kordon.proxy.ordering.positions import Positions
 from kordon.proxy.ordering.writers import Verdict, Writers
 from kordon.testing.simulation.reading import Reading
 
@@ -87,6 +89,40 @@ def _is_of_before(epoch: Epoch) -> bool:
     return epoch.placement is Placement.UNMANAGED
 
 
+def _proposals_own(gate: Gate, partition: int, offset: int, evidence: Evidence) -> int | None:
+    """KIP-253's rule as it was written, but that logs end at sealed cuts all the same.
+
+    Only direct predecessors count; of a partition that was added, only for who stands at its earliest offset (8.4).
+    """
+    segment = gate.segment_at(partition, offset)
+    is_added = segment is not None and partition not in {each.partition for each in segment.predecessors}
+    if segment is not None and is_added and offset > evidence.log_starts.get(partition, 0):
+        return segment.end
+    return _direct_only(gate, partition, offset, evidence)
+
+
+def _direct_only(gate: Any, partition: int, offset: int, evidence: Evidence) -> int | None:
+    segment = gate.segment_at(partition, offset)
+    if segment is None:
+        return None
+    ends = {each.id: each.end or 0 for line in gate._lines.values() for each in line}
+    others = (each for each in segment.predecessors if each.partition != partition)
+    waits = any(evidence.positions.get(each.partition, -1) < ends[each] for each in others)
+    return offset if waits else segment.end
+
+
+def _no_cut(gate: Gate, partition: int, offset: int, evidence: Evidence) -> int | None:
+    limit = _LIMIT(gate, partition, offset, evidence)
+    return offset if limit == offset else None
+
+
+def _of_any_generation(positions: Any, group_id: str, generation_id: int, topic: str) -> Mapping[int, int]:
+    del generation_id
+    group = positions._groups.get(group_id)
+    told = [each.positions for (_, name), each in group.topics.items() if name == topic] if group is not None else []
+    return {q: max(each.get(q, -1) for each in told) for q in {q for each in told for q in each}}
+
+
 def _constant(value: object) -> Callable[..., Any]:
     def answer(*_: object, **__: object) -> object:
         return value
@@ -98,6 +134,7 @@ _ON_MEMBERS: Final = Controller.on_members
 _STAY_OF: Final = Chain.stay_of
 _HOME: Final[Callable[[Layout, int, Epoch], int | None]] = vars(Layout)["_home"]
 _BEYOND: Final = reading.position_beyond
+_LIMIT: Final = Gate.limit
 
 PLACES: Final[Mapping[str, _Place]] = {
     "I3": _Place(controller, "_images_after", _no_image),
@@ -117,6 +154,9 @@ PLACES: Final[Mapping[str, _Place]] = {
     "A2: wait for groups": _Place(takeover, "has_passed", _constant(True)),
     "A2: wait for the old view": _Place(takeover, "first_placement", _constant(Placement.LINEAR)),
     "fence": _Place(Member, "may_write", _no_fence),
+    "done": _Place(Gate, "limit", _proposals_own),
+    "a segment ends an answer": _Place(Gate, "limit", _no_cut),
+    "positions of one generation": _Place(Positions, "of", _of_any_generation),
     "predecessors": _Place(Chain, "stay_of", _home_at_once),
 }
 """By rule of `rules.md` (or of design §3 and §5), what keeps it."""

@@ -15,6 +15,7 @@ class World:
     """
 
     def __init__(self, seed: int) -> None:
+        self.seed = seed
         self.random = Random(seed)  # noqa: S311 - chance that can be repeated
         self.now = 0.0
         self.story: list[str] = []

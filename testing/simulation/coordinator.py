@@ -1,0 +1,77 @@
+"""A model of a consumers' group on its coordinator: generations, an assignment that the leader makes, commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from kordon.testing.simulation.kafka import Group
+from kordon.testing.simulation.world import World
+
+
+class ConsumerGroup:
+    """One group; all that members ask is answered at once, the way there and back is theirs.
+
+    Args:
+        world: Time.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._group = Group(world)
+        self._assignments: dict[int, Mapping[str, frozenset[int]]] = {}
+        self.offsets: dict[int, int] = {}
+        """Committed, by partition."""
+
+    @property
+    def generation(self) -> int:
+        """The present one; a group that was deleted begins again at 0."""
+        return self._group.generation
+
+    @property
+    def members(self) -> list[str]:
+        """Of the present generation, the leader first."""
+        return list(self._group.members)
+
+    def join(self, member: str, answer: Callable[[int, list[str]], None]) -> None:
+        """Joins, or joins again; answered with generation and members (leader first) when the rebalance ends."""
+        self._group.join(member, answer)
+
+    def leave(self, member: str) -> None:
+        """Leaves in order."""
+        self._group.leave(member)
+
+    def heartbeat(self, member: str, generation: int) -> bool:
+        """Returns whether a member of this generation may go on; else it has to join again."""
+        return self._group.heartbeat(member, generation) is True
+
+    def is_member(self, member: str, generation: int) -> bool:
+        """Returns whether this is a member in the present generation, which may be about to end."""
+        return self._group.heartbeat(member, generation) is not None
+
+    def assign(self, generation: int, assignment: Mapping[str, frozenset[int]]) -> None:
+        """Takes the leader's assignment (SyncGroup)."""
+        if generation == self.generation:
+            self._assignments[generation] = assignment
+
+    def assigned(self, member: str, generation: int) -> tuple[frozenset[int], dict[int, int]] | None:
+        """Returns a member's partitions and the group's commits; None: not now."""
+        found = self._assignments.get(generation) if generation == self.generation else None
+        return None if found is None else (found.get(member, frozenset()), dict(self.offsets))
+
+    def commit(self, member: str, generation: int, offsets: Mapping[int, int]) -> None:
+        """Takes an OffsetCommit: only from members of the present generation."""
+        if self._group.commit(member, generation):
+            self.offsets.update(offsets)
+
+    def reset(self, offsets: Mapping[int, int]) -> None:
+        """An operator sets commits (kafka-consumer-groups --reset-offsets); members of before commit no more."""
+        generation = self._group.generation
+        self._group = Group(self._world)
+        self._group.generation = generation + 1
+        self.offsets.update(offsets)
+
+    def delete(self) -> None:
+        """An operator deletes the group, with its commits; its generations begin anew."""
+        self._group = Group(self._world)
+        self._assignments.clear()
+        self.offsets.clear()

@@ -1,0 +1,172 @@
+"""What a proxy of the simulation does for a dialect group: gated reads, and positions by way of `__kordon.groups`.
+
+The gate and what reports amount to are the product's own; the log of reports, and the ways to it, are modelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from kordon.proxy.ordering import reading
+from kordon.proxy.ordering.gate import Evidence, Gate
+from kordon.proxy.ordering.layout import Layout, Segment
+from kordon.proxy.ordering.positions import Positions, Report, Row
+from kordon.testing.simulation.kafka import Record
+
+if TYPE_CHECKING:
+    from kordon.testing.simulation.groups import DialectGroup
+    from kordon.testing.simulation.proxies import Proxy
+
+_Answer = TypeVar("_Answer")
+GROUP: Final = "group"
+_BATCHES_READ: Final = (2, 40)
+"""At least and at most, in one answer."""
+_FOLLOW_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What a member of a dialect group gets of a partition.
+
+    Attributes:
+        records: With their offsets.
+        position: Where it goes on.
+        segment: Of which these are; None where the layout knows no such partition.
+        is_at_end: Whether nothing more was there.
+        asks: Partitions whose positions are still needed, while the partition is held.
+        is_old: INVALID_PARTITION_METADATA: the member believes in another undeleted_partition_count.
+    """
+
+    records: list[tuple[int, Record]]
+    position: int
+    segment: Segment | None = None
+    is_at_end: bool = False
+    asks: tuple[int, ...] = ()
+    is_old: bool = False
+
+
+class Gating:
+    """The part of one proxy for one group.
+
+    Args:
+        proxy: Whose.
+        group: Which.
+    """
+
+    def __init__(self, proxy: Proxy, group: DialectGroup) -> None:
+        self._proxy = proxy
+        self._group = group
+        self._positions = Positions()
+        self._read = 0
+        """Up to where it has read the log of reports."""
+        self._layout: Layout | None = None
+        self._gate = Gate(())
+        self._tenancies: Mapping[int, reading.Tenancy] = {}
+        group.each(_FOLLOW_SECONDS, self._follow)
+
+    def fetch(self, member: str, q: int, position: int, count: int, generation: int) -> Fetched | None:
+        """Answers a read of a physical partition; None: nothing now, ask again.
+
+        Args:
+            member: Who asks.
+            q: The physical partition.
+            position: Where the member stands.
+            count: The undeleted_partition_count that it believes in.
+            generation: Of the group, as the member knows it.
+        """
+        topic = self._proxy.topic
+        if topic is None or not self._proxy.may_serve:
+            return None
+        layout = topic.layout
+        if count != layout.u:
+            return Fetched([], position, is_old=True)
+        if layout is not self._layout:
+            self._layout, self._gate, self._tenancies = layout, Gate.of(layout), reading.tenancies(layout)
+        segment = self._gate.segment_at(q, position)
+        if segment is None:
+            return None
+        evidence = self._evidence(member, generation)
+        limit = self._gate.limit(q, position, evidence)
+        if limit is not None and limit <= position:
+            asks = self._gate.asks(q, position, evidence)
+            return Fetched([], position, segment, is_at_end=not asks, asks=asks)
+        if position < segment.start:
+            return Fetched([], segment.start, segment)  # what stands between two segments is nobody's
+        shown = self._shown(q, segment)
+        end = min(shown, shown if limit is None else limit)
+        return self._portion(q, position, max(end, position), segment)
+
+    def report(self, member: str, report: Report, answer: Callable[[dict[str, list[Row]] | None], None]) -> None:
+        """Takes a ConsumerGroupPosition; answered with None if the group's coordinator refuses the member."""
+        coordinator = self._group.coordinator
+
+        def there() -> list[str] | None:
+            if not coordinator.heartbeat(member, report.generation_id):
+                return None
+            self._read_up_to(len(self._group.log))
+            return coordinator.members
+
+        def checked(members: list[str] | None) -> None:
+            if members is None:
+                answer(None)
+                return
+            known = self._positions.said(GROUP, member)
+            gone = [] if known is not None else [m for m in self._positions.members(GROUP) if m not in members]
+            records = [*((each, None) for each in gone), (member, report)]
+            self._ask(lambda: self._group.append(records), written)
+
+        def written(end: int) -> None:
+            self._read_up_to(end)
+            answer(self._positions.answer(GROUP, member))
+
+        self._ask(there, checked)
+
+    def _ask(self, there: Callable[[], _Answer], back: Callable[[_Answer], None]) -> None:
+        group, proxy = self._group, self._proxy
+
+        def answer() -> None:
+            found = there()
+            group.world.after(group.delay(proxy), lambda: proxy.arrive(lambda: back(found)))
+
+        group.world.after(group.delay(proxy, stray=True), answer)
+
+    def _follow(self) -> bool:
+        end, proxy, world = len(self._group.log), self._proxy, self._group.world
+        if end > self._read and proxy.is_running and world.now >= max(proxy.lags_until, proxy.cut_until):
+            world.after(self._group.delay(proxy), lambda: proxy.arrive(lambda: self._read_up_to(end)))
+        return proxy.alive and not proxy.cluster.over
+
+    def _read_up_to(self, end: int) -> None:
+        for member, report in self._group.log[self._read : end]:
+            self._positions.apply(GROUP, member, report)
+        self._read = max(self._read, end)
+
+    def _evidence(self, member: str, generation: int) -> Evidence:
+        cluster = self._proxy.cluster
+        starts = {q: cluster.partition(q).start for q in self._tenancies}
+        said = self._positions.said(GROUP, member)
+        if said is None or said.generation_id != generation:
+            return Evidence({}, starts)  # the others may be of another life of the group, too
+        return Evidence(self._positions.of(GROUP, generation, cluster.topic), starts)
+
+    def _shown(self, q: int, segment: Segment) -> int:
+        """Returns up to where readers may see a log: while a fence stands, not beyond what it has frozen (rule C5)."""
+        topic, log_end = self._proxy.topic, self._proxy.cluster.partition(q).end
+        fence = topic.fence if topic is not None else None
+        if fence is None or q not in fence.sealed or segment.end is not None:
+            return log_end
+        return fence.high_watermarks.get(q, 0)  # 0 while what it freezes at is not known yet
+
+    def _portion(self, q: int, start: int, end: int, segment: Segment) -> Fetched:
+        records: list[tuple[int, Record]] = []
+        left = self._group.random.randint(*_BATCHES_READ)
+        for base, batch in self._proxy.cluster.partition(q).between(start, end):
+            owner = self._tenancies[q].owner(batch.producer_id, base, is_control=False)
+            if isinstance(owner, reading.Resident):
+                records += enumerate(batch.records, base)
+                left -= 1
+                if not left:
+                    return Fetched(records, base + len(batch.records), segment)
+        return Fetched(records, end, segment, is_at_end=True)
