@@ -26,9 +26,10 @@ DIRECT, FOR_KORDON = "PLAINTEXT", "PLAINTEXT_KORDON"
 """Two listeners of the same broker, so that it can be told who came from where."""
 
 QUORUM = "the controllers' addresses are left out of DescribeQuorum: no client has business there"
+FEATURE = "the feature kordon.ordered is announced; test_dialect_connections says that nothing else is"
 ALLOWED: dict[str, dict[str, str]] = {
-    "java_tools": {"kafka-metadata-quorum status": QUORUM},
-    "kafka_python": {"quorum": QUORUM},
+    "java_tools": {"kafka-metadata-quorum status": QUORUM, "kafka-features describe": FEATURE},
+    "kafka_python": {"quorum": QUORUM, "features": FEATURE},
 }
 """Steps that may differ, by client, with the reason."""
 
