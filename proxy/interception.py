@@ -41,7 +41,7 @@ class Serve:
     """What to answer: a word between who decides and who serves."""
     rest: bytes | None = None
     """The body of what the broker is asked besides, on the client's own connection; its answer is merged in."""
-    question: Question | None = None
+    questions: tuple[Question, ...] = ()
     """What the broker is asked before that, for Kordon to know."""
 
 

@@ -261,8 +261,8 @@ class RequestLeg:
             raise ClientProtocolError(CloseCause.MALFORMED_REQUEST, str(error)) from None
         if isinstance(decision, Serve):
             body = decision.rest
-            if decision.question is not None:
-                self._ask(decision.question, header, waiting.started, pieces)
+            for question in decision.questions:
+                self._ask(question, header, waiting.started, pieces)
             waiting.promised, waiting.asks = True, body is not None and not silent
             self.served.append((waiting, decision.request))
         else:

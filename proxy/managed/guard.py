@@ -25,6 +25,7 @@ from kordon.proxy.interception import Announce, Decision, Serve, Service
 from kordon.proxy.managed.admin_requests import Asked
 from kordon.proxy.managed.metadata import is_own
 from kordon.proxy.managed.parts import ROWS, continues_session
+from kordon.proxy.managed.position_reports import Reported
 from kordon.proxy.managed.rights import NEEDED, Rights
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.ordering.records import OutcomeRecord
@@ -103,7 +104,8 @@ class Guard:
         if not names:
             return decision
         question, known = self._rights.ask(names - {""})
-        return Serve(_Guarded(decision.request, names, known), decision.rest, question)
+        questions = (*decision.questions, question) if question is not None else decision.questions
+        return Serve(_Guarded(decision.request, names, known), decision.rest, questions)
 
     def _greet(self, version: int, body: memoryview) -> Decision:
         """Announces the dialect, and takes note of a client that speaks it."""
@@ -134,6 +136,8 @@ def names_in(api_key: int, request: Any, topics: ManagedTopics) -> Iterable[str]
     """Returns the topics for which a client needs rights that no broker looks at; "" for one that nobody knows."""
     if isinstance(request, Asked):
         return (name for name in request.wishes if not is_own(name))
+    if isinstance(request, Reported):
+        return request.names
     if continues_session(api_key, request):
         return ()  # is answered without a topic
     return (_name(row, ROWS[api_key].name, topics) for row in _rows(api_key, request))
@@ -149,8 +153,11 @@ def refuse(api_key: int, request: Any, denied: Mapping[str, int], topics: Manage
         topics: What is managed.
 
     Returns:
-        A `Refused`; of wishes, each of which has one answer, the request with refusals in their place.
+        A `Refused`; of wishes, each of which has one answer, the request with refusals in their place; of a report of
+        positions, which has one for all its topics, the request with that.
     """
+    if isinstance(request, Reported):
+        return replace(request, error_code=min(denied.values()))
     if isinstance(request, Asked):
         refusals = {name: OutcomeRecord(code, "") for name, code in denied.items()}
         return replace(request, wishes={**request.wishes, **refusals})

@@ -36,6 +36,7 @@ NEEDED: Final[Mapping[int, Operation]] = {
     apis.OFFSET_FOR_LEADER_EPOCH: Operation.DESCRIBE,
     apis.DELETE_RECORDS: Operation.DELETE,
     apis.PARTITION_LEADER_EPOCHS: Operation.DESCRIBE,
+    apis.CONSUMER_GROUP_POSITION: Operation.READ,
     apis.CREATE_PARTITIONS: Operation.ALTER,
     apis.ALTER_CONFIGS: Operation.ALTER_CONFIGS,
     apis.INCREMENTAL_ALTER: Operation.ALTER_CONFIGS,

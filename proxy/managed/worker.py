@@ -37,6 +37,7 @@ from kordon.proxy.managed.links import Links
 from kordon.proxy.managed.metadata import DescribeTopicPartitionsTranslation, MetadataTranslation
 from kordon.proxy.managed.pages import ManagedPages
 from kordon.proxy.managed.partition_epochs import PartitionLeaderEpochs
+from kordon.proxy.managed.position_reports import PositionReports
 from kordon.proxy.managed.produce import ProduceService, physical_partition
 from kordon.proxy.managed.queries import ListOffsets, OffsetForLeaderEpoch
 from kordon.proxy.managed.questions import Questions
@@ -131,6 +132,7 @@ class ManagedWorker:
             apis.CONSUMER_GROUP_HEARTBEAT: groups.ConsumerGroupHeartbeat(subscriptions),
         }
         admin = AdminRequests(self.topics, self.keeper.wish)
+        self.position_reports = PositionReports(self.group_positions)
         dialect_service = ManagedService(
             self.topics,
             ProduceService(self.topics, self.lanes, physical_partition),
@@ -140,7 +142,7 @@ class ManagedWorker:
             refusals=dialect.DIALECT_REFUSALS,
             completions={apis.METADATA: RetiredPartitions(self.topics, self.readers.ends_of).complete},
             private={
-                apis.CONSUMER_GROUP_POSITION: dialect.Unserved(apis.CONSUMER_GROUP_POSITION),
+                apis.CONSUMER_GROUP_POSITION: self.position_reports,
                 apis.PARTITION_LEADER_EPOCHS: PartitionLeaderEpochs(self.topics),
             },
         )

@@ -32,10 +32,10 @@ MOST_BYTES: Final = 128 * 1024 * 1024
 """What all reports together may take in memory; beyond it the oldest are forgotten, and held to be unknown."""
 MOST_GONE: Final = 10_000
 """Members that have been taken out and are remembered, so that a report of theirs that comes late is not believed."""
-_MEMBER_BYTES: Final = 1_600
-_TOPIC_BYTES: Final = 700
-_OWNED_BYTES: Final = 320
-_WANTED_BYTES: Final = 12
+_MEMBER_BYTES: Final = 700
+_TOPIC_BYTES: Final = 500
+_OWNED_BYTES: Final = 250
+_WANTED_BYTES: Final = 5
 _NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
 
 
@@ -95,14 +95,16 @@ class Row(NamedTuple):
 class _Topic:
     """A topic in one generation: who owns what, and what is wanted by how many."""
 
-    __slots__ = ("owners", "positions", "wanted")
+    __slots__ = ("member_count", "owners", "positions", "wanted")
 
     def __init__(self) -> None:
+        self.member_count = 0
         self.owners: dict[int, str] = {}
         self.positions: dict[int, int] = {}
         self.wanted: dict[int, int] = {}
 
     def take_in(self, member_id: str, said: TopicReport) -> None:
+        self.member_count += 1
         for partition, position in said.owned.items():
             self.owners[partition] = member_id
             if position == UNKNOWN:
@@ -113,6 +115,7 @@ class _Topic:
             self.wanted[partition] = self.wanted.get(partition, 0) + 1
 
     def take_out(self, member_id: str, said: TopicReport) -> None:
+        self.member_count -= 1
         for partition in said.owned:
             if self.owners.get(partition) == member_id:  # or another one has reported it since
                 del self.owners[partition]
@@ -142,7 +145,7 @@ class _Group:
             for name, said in report.topics.items():
                 topic = self.topics[report.generation_id, name]
                 topic.take_out(member_id, said)
-                if not (topic.owners or topic.wanted):
+                if not topic.member_count:
                     del self.topics[report.generation_id, name]
         return report
 

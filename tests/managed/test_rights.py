@@ -189,7 +189,8 @@ async def test_one_topic_is_refused_and_the_other_served(api_key: int, version: 
     guard, service, client = guarded(api_key, version, value)
     decision = guard.decide(route(api_key, version), memoryview(b""))
     assert isinstance(decision, Serve)
-    tell(client, decision.question, {"allowed": sum(1 << each for each in Operation), "denied": 1 << DESCRIBE_CONFIGS})
+    (question,) = decision.questions
+    tell(client, question, {"allowed": sum(1 << each for each in Operation), "denied": 1 << DESCRIBE_CONFIGS})
     await guard.serve(route(api_key, version), decision.request, None)
     assert isinstance(service.served, Refused)
     (left,) = service.served.allowed[rows.asked]
@@ -212,7 +213,8 @@ async def test_a_write_that_is_refused_never_reaches_the_lanes() -> None:
     guard, service, client = guarded(apis.PRODUCE, 9, look_produce(9, body))
     decision = guard.decide(route(apis.PRODUCE, 9), memoryview(b""))
     assert isinstance(decision, Serve)
-    tell(client, decision.question, {"allowed": 1 << WRITE, "denied": 1 << READ})
+    (question,) = decision.questions
+    tell(client, question, {"allowed": 1 << WRITE, "denied": 1 << READ})
     await guard.serve(route(apis.PRODUCE, 9), decision.request, None)
     assert isinstance(service.served.allowed, ProduceRequest)
     assert [topic.name for topic in service.served.allowed.topic_data] == ["allowed"]
@@ -242,9 +244,8 @@ def route(api_key: int, version: int) -> apis.Route:
     return found
 
 
-def tell(client: Client, question: Question | None, operations: dict[str, int]) -> None:
+def tell(client: Client, question: Question, operations: dict[str, int]) -> None:
     """Answers for each topic by itself."""
-    assert question is not None
     rows = [
         SimpleNamespace(name=name, error_code=0, topic_authorized_operations=bits) for name, bits in operations.items()
     ]

@@ -35,7 +35,9 @@ from kordon.proxy.waiting import Waiting
 from kordon.testing.plays import Broker, Client, feed, request_frame, response_frame
 
 HEARTBEAT, VERSION = 12, 4
-KINDS = ("pass", "translate", "serve", "merge", "slow", "question", "both")
+KINDS = ("pass", "translate", "serve", "merge", "slow", "question", "both", "two")
+QUESTIONS = {"question": 1, "both": 1, "two": 2}
+"""By kind, how much the broker is asked first."""
 
 
 class ByGroup:
@@ -43,7 +45,7 @@ class ByGroup:
 
     def __init__(self) -> None:
         self.told: list[int] = []
-        """Throttle times of the answers to Kordon's own questions, each of them once."""
+        """Throttle times of the answers to Kordon's own questions."""
 
     def connected(self) -> ByGroup:
         """Is of one connection."""
@@ -60,10 +62,10 @@ class ByGroup:
         rest = request(HEARTBEAT).build(VERSION, value | {"group_id": f"asked-{value.group_id}"})
         if kind == "translate":
             return Translate(rest, _mark)
-        if kind in ("question", "both"):
+        if kind in QUESTIONS:
             own = request(HEARTBEAT).build(VERSION, value | {"group_id": f"own-{value.group_id}"})
             question = Question(route, own, lambda answer: self.told.append(answer.throttle_time_ms))
-            return Serve(value.group_id, rest if kind == "both" else None, question)
+            return Serve(value.group_id, rest if kind == "both" else None, (question,) * QUESTIONS[kind])
         if kind in ("serve", "slow"):
             return Serve(value.group_id)
         return Serve(value.group_id, rest) if kind == "merge" else None
@@ -117,7 +119,7 @@ class Stage:
             self._perform(self.core.handle(Served(waiting, response(HEARTBEAT).build(VERSION, fields))))
 
     def _is_told(self, waiting: Waiting, group: str) -> bool:
-        return waiting.correlation_id in self.service.told or not group.startswith(("question", "both"))
+        return self.service.told.count(waiting.correlation_id) == QUESTIONS.get(group.partition("-")[0], 0)
 
     def _read_broker(self) -> None:
         while self._kept_back and not self.paused:
@@ -185,7 +187,7 @@ def test_responses_leave_in_the_order_of_their_requests(kinds: list[str], chunk:
         expected = answers(kinds)
         assert expected.startswith(bytes(stage.to_client))
     assert bytes(stage.to_client) == answers(kinds)
-    assert stage.service.told == [n for n, kind in enumerate(kinds, 1) if kind in ("question", "both")]
+    assert stage.service.told == [n for n, kind in enumerate(kinds, 1) for _ in range(QUESTIONS.get(kind, 0))]
     assert stage.core.in_flight == 0
 
 
