@@ -34,10 +34,15 @@ class Tags(Codec):
         super().__init__()
         self._known = dict(sorted(known.items()))
         self._default_bytes = {tag: _bytes_of(name, codec, make()) for tag, (name, codec, make) in known.items()}
+        self._lasting = {name: make() for name, _, make in known.values() if not isinstance(make(), (list, dict))}
+        """Defaults that all messages may share: nothing can change them."""
+        self._made = {tag: each for tag, each in self._known.items() if each[0] not in self._lasting}
 
-    def parse_into(self, value: dict[str, Any], stream: Frame, context: Any) -> None:
+    def parse_into(self, value: construct.Container[Any], stream: Frame, context: Any) -> None:
         """Reads the section and adds what it holds to `value`."""
-        for tag, (name, codec, make) in self._known.items():
+        if self._lasting:
+            dict.update(value, self._lasting)  # construct's own is a loop in Python
+        for tag, (name, codec, make) in self._made.items():
             default = make()
             absent_struct = isinstance(default, dict)
             value[name] = (
