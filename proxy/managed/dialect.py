@@ -12,13 +12,10 @@ from typing import Any, Final
 
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
-from kordon.proxy.interception import Serve
 from kordon.proxy.managed import acls, groups, physical
 from kordon.proxy.managed.commits import OffsetFetch
 from kordon.proxy.managed.describe_configs import DescribeConfigsTranslation
 from kordon.proxy.managed.dialect_metadata import NO_TOPICS, DialectMetadata, DialectTopicPartitions
-from kordon.proxy.managed.guard import refused_row
-from kordon.proxy.managed.parts import ROWS
 from kordon.proxy.managed.refusals import REFUSALS, Refusal
 from kordon.proxy.managed.service import Translation
 from kordon.proxy.managed.topics import ManagedTopics
@@ -64,29 +61,6 @@ def refuse_consumer_group(value: Any, topics: ManagedTopics) -> dict[str, Any] |
         "member_id": value.member_id,
         "member_epoch": value.member_epoch,
     }
-
-
-class Unserved:
-    """Refuses what is not served on dialect connections.
-
-    Args:
-        api_key: Of the requests.
-    """
-
-    def __init__(self, api_key: int) -> None:
-        self._api_key = api_key
-
-    def decide(self, version: int, request: Any) -> Serve:
-        """Refuses all of it."""
-        return Serve(request)
-
-    async def serve(self, version: int, request: Any) -> dict[str, Any]:
-        """Returns the response's fields."""
-        if self._api_key == apis.CONSUMER_GROUP_POSITION:
-            return {"error_code": Code.UNSUPPORTED_VERSION}
-        rows = ROWS[self._api_key]
-        refused = [refused_row(self._api_key, row, Code.UNSUPPORTED_VERSION) for row in request[rows.asked]]
-        return {rows.answered: refused}
 
 
 TRANSLATIONS: Final[Mapping[int, Translation]] = {

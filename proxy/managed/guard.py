@@ -166,7 +166,7 @@ def refuse(api_key: int, request: Any, denied: Mapping[str, int], topics: Manage
     for row in _rows(api_key, request):
         code = denied.get(_name(row, ROWS[api_key].name, topics))
         if code:
-            refused.append(refused_row(api_key, row, code))
+            refused.append(_refused_row(api_key, row, code))
         else:
             left.append(row)
     if isinstance(request, ProduceRequest):
@@ -209,8 +209,8 @@ _PARTITIONS: Final[Mapping[int, _Partitions]] = {
 }
 
 
-def refused_row(api_key: int, row: Any, code: int) -> Any:
-    """Returns the row of a response in which all partitions of a topic that a request names have an error."""
+def _refused_row(api_key: int, row: Any, code: int) -> Any:
+    """Answers for all partitions of a topic that a request names."""
     if isinstance(row, TopicData):
         return row.name, row.topic_id, [Outcome(each.partition, code) for each in row.partition_data]
     if api_key == apis.PARTITION_LEADER_EPOCHS:
