@@ -12,7 +12,8 @@ nothing of a key once partitions come and go. Every group is judged by itself:
 - **poll-skip**: a member passed over a record within one stint, and the group processed it in another one.
 - **nonmonotonic-poll**: processed after a later sequence of its key; or again without leave.
 - **nonmonotonic-send**: the log holds two sequences of a key in one partition the other way round.
-- **inversion**: the same for two keys of one producer. A producer without idempotence does not promise it.
+- **inversion**: the same for two keys of one producer. A producer without idempotence does not promise it, nor one that
+  moves what it holds to other partitions; of such a one it is not asked.
 - **G1a**: processed, though it was refused, or nobody sent it.
 
 A *stint* is the time in which one member owns one partition: from `assigned` to `revoked`. **Leave to deliver again**:
@@ -21,7 +22,8 @@ records from that offset on may be delivered, in the order of their offsets, whe
 before or not. Records up to the highest offset that the group has processed in this partition count as deliveries
 again, and need not be later than what was processed of their key; beyond it they are new and must be. An offset below
 the commit, or not above the one before in the stint, has no leave. So a consumer that loses its partition without a
-commit rewinds, as Kafka allows, and a rewind hides nothing: what is new is judged as ever.
+commit rewinds, as Kafka allows, and a rewind hides nothing: what is new is judged as ever. A member that goes back by
+itself (`sought`) begins another stint, as if the offset that it goes to were the commit.
 
 Callbacks around a key's move are judged by `handovers.py`.
 
@@ -32,13 +34,25 @@ out of order, and what the log itself holds in the wrong order is the writes' fa
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 from kordon.testing.order.findings import WRITES, Account, Anomaly, Example, Findings, Verdict
 from kordon.testing.order.handovers import Handovers
-from kordon.testing.order.history import Assigned, Committed, Ended, Processed, Read, Revoked, Write, reads, writes
+from kordon.testing.order.history import (
+    Assigned,
+    Committed,
+    Ended,
+    Processed,
+    Read,
+    Revoked,
+    Sought,
+    Write,
+    ordering_keys,
+    reads,
+    writes,
+)
 from kordon.testing.order.written import REFUSED, SOMEWHERE, UNSENT, Key, Log, Written, place_of, position
 
 _IN_PLACE: Final = 1
@@ -52,15 +66,20 @@ def check_folder(folder: Path) -> Verdict:
     Raises:
         HistoryError: One cannot be read.
     """
-    return check(writes(folder), reads(folder))
+    return check(writes(folder), reads(folder), ordering_keys(folder))
 
 
-def check(written: Iterable[tuple[str, Write]], read: Mapping[str, Iterable[tuple[str, Read]]]) -> Verdict:
+def check(
+    written: Iterable[tuple[str, Write]],
+    read: Mapping[str, Iterable[tuple[str, Read]]],
+    ordering_keys: Collection[str] = (),
+) -> Verdict:
     """Checks a history.
 
     Args:
         written: Producers' events, with their names, each producer's in its order.
         read: Members' events by group, with their names, in the order of time.
+        ordering_keys: Producers that promise an order to each key by itself.
     """
     findings = Findings()
     all_written = Written(findings)
@@ -71,7 +90,7 @@ def check(written: Iterable[tuple[str, Write]], read: Mapping[str, Iterable[tupl
     for group in groups:
         for member, happened in read[group.name]:
             group.take(member, happened)
-    all_written.check_orders()
+    all_written.check_orders(ordering_keys)
     for group in groups:
         group.finish()
     return Verdict(findings, {WRITES: all_written.account} | {group.name: group.account for group in groups})
@@ -140,6 +159,8 @@ class Group:
                 self.account.commits += 1
                 for partition, offset in event.offsets:
                     self._partition(partition).committed = offset
+            case Sought():
+                self._begin(member, event.partition).began_at = event.offset
             case Ended():
                 self._stints = {who: stint for who, stint in self._stints.items() if who[0] != member}
             case _:

@@ -37,6 +37,14 @@ class Settings:
     """Consumers take of a partition at once: little, so that none of several partitions waits long."""
     churn_ms: int = 8000
     """Members leave after this time, or up to twice of it; 0: they stay."""
+    rewind_ms: int = 0
+    """A member of a dialect group goes back about once in this time; 0: never."""
+    killed_percent: int = 0
+    """Of the members of a dialect group that leave: they do so by SIGKILL."""
+    silent_percent: int = 0
+    """Of the calls of such a member around a key's move: they are never answered."""
+    slow_percent: int = 0
+    """Of such members: they process a tenth of what others do."""
 
     def arguments(self) -> list[str]:
         """Returns the command line."""

@@ -4,7 +4,7 @@ A file belongs to one producer, or to one member of a group, and its first line 
 CLOCK_MONOTONIC, which all processes of a machine share (Java's System.nanoTime is the same clock), so that events of
 several processes can be put in order. A consumer writes its lines out before it commits: what is committed was told.
 
-    {"producer": "librdkafka"}
+    {"producer": "librdkafka"}                      (with "orders": "keys" it promises an order to each key by itself)
     {"e": "acked", "t": 17, "n": 0, "k": "librdkafka-3", "s": 0, "sent": 9, "p": 2, "o": 1041}
     {"e": "failed", "t": 18, "n": 1, "k": "librdkafka-7", "s": 0, "sent": 9, "error": "_TIMED_OUT", "refused": false}
     {"group": "classic", "member": "classic-1"}
@@ -14,6 +14,7 @@ several processes can be put in order. A consumer writes its lines out before it
     {"e": "revoked", "t": 50, "p": [0, 2], "lost": false}
     {"e": "key_maybe_revoked", "t": 44, "at": [[2, 1042]]}
     {"e": "key_assigned", "t": 31, "p": [3]}
+    {"e": "sought", "t": 43, "p": 2, "o": 17}
     {"e": "ended", "t": 60}
 """
 
@@ -94,6 +95,14 @@ class Committed(NamedTuple):
     """(partition, next offset)."""
 
 
+class Sought(NamedTuple):
+    """A member goes to another offset of a partition of its own will."""
+
+    time_us: int
+    partition: int
+    offset: int
+
+
 class KeyMaybeRevoked(NamedTuple):
     """A member has returned from `on_partition_key_maybe_revoked`: the state of what it got is flushed."""
 
@@ -126,7 +135,7 @@ class Done(NamedTuple):
 
 
 Write = Acknowledged | Failed | Ended
-Read = Processed | Assigned | Revoked | Committed | KeyMaybeRevoked | KeyAssigned | Ended
+Read = Processed | Assigned | Revoked | Committed | Sought | KeyMaybeRevoked | KeyAssigned | Ended
 
 
 class HistoryError(ValueError):
@@ -141,6 +150,8 @@ class Source:
     producer: str | None
     group: str | None
     member: str
+    orders_keys: bool = False
+    """A producer that keeps the order of each key, and of several keys none."""
 
 
 class Recorder:
@@ -165,7 +176,7 @@ def recorded(folder: Path, name: str, **whose: str) -> Generator[Recorder]:
     Args:
         folder: Where the run's histories are.
         name: Of the file, without suffix.
-        whose: `producer`, or `group` and `member`.
+        whose: `producer`, and `orders` where it orders keys alone; or `group` and `member`.
     """
     with (folder / f"{name}{SUFFIX}").open("x", encoding="utf-8") as file:
         file.write(json.dumps(whose) + "\n")
@@ -184,7 +195,7 @@ def sources(folder: Path) -> list[Source]:
             continue
         with file.open(encoding="utf-8") as lines:
             whose = _parse(file, 1, lines.readline())
-        source = Source(file, whose.get("producer"), whose.get("group"), whose.get("member", ""))
+        source = Source(file, whose.get("producer"), whose.get("group"), whose.get("member", ""), "orders" in whose)
         if (source.producer is None) == (source.group is None):
             raise HistoryError(f"{file}:1: says neither which producer nor which group wrote it")
         found.append(source)
@@ -194,6 +205,11 @@ def sources(folder: Path) -> list[Source]:
 def writes(folder: Path) -> Iterator[tuple[str, Write]]:
     """Returns what producers wrote down, in the order of time, with the producer's name."""
     return heapq.merge(*(_told(source) for source in sources(folder) if source.producer is not None), key=_time)
+
+
+def ordering_keys(folder: Path) -> frozenset[str]:
+    """Returns the producers that order each key by itself."""
+    return frozenset(each.producer for each in sources(folder) if each.producer is not None and each.orders_keys)
 
 
 def reads(folder: Path) -> dict[str, Iterator[tuple[str, Read]]]:
@@ -270,6 +286,7 @@ _EVENTS: Final[dict[str, Callable[[dict[str, Any]], Write | Read]]] = {
     "assigned": lambda line: Assigned(line["t"], tuple(line["p"])),
     "revoked": lambda line: Revoked(line["t"], tuple(line["p"]), line["lost"]),
     "committed": lambda line: Committed(line["t"], _offsets(line)),
+    "sought": lambda line: Sought(line["t"], line["p"], line["o"]),
     "key_maybe_revoked": lambda line: KeyMaybeRevoked(line["t"], _offsets(line)),
     "key_assigned": lambda line: KeyAssigned(line["t"], tuple(line["p"])),
     "ended": lambda line: Ended(line["t"]),

@@ -20,6 +20,9 @@ from kordon.testing.order.client import Settings, State
 JAVA_CLIENTS: Final = Path(__file__).parent / "java" / "OrderClients.java"
 PRODUCERS: Final = ("librdkafka", "java", "aiokafka")
 GROUPS: Final = ("librdkafka-group", "java-classic", "java-kip848")
+DIALECT_PRODUCERS: Final = ("dialect",)
+"""Beside the others: they know partitions by other numbers, so histories of both kinds are judged apart."""
+DIALECT_GROUPS: Final = ("dialect-group",)
 _PROTOCOLS: Final = {"java-classic": "classic", "java-kip848": "consumer"}
 _END_SECONDS: Final = 20.0
 _POLL_SECONDS: Final = 0.05
@@ -113,6 +116,10 @@ class Clients:
             # It never goes back to its bootstrap addresses, so it is given only the one that no action cuts.
             first = self._bootstraps[:1]
             self._add("aiokafka", *python, "kordon.testing.order.produce_aiokafka", bootstraps=first)
+        if "dialect" in self._producers:
+            self._add("dialect", *python, "kordon.testing.order.produce_dialect")
+        if "dialect-group" in self._groups:
+            self._add("dialect-group", *python, "kordon.testing.order.consume_dialect")
         if "librdkafka-group" in self._groups:
             self._add("librdkafka-group", *python, "kordon.testing.order.consume_librdkafka")
         java = [word for name in ("java",) if name in self._producers for word in ("producer", name)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
@@ -45,8 +46,18 @@ class Outcomes:
         self._state.reach(at.partition, at.offset)
 
 
-async def produce(settings: Settings, orders: Orders, recorder: Recorder, state: State) -> bool:
-    """Sends until told to finish; returns whether the outcome of every record is known."""
+async def produce(
+    kind: Callable[..., AIOKafkaProducer], settings: Settings, orders: Orders, recorder: Recorder, state: State
+) -> bool:
+    """Sends until told to finish; returns whether the outcome of every record is known.
+
+    Args:
+        kind: Makes the producer.
+        settings: What the client is told.
+        orders: Ends it.
+        recorder: Writes its history.
+        state: Of the producer; its name begins the keys.
+    """
     config: dict[str, Any] = {
         "enable_idempotence": True,
         "linger_ms": 5,
@@ -54,8 +65,8 @@ async def produce(settings: Settings, orders: Orders, recorder: Recorder, state:
         "request_timeout_ms": 15_000,
     }
     outcomes = Outcomes(recorder, state)
-    async with AIOKafkaProducer(bootstrap_servers=settings.bootstrap, **config) as producer:
-        records = Records(NAME, settings)
+    async with kind(bootstrap_servers=settings.bootstrap, **config) as producer:
+        records = Records(state.name, settings)
         while not orders.finishing.is_set():
             key, sequence, value = records.next()
             told = {"n": records.number, "k": key, "s": sequence, "sent": now_us()}
@@ -66,12 +77,18 @@ async def produce(settings: Settings, orders: Orders, recorder: Recorder, state:
         return not outcomes.waiting
 
 
-def main() -> None:
-    """Runs until standard input says "finish"."""
-    settings, orders, state = Settings.from_arguments(sys.argv[1:]), Orders(), State("producer", NAME)
+def main(name: str = NAME, kind: Callable[..., AIOKafkaProducer] = AIOKafkaProducer, **whose: str) -> None:
+    """Runs until standard input says "finish".
+
+    Args:
+        name: Of the producer.
+        kind: Makes it.
+        whose: What else its history says of it.
+    """
+    settings, orders, state = Settings.from_arguments(sys.argv[1:]), Orders(), State("producer", name)
     state.tell_until(orders.stopping)
-    with recorded(settings.folder, NAME, producer=NAME) as recorder:
-        if asyncio.run(produce(settings, orders, recorder, state)):
+    with recorded(settings.folder, name, producer=name, **whose) as recorder:
+        if asyncio.run(produce(kind, settings, orders, recorder, state)):
             recorder.note("ended", now_us())
     state.done = True
     orders.stopping.wait()

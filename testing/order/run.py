@@ -17,7 +17,7 @@ from kordon.testing.kafka_tools import tool_class
 from kordon.testing.order.checker import check
 from kordon.testing.order.client import Settings, now_us
 from kordon.testing.order.findings import Verdict
-from kordon.testing.order.history import Done, actions, note_action, reads, writes
+from kordon.testing.order.history import Done, actions, note_action, ordering_keys, reads, writes
 from kordon.testing.order.pauses import Pauses
 from kordon.testing.order.processes import GROUPS, PRODUCERS, ClientFailed, Clients
 
@@ -67,6 +67,14 @@ class Plan:
     """Of each group."""
     churn_seconds: float = 8.0
     """Members leave after this time, or up to twice of it, and others join; 0: they stay."""
+    rewind_seconds: float = 0.0
+    """A member of a dialect group goes back about once in this time; 0: never."""
+    killed_percent: int = 0
+    """Of the members of a dialect group that leave: they do so by SIGKILL."""
+    silent_percent: int = 0
+    """Of the calls of such a member around a key's move: they are never answered."""
+    slow_percent: int = 0
+    """Of such members: they process a tenth of what others do."""
     drain_seconds: float = 60.0
     """For groups to catch up when producers have ended."""
     producers: Sequence[str] = PRODUCERS
@@ -86,6 +94,10 @@ class Plan:
             consume_rate=self.consume_rate,
             members=self.members,
             churn_ms=int(self.churn_seconds * 1000),
+            rewind_ms=int(self.rewind_seconds * 1000),
+            killed_percent=self.killed_percent,
+            silent_percent=self.silent_percent,
+            slow_percent=self.slow_percent,
         )
 
 
@@ -186,7 +198,7 @@ class Run:
     def _judge(self, folder: Path) -> Outcome:
         self._tell("histories are checked")
         pauses = Pauses(actions(folder))
-        verdict = check(pauses.seeing(writes(folder)), reads(folder))
+        verdict = check(pauses.seeing(writes(folder)), reads(folder), ordering_keys(folder))
         return Outcome(verdict, pauses, self._backlogs, self._problems)
 
 

@@ -24,6 +24,7 @@ from kordon.testing.order.history import (
     Processed,
     Read,
     Revoked,
+    Sought,
     Write,
 )
 
@@ -397,3 +398,28 @@ def turn_round(made: Imagined, one: Acknowledged, other: Acknowledged) -> None:
             else (member, event)
             for member, event in events
         ]
+
+
+@given(seed=seeds)
+def test_producer_that_orders_each_key_by_itself_may_turn_two_keys_round(seed: int) -> None:
+    """One that moves what it holds to other partitions promises no more; the order of each key it does promise."""
+    made, chance = imagine(seed), Random(seed)
+    same_key = chance.random() < 0.5
+    pairs = same_partition_pairs(made, same_key=same_key)
+    assume(pairs)
+    turn_round(made, *chance.choice(pairs))
+    verdict = check(made.written, made.read, ordering_keys=PRODUCERS)
+    assert verdict.findings.found() == ({Anomaly.NONMONOTONIC_SEND} if same_key else set())
+
+
+def test_member_that_goes_back_by_itself_is_allowed_what_it_asks_for() -> None:
+    """From the offset that it goes to, in order; a record below that comes without leave."""
+    sent = [Acknowledged(n, n, "k", n, n, 0, n) for n in range(4)]
+    for offset, found in ((1, set[Anomaly]()), (2, {Anomaly.NONMONOTONIC_POLL})):
+        made = Imagined([("one", each) for each in sent] + [("one", Ended(9))])
+        events: list[tuple[str, Read]] = [("a", Assigned(10, (0,)))]
+        events += [("a", Processed(11 + n, 0, n, "k", n)) for n in range(3)]
+        events += [("a", Sought(20, 0, offset))]
+        events += [("a", Processed(21 + n, 0, n, "k", n)) for n in range(1, 4)]
+        made.read["red"] = events
+        assert made.check().findings.found() == found
