@@ -76,6 +76,23 @@ class ManagedNumbers:
     """By topic."""
     findings: dict[str, int] = field(default_factory=dict[str, int])
     """By kind."""
+    gate_holds: dict[str, int] = field(default_factory=dict[str, int])
+    """By topic."""
+    gate_held_seconds: dict[str, float] = field(default_factory=dict[str, float])
+    """By topic."""
+    gate_held: int = 0
+    count_refusals: dict[str, int] = field(default_factory=dict[str, int])
+    """By topic."""
+    position_reports: dict[str, int] = field(default_factory=dict[str, int])
+    """By outcome."""
+    position_records: dict[str, int] = field(default_factory=dict[str, int])
+    """By what was done with them."""
+    position_failures: dict[str, int] = field(default_factory=dict[str, int])
+    """By kind."""
+    position_groups: int = 0
+    position_members: int = 0
+    position_bytes: int = 0
+    position_lag: int = 0
 
 
 FAMILIES: Final = {
@@ -137,6 +154,21 @@ FAMILIES: Final = {
             "kordon_managed_bypassed_batches_total", "counter", ("topic",), "Batches of writers that went round it."
         ),
         Family("kordon_managed_findings_total", "counter", ("kind",), "What the controller found wrong with topics."),
+        Family("kordon_gate_holds_total", "counter", ("topic",), "Times that a dialect client's partition was held."),
+        Family(
+            "kordon_gate_held_seconds_total", "counter", ("topic",), "How long dialect clients' partitions were held."
+        ),
+        Family("kordon_gate_held_partitions", "gauge", (), "Partitions of dialect clients that are held now."),
+        Family(
+            "kordon_gate_refusals_total", "counter", ("topic",), "Reads by a number of partitions that has changed."
+        ),
+        Family("kordon_positions_reports_total", "counter", ("outcome",), "Reports of members of dialect groups."),
+        Family("kordon_positions_records_total", "counter", ("kind",), "Records of __kordon.groups."),
+        Family("kordon_positions_failures_total", "counter", ("kind",), "What went wrong with __kordon.groups."),
+        Family("kordon_positions_groups", "gauge", (), "Dialect groups whose positions are known."),
+        Family("kordon_positions_members", "gauge", (), "Members of dialect groups whose reports are known."),
+        Family("kordon_positions_bytes", "gauge", (), "Memory that their reports take, as it is reckoned."),
+        Family("kordon_positions_lag_records", "gauge", (), "Records of __kordon.groups that are not read yet."),
         Family("kordon_build_info", "gauge", ("version", "python"), "Always 1; the labels say what runs."),
     )
 }
@@ -292,6 +324,17 @@ VALUES: Final[dict[str, Callable[[Metrics], Samples]]] = {
     "kordon_managed_hidden_batches_total": lambda m: _by_label(m.read_managed().hidden),
     "kordon_managed_bypassed_batches_total": lambda m: _by_label(m.read_managed().bypassed),
     "kordon_managed_findings_total": lambda m: _by_label(m.read_managed().findings),
+    "kordon_gate_holds_total": lambda m: _by_label(m.read_managed().gate_holds),
+    "kordon_gate_held_seconds_total": lambda m: _by_label(m.read_managed().gate_held_seconds),
+    "kordon_gate_held_partitions": lambda m: {(): m.read_managed().gate_held},
+    "kordon_gate_refusals_total": lambda m: _by_label(m.read_managed().count_refusals),
+    "kordon_positions_reports_total": lambda m: _by_label(m.read_managed().position_reports),
+    "kordon_positions_records_total": lambda m: _by_label(m.read_managed().position_records),
+    "kordon_positions_failures_total": lambda m: _by_label(m.read_managed().position_failures),
+    "kordon_positions_groups": lambda m: {(): m.read_managed().position_groups},
+    "kordon_positions_members": lambda m: {(): m.read_managed().position_members},
+    "kordon_positions_bytes": lambda m: {(): m.read_managed().position_bytes},
+    "kordon_positions_lag_records": lambda m: {(): m.read_managed().position_lag},
     "kordon_build_info": lambda _: {(kordon.__version__, platform.python_version()): 1},
 }
 """Where the value of each counter and gauge comes from."""

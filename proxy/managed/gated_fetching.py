@@ -123,12 +123,12 @@ class _GatedPortion(Portion):
     def is_held(self, is_held: bool) -> None:
         tally, now = self._gates.tally, time.monotonic()
         if is_held and self._held_since is None:
-            tally.holds += 1
+            tally.holds[self._known.name] += 1
             tally.held += 1
             self._held_since = now
         elif not is_held and self._held_since is not None:
             tally.held -= 1
-            tally.held_seconds += now - self._held_since
+            tally.held_seconds[self._known.name] += now - self._held_since
             self._held_since = None
 
     @property
@@ -167,7 +167,7 @@ class _GatedPortion(Portion):
             return Code.LEADER_NOT_AVAILABLE  # while it is taken over; Metadata says the same
         if self._count == layout.u:
             return Code.NONE
-        self._gates.tally.refused += 1
+        self._gates.tally.refused[layout.topic] += 1
         return INVALID_PARTITION_METADATA
 
     def _take(self, room_bytes: int) -> None:

@@ -7,8 +7,9 @@ it stands. Of whoever says nothing, only what retention has taken counts as read
 from __future__ import annotations
 
 import time
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
@@ -37,14 +38,14 @@ class Positions(Protocol):
 class GateTally:
     """What gating counts; every number only rises but those that say "now"."""
 
-    holds: int = 0
-    """Partitions of Fetch requests that were held."""
-    held_seconds: float = 0.0
-    """How long, in all."""
+    holds: Counter[str] = field(default_factory=Counter[str])
+    """By topic, partitions of Fetch requests that were held."""
+    held_seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict[str, float](float))
+    """By topic, how long in all."""
     held: int = 0
     """Of requests under way, now."""
-    refused: int = 0
-    """Partitions of Fetch requests whose clients believed in another number of undeleted partitions."""
+    refused: Counter[str] = field(default_factory=Counter[str])
+    """By topic, partitions of Fetch requests whose clients believed in another number of undeleted partitions."""
 
 
 class Reader:

@@ -193,6 +193,7 @@ class ManagedWorker:
     def numbers(self) -> ManagedNumbers:
         """Returns what is counted, as it stands."""
         written, read = self.lanes.counts, self.readers.tally
+        log, reported = self.group_positions.tally, self.group_positions.positions
         return ManagedNumbers(
             partitions={topic.name: topic.layout.u for topic in self.topics},
             epochs={topic.name: topic.layout.epoch for topic in self.topics},
@@ -220,6 +221,17 @@ class ManagedWorker:
             hidden={kind.value: read.hidden[kind.value] for kind in Hidden},
             bypassed=dict(read.bypassed),
             findings={kind: self.keeper.found[kind] for kind in KINDS},
+            position_reports=dict(self.position_reports.outcomes),
+            position_records={"written": log.written, "read": log.read, "unreadable": log.unreadable},
+            position_failures={"lost": log.lost, "unavailable": log.failed, "forgotten": reported.forgotten},
+            position_groups=len(reported),
+            position_members=reported.member_count,
+            position_bytes=reported.bytes,
+            position_lag=self.group_positions.lag,
+            gate_holds=dict(self.gates.tally.holds),
+            gate_held_seconds=dict(self.gates.tally.held_seconds),
+            gate_held=self.gates.tally.held,
+            count_refusals=dict(self.gates.tally.refused),
         )
 
     async def run(self) -> None:
