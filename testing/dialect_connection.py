@@ -25,7 +25,11 @@ class DialectConnection(PlainConnection):
     def __init__(self, bootstrap: str) -> None:
         super().__init__(bootstrap)
         asked = {"client_software_name": "test", "client_software_version": "1", "kordon_client": VERSION}
-        self.offered: Any = self.ask(apis.API_VERSIONS, API_VERSIONS, asked)
+        try:
+            self.offered: Any = self.ask(apis.API_VERSIONS, API_VERSIONS, asked)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         """The answer to ApiVersions."""
 
     @property
