@@ -1,10 +1,11 @@
 """The SDK: aiokafka's clients, speaking Kordon's dialect (KIP-253) where a Kordon answers, and plain Kafka elsewhere.
 
-`OrderedProducer` is the way in; docs/sdk.md tells how to use it. `dialect_client.py` holds the connections that both
-kinds of clients stand on, `layouts.py` what Metadata tells of a managed topic, tests/client/test_aiokafka_parts.py what is relied upon
-of aiokafka beyond what it documents.
+docs/sdk.md tells how to use it. `producer.py` is a way in, with `homes.py` as its pure core and `outbox.py` as what
+holds records. `dialect_client.py` has the connections that all clients stand on, `layouts.py` what Metadata tells of a
+managed topic. What is used of aiokafka beyond its documentation is listed in tests/client/test_aiokafka_parts.py.
 """
 
 from kordon.client.errors import InvalidPartitionMetadataError
+from kordon.client.producer import OrderedProducer
 
-__all__ = ["InvalidPartitionMetadataError"]
+__all__ = ["InvalidPartitionMetadataError", "OrderedProducer"]

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import aiokafka.errors
 from aiokafka.conn import AIOKafkaConnection
+from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.metadata import MetadataRequest
 
 from kordon.client.requests import UNSUPPORTED_VERSION, ApiVersionsRequest, WireRequest, metadata_request
@@ -35,7 +36,13 @@ class DialectConnection(AIOKafkaConnection):
         return dialect.VERSION in self._features.get(dialect.ORDERED, ())
 
     def send(self, request: Any, expect_response: bool = True) -> Any:
-        """Sends a request; aiokafka's own for Metadata becomes one whose answer can carry layouts."""
+        """Sends a request; aiokafka's own for Metadata becomes one whose answer can carry layouts.
+
+        Raises:
+            KafkaConnectionError: Retriable: the request is for a Kordon that speaks the dialect, and this is none.
+        """
+        if isinstance(request, WireRequest) and request.private and not self.ordered:
+            raise KafkaConnectionError(f"{self.host}:{self.port} does not speak {dialect.ORDERED}")
         if self.ordered and isinstance(request, MetadataRequest):
             return self._ask_metadata(request._topics)
         return super().send(request, expect_response)

@@ -10,6 +10,7 @@ from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.errors import KafkaConnectionError, KafkaError, StaleMetadata
 from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.structs import TopicPartition
 from aiokafka.util import create_task
 
 from kordon.client.connection import DialectConnection, DialectMetadata
@@ -42,6 +43,19 @@ class DialectCluster(ClusterMetadata):
         else:
             self.layouts.forget_all()
         super().update_metadata(metadata)
+
+    def leader_for_partition(self, partition: TopicPartition) -> int | None:
+        """Returns the node where a partition is written to, -1 while there is none, None if it is not known.
+
+        Of a retired partition that is not shown any more, it is where its keys have gone: each port of a Kordon serves
+        all, and can say what has become of what was sent there.
+        """
+        leader: int | None = super().leader_for_partition(partition)
+        layout = self.layouts.get(partition.topic)
+        if leader is not None or layout is None:
+            return leader
+        heir: int | None = super().leader_for_partition(partition._replace(partition=layout.home(~partition.partition)))
+        return heir
 
 
 class DialectClient(AIOKafkaClient):

@@ -33,11 +33,18 @@ class WireRequest:
         api_key: Of the request.
         versions: Those that its sender can speak; the newest that the other side knows is taken.
         body: Fields by name; what is missing has its default.
+        private: Whether only a Kordon can understand it: it is sent on connections that speak the dialect, or fails.
     """
 
     api_key: int
     versions: range
     body: Mapping[str, Any]
+    private: bool = False
+
+    @property
+    def required_acks(self) -> int:
+        """What aiokafka asks of its Produce requests; -1 of all that have answers."""
+        return -1
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> PreparedRequest:
         """Chooses the version.

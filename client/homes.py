@@ -1,0 +1,93 @@
+"""Where the records of a managed topic are held until they are sent, while its partitions change. No I/O.
+
+The places of records (virtual partitions, or `~q` of what was sent to partition q as such) have homes: physical
+partitions. One invariant keeps the order of every key:
+
+    All records of a place that are not answered yet lie with one partition, in the order in which they were sent,
+    and leave it together, when nothing that was sent from there is without an answer.
+
+So a place is *late* while the newest layout gives it another home than the one where its records still wait for an
+answer. New records of it queue up behind them. What has no answer is decided by `course`:
+
+    newest layout           the batch                           then
+    all records still       goes out again as it is, with the   NONE: written
+    belong to q             newest count
+    some belong elsewhere   is asked about: it goes out as it   NONE: it is written, then or now
+                            was, with the count that it had     INVALID_PARTITION_METADATA: it is not and will not be:
+                                                                taken back, its records go to their new homes
+
+The second refusal is proof, the first is not: it may come from a layout in which q was not sealed (rule I8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kordon.client.layouts import TopicLayout
+
+NO_COUNT = -1
+"""What a batch is sent with to a topic that is not managed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How a batch goes out next."""
+
+    count: int
+    """undeleted_partition_count of its topic."""
+    question: bool
+    """Whether a refusal proves that it is not written, and never will be."""
+
+
+@dataclass(slots=True)
+class Homes:
+    """The homes of one topic's places."""
+
+    layout: TopicLayout
+    """The newest that is known."""
+    _late: dict[int, int] = field(default_factory=dict[int, int])
+    """The partition where a late place still is."""
+
+    def home(self, place: int) -> int:
+        """Returns the partition whose queue takes the next record of a place."""
+        if self._late and place in self._late:
+            return self._late[place]
+        return self.layout.home(place)
+
+    def change(self, layout: TopicLayout, unanswered: Mapping[int, Iterable[int]]) -> None:
+        """Takes in a newer layout.
+
+        Args:
+            layout: The newer one.
+            unanswered: By partition from which something was sent that is not answered: the places of that, and of
+                what is queued behind it.
+        """
+        self.layout = layout
+        self._late = {
+            place: partition
+            for partition, places in unanswered.items()
+            for place in places
+            if layout.home(place) != partition
+        }
+
+    def leave(self, partition: int) -> None:
+        """All that was sent from a partition is answered: places that were late there go to their new homes."""
+        if self._late:
+            self._late = {place: late for place, late in self._late.items() if late != partition}
+
+    def fits(self, partition: int, places: Iterable[int]) -> bool:
+        """Whether all records of some places belong to a partition, by the newest layout."""
+        return all(self.layout.home(place) == partition for place in places)
+
+    def course(self, partition: int, places: Iterable[int], count: int) -> Course:
+        """Says how a batch goes out.
+
+        Args:
+            partition: Its own.
+            places: Of its records.
+            count: With which it went out before; the newest when it was taken to be sent, if it never did.
+        """
+        if self.fits(partition, places):
+            return Course(self.layout.undeleted_partition_count, question=False)
+        return Course(count, question=True)

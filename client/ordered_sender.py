@@ -1,0 +1,123 @@
+"""What goes out: aiokafka's sender, with Produce requests that name the count of partitions they were made for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any, Final
+
+from aiokafka.producer.sender import Sender, SendProduceReqHandler
+from aiokafka.structs import TopicPartition
+
+from kordon.client.batches import OrderedBatch
+from kordon.client.errors import InvalidPartitionMetadataError
+from kordon.client.outbox import Outbox
+from kordon.client.requests import WireRequest
+
+# pyright: reportPrivateUsage=false
+# aiokafka has no hooks; tests/client/test_aiokafka_parts.py fails when what is used here changes.
+
+_PRODUCE: Final = 0
+_VERSIONS: Final = range(9, 10)
+"""The first that can carry the count, and names topics."""
+_SHAPE: Final = 5
+"""The version of Produce in whose shape answers are handed to aiokafka."""
+
+Batches = dict[TopicPartition, OrderedBatch]
+
+_log = logging.getLogger(__name__)
+
+
+class OrderedSender(Sender):
+    """aiokafka's sender; batches of managed topics go out in requests of their own."""
+
+    def __init__(self, client: Any, *, message_accumulator: Outbox, **options: Any) -> None:
+        super().__init__(client, message_accumulator=message_accumulator, **options)
+        self._outbox = message_accumulator
+
+    async def _send_produce_req(self, node_id: int, batches: Batches) -> None:
+        plain = {tp: batch for tp, batch in batches.items() if self._outbox.homes(tp.topic) is None}
+        if plain:
+            await SendProduceReqHandler(self, plain).do(node_id)
+        for request in self._requests({tp: batch for tp, batch in batches.items() if tp not in plain}):
+            await _OrderedProduce(self, request).do(node_id)
+        self._in_flight.remove(node_id)
+        for tp in batches:
+            self._muted_partitions.remove(tp)
+
+    def _requests(self, batches: Batches) -> Iterator[Batches]:
+        """Yields the batches that can share a request: it has one count per topic."""
+        for batch in batches.values():
+            self._outbox.course_of(batch)
+        rest = batches
+        while rest:
+            counts: dict[str, int] = {}
+            for tp, batch in rest.items():
+                counts.setdefault(tp.topic, batch.count)
+            yield {tp: batch for tp, batch in rest.items() if batch.count == counts[tp.topic]}
+            rest = {tp: batch for tp, batch in rest.items() if batch.count != counts[tp.topic]}
+
+
+class _OrderedProduce(SendProduceReqHandler):
+    """One Produce request of managed topics, and what comes of it."""
+
+    def __init__(self, sender: OrderedSender, batches: Batches) -> None:
+        super().__init__(sender, batches)
+        self._outbox = sender._outbox
+        self._refused: list[OrderedBatch] = []
+
+    def create_request(self) -> Any:
+        topics: dict[str, dict[str, Any]] = {}
+        for tp, batch in self._batches.items():
+            row = topics.setdefault(
+                tp.topic, {"name": tp.topic, "undeleted_partition_count": batch.count, "partition_data": []}
+            )
+            row["partition_data"].append({"index": tp.partition, "records": batch.get_data_buffer()})
+        body = {
+            "acks": self._sender._acks,
+            "timeout_ms": self._sender._request_timeout_ms,
+            "topic_data": list(topics.values()),
+        }
+        return WireRequest(_PRODUCE, _VERSIONS, body, private=True)
+
+    async def do(self, node_id: int) -> None:
+        await super().do(node_id)
+        if self._refused:
+            await self._refresh()
+            for batch in self._refused:
+                self._outbox.reenqueue(batch)
+
+    def handle_response(self, response: Any) -> None:
+        """Takes refusals of the count out of an answer; all the rest is as in aiokafka."""
+        others: list[tuple[str, list[tuple[int, int, int, int, int]]]] = []
+        for topic in response.responses:
+            rows: list[tuple[int, int, int, int, int]] = []
+            for row in topic.partition_responses:
+                batch = self._batches.get(TopicPartition(topic.name, row.index))
+                if row.error_code == InvalidPartitionMetadataError.errno and batch is not None:
+                    self._on_refused(batch)
+                else:
+                    rows.append(
+                        (row.index, row.error_code, row.base_offset, row.log_append_time_ms, row.log_start_offset)
+                    )
+            others.append((topic.name, rows))
+        super().handle_response(SimpleNamespace(API_VERSION=_SHAPE, topics=others))
+
+    def _on_refused(self, batch: OrderedBatch) -> None:
+        if batch.question:
+            _log.info("%s: a batch of %s records moves on with its keys", batch.tp, batch.record_count)
+            self._outbox.take_back(batch)
+        else:
+            self._refused.append(batch)
+
+    async def _refresh(self) -> None:
+        """Learns of the topics' newer layouts; waits a while where there are none to be had yet."""
+        known = self._layouts()
+        await self._client.force_metadata_update()
+        if self._layouts() == known:
+            await asyncio.sleep(self._default_backoff)
+
+    def _layouts(self) -> Mapping[str, Any]:
+        return {batch.tp.topic: self._client.layouts.get(batch.tp.topic) for batch in self._refused}

@@ -1,0 +1,317 @@
+"""`OrderedProducer`: AIOKafkaProducer for topics whose partitions come and go."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from ssl import SSLContext
+from typing import Any, Literal, cast
+
+from aiokafka.abc import AbstractTokenProvider
+from aiokafka.errors import IllegalOperation, UnknownTopicOrPartitionError
+from aiokafka.partitioner import DefaultPartitioner
+from aiokafka.producer import AIOKafkaProducer
+from aiokafka.structs import TopicPartition
+
+from kordon.client.batches import Header
+from kordon.client.dialect_client import DialectClient
+from kordon.client.homes import Homes
+from kordon.client.layouts import TopicLayout
+from kordon.client.ordered_sender import OrderedSender
+from kordon.client.outbox import Outbox
+from kordon.client.partitioning import Partitioner, any_partition, chosen, hashes_like_java, key_hash
+
+# pyright: reportPrivateUsage=false
+# aiokafka has no hooks; tests/client/test_aiokafka_parts.py fails when what is used here changes.
+
+_log = logging.getLogger(__name__)
+
+
+class OrderedProducer(AIOKafkaProducer):
+    """A producer that follows the partitions of managed topics without changing the order of any key (KIP-253).
+
+    It takes what AIOKafkaProducer takes, and is used in the same way. What differs:
+
+    - It is always idempotent, so `acks` is `"all"`.
+    - On managed topics keys are hashed linearly: to one of V virtual partitions, and from there to one of those
+      partitions that are written to now. A `partitioner` chooses one of the virtual ones.
+    - When a topic grows or shrinks, what has not been written yet goes to where its keys now belong. Futures, headers
+      and timestamps stay as they are.
+    - Transactions are for topics that are not managed.
+
+    Topics that are not managed, and all topics where no Kordon answers, are written to as AIOKafkaProducer does; a
+    warning says so once.
+
+    Args:
+        bootstrap_servers: `host:port` of one or several Kordons.
+        client_id: Names this client in logs; by default numbered.
+        metadata_max_age_ms: After which metadata is refreshed though nothing asks for it.
+        request_timeout_ms: For one request, and for room in the buffer.
+        acks: `"all"` or -1.
+        key_serializer: Turns keys into bytes.
+        value_serializer: Turns values into bytes.
+        compression_type: `"gzip"`, `"snappy"`, `"lz4"`, `"zstd"` or None.
+        max_batch_size: Bytes of a batch.
+        partitioner: Called with the serialized key, all virtual partitions and those that can be reached; by default
+            murmur2, as Java's clients.
+        max_request_size: Largest record in bytes.
+        linger_ms: For which a batch waits for more records.
+        retry_backoff_ms: Before something is tried again.
+        security_protocol: As AIOKafkaProducer has it, like all that follow.
+        ssl_context: For TLS.
+        connections_max_idle_ms: After which idle connections are closed.
+        enable_idempotence: Always true.
+        transactional_id: For transactions over topics that are not managed.
+        transaction_timeout_ms: For these.
+        sasl_mechanism: With `sasl_*`, how to log in.
+
+    Raises:
+        ValueError: Options do not fit one another, or ask for a producer that is not idempotent.
+    """
+
+    def __init__(
+        self,
+        *,
+        bootstrap_servers: str | list[str] = "localhost",
+        client_id: str | None = None,
+        metadata_max_age_ms: int = 300_000,
+        request_timeout_ms: int = 40_000,
+        acks: Literal["all", -1] = "all",
+        key_serializer: Callable[[Any], bytes] | None = None,
+        value_serializer: Callable[[Any], bytes] | None = None,
+        compression_type: Literal["gzip", "snappy", "lz4", "zstd"] | None = None,
+        max_batch_size: int = 16_384,
+        partitioner: Partitioner | None = None,
+        max_request_size: int = 1_048_576,
+        linger_ms: int = 0,
+        retry_backoff_ms: int = 100,
+        security_protocol: str = "PLAINTEXT",
+        ssl_context: SSLContext | None = None,
+        connections_max_idle_ms: int | None = 540_000,
+        enable_idempotence: bool = True,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
+        sasl_mechanism: str = "PLAIN",
+        sasl_plain_password: str | None = None,
+        sasl_plain_username: str | None = None,
+        sasl_kerberos_service_name: str = "kafka",
+        sasl_kerberos_domain_name: str | None = None,
+        sasl_oauth_token_provider: AbstractTokenProvider | None = None,
+    ) -> None:
+        if not enable_idempotence:
+            raise ValueError("an OrderedProducer is always idempotent: leave enable_idempotence out")
+        connecting: dict[str, Any] = {
+            "bootstrap_servers": bootstrap_servers,
+            "metadata_max_age_ms": metadata_max_age_ms,
+            "request_timeout_ms": request_timeout_ms,
+            "retry_backoff_ms": retry_backoff_ms,
+            "security_protocol": security_protocol,
+            "ssl_context": ssl_context,
+            "connections_max_idle_ms": connections_max_idle_ms,
+            "sasl_mechanism": sasl_mechanism,
+            "sasl_plain_username": sasl_plain_username,
+            "sasl_plain_password": sasl_plain_password,
+            "sasl_kerberos_service_name": sasl_kerberos_service_name,
+            "sasl_kerberos_domain_name": sasl_kerberos_domain_name,
+            "sasl_oauth_token_provider": sasl_oauth_token_provider,
+        }
+        super().__init__(
+            client_id=client_id,
+            acks=acks,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            compression_type=compression_type,
+            max_batch_size=max_batch_size,
+            partitioner=cast(Any, partitioner or DefaultPartitioner()),
+            max_request_size=max_request_size,
+            linger_ms=linger_ms,
+            enable_idempotence=True,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
+            **connecting,
+        )
+        self._transactional = transactional_id is not None
+        self._by_hash = hashes_like_java(self._partitioner)
+        self._sticky: dict[str, int] = {}
+        self._plain: set[str] = set()
+        self._timeout_seconds = request_timeout_ms / 1000
+        client = DialectClient(client_id=self.client._client_id, **connecting)
+        self._follow(client, max_batch_size, linger_ms, retry_backoff_ms)
+
+    def _follow(self, client: DialectClient, batch_bytes: int, linger_ms: int, backoff_ms: int) -> None:
+        """Puts what speaks the dialect in the place of what the parent has made; nothing of that has begun to run."""
+        self.client: DialectClient = client
+        self._metadata = client.cluster
+        compression = self._message_accumulator._compression_type
+        self._message_accumulator: Outbox = Outbox(
+            client.cluster,
+            client.layouts,
+            self._place_of_key,
+            batch_bytes,
+            compression,
+            self._timeout_seconds,
+            txn_manager=self._txn_manager,
+            linger_ms=linger_ms,
+        )
+        self._sender = OrderedSender(
+            client,
+            acks=-1,
+            txn_manager=self._txn_manager,
+            retry_backoff_ms=backoff_ms,
+            message_accumulator=self._message_accumulator,
+            request_timeout_ms=self._request_timeout_ms,
+        )
+        client.cluster.add_listener(self._on_metadata)
+
+    async def start(self) -> None:
+        """Connects, and learns who answers.
+
+        Raises:
+            KafkaConnectionError: No bootstrap server answers.
+        """
+        await super().start()
+        if not self.client.cluster.ordered:
+            _log.warning(
+                "No Kordon answers at %s: topics are written to as by AIOKafkaProducer, so when partitions are added "
+                "to one, the order of its keys is not kept",
+                self.client._bootstrap_servers,
+            )
+
+    async def send(  # noqa: PLR0917  as the parent
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Iterable[Header] | None = None,
+    ) -> Any:
+        """Queues a record; returns when there is room for it.
+
+        Args:
+            topic: Where it goes.
+            value: Bytes, or what `value_serializer` takes; None deletes the key in compacted topics.
+            key: Bytes, or what `key_serializer` takes. Records of one key keep their order.
+            partition: Instead of the one of its key. When that is retired, the record goes where its keys go.
+            timestamp_ms: Of the record; by default now.
+            headers: Pairs of a name and bytes.
+
+        Returns:
+            A future of the record's RecordMetadata, done when it is written. The offset in it is -1 where it is known
+            that the record is written, but not where.
+
+        Raises:
+            KafkaTimeoutError: There was no room in time.
+            UnknownTopicOrPartitionError: The topic does not exist, or does not have that partition.
+            IllegalOperation: In a transaction, to a managed topic.
+        """
+        homes = self._message_accumulator.homes(topic)
+        if homes is None:
+            homes = None if topic in self._plain else await self._homes_of_new(topic)
+            if homes is None:
+                return await super().send(topic, value, key, partition, timestamp_ms, headers)
+        self._refuse_transactions(topic)
+        assert value is not None or key is not None, "Need at least one: key or value"
+        sent_headers = list(headers) if headers else []
+        key_bytes, value_bytes = self._serialize(key, value, sent_headers)
+        place = self._place(homes, key_bytes) if partition is None else self._pinned(homes, partition)
+        return await self._message_accumulator.add(
+            homes,
+            place,
+            key=key_bytes,
+            value=value_bytes,
+            timestamp_ms=timestamp_ms,
+            headers=sent_headers,
+            timeout_seconds=self._timeout_seconds,
+        )
+
+    def _on_metadata(self, cluster: Any) -> None:
+        del cluster  # it is this one's client's
+        self._message_accumulator.refresh()
+
+    async def send_batch(self, batch: Any, topic: str, *, partition: int) -> Any:
+        """Queues a batch that `create_batch` has given, for one partition.
+
+        To a managed topic it goes as it is; when its partition is retired before, its records go where the keys of that
+        partition have gone. It takes no more records once it is queued.
+
+        Returns:
+            A future of the RecordMetadata of the batch, or of its first record where these had to part.
+
+        Raises:
+            KafkaTimeoutError: There was no room in time.
+            UnknownTopicOrPartitionError: The topic does not exist, or does not have that partition.
+            IllegalOperation: In a transaction, to a managed topic.
+        """
+        homes = await self._homes_of_new(topic)
+        if homes is not None:
+            self._refuse_transactions(topic)
+            self._pinned(homes, partition)
+        return await super().send_batch(batch, topic, partition=partition)
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """Returns the partitions that a topic's records can be written to.
+
+        Raises:
+            UnknownTopicOrPartitionError: The topic does not exist.
+        """
+        homes = await self._homes_of_new(topic)
+        known: set[int] = await super().partitions_for(topic)
+        return known if homes is None else set(range(homes.layout.undeleted_partition_count))
+
+    async def _homes_of_new(self, topic: str) -> Homes | None:
+        """Returns the homes of a topic's places, None if it is not managed; asks for its metadata if need be."""
+        await self.client._wait_on_metadata(topic)
+        self._message_accumulator.refresh_topic(topic)
+        homes = self._message_accumulator.homes(topic)
+        if homes is None and topic not in self._plain:
+            self._plain.add(topic)
+            self._say_plain(topic)
+        return homes
+
+    def _say_plain(self, topic: str) -> None:
+        if self.client.cluster.ordered:
+            _log.warning(
+                "%s is not managed by Kordon: it is written to as by AIOKafkaProducer, so when partitions are added to "
+                "it, the order of its keys is not kept",
+                topic,
+            )
+
+    def _place(self, homes: Homes, key: bytes | None) -> int:
+        if not self._by_hash:
+            return self._place_of_key(homes.layout, key)
+        if key is None:
+            return ~self._keyless(homes.layout)
+        return key_hash(bytes(key)) % homes.layout.virtual_partition_count
+
+    def _place_of_key(self, layout: TopicLayout, key: bytes | None) -> int:
+        """Returns the virtual partition of a record that nobody has given a partition."""
+        if self._by_hash and key is not None:
+            return key_hash(bytes(key)) % layout.virtual_partition_count
+        return chosen(self._partitioner, key, layout.homes, self._available(layout))
+
+    def _pinned(self, homes: Homes, partition: int) -> int:
+        count = homes.layout.undeleted_partition_count
+        if not 0 <= partition < count:
+            raise UnknownTopicOrPartitionError(
+                f"{homes.layout.topic} has the partitions 0 to {count - 1}, and no {partition} that is written to"
+            )
+        return ~partition
+
+    def _keyless(self, layout: TopicLayout) -> int:
+        """Returns a partition for a record without key: the same one until its batch has gone."""
+        partition = self._sticky.get(layout.topic)
+        if partition is None or TopicPartition(layout.topic, partition) not in self._message_accumulator._batches:
+            partition = any_partition(self._available(layout), layout.undeleted_partition_count)
+            self._sticky[layout.topic] = partition
+        return partition
+
+    def _available(self, layout: TopicLayout) -> list[int]:
+        reachable = self._metadata.available_partitions_for_topic(layout.topic) or set()
+        return [partition for partition in reachable if partition < layout.undeleted_partition_count]
+
+    def _refuse_transactions(self, topic: str) -> None:
+        if self._transactional:
+            raise IllegalOperation(
+                f"{topic} is managed by Kordon, and transactions over managed topics are not possible"
+            )
