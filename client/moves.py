@@ -150,13 +150,13 @@ class KeyMoves:
                 pass
 
     def _assigned(self, event: Assigned) -> None:
-        self._forget()
+        if not event.goes_on:
+            self._forget()
+            self._is_first_report, self._reported_at, self._report_after = True, event.now, event.now
+        self._is_leaving = False
         self._topics = dict(event.topics)
-        self._is_leaving, self._is_first_report = False, True
-        self._reported_at = self._report_after = event.now
-        for tp in event.partitions:
-            if tp.topic in self._topics:
-                self._owned[tp] = Owned(tp)
+        managed = [tp for tp in event.partitions if tp.topic in self._topics]
+        self._owned = {tp: self._owned.get(tp) or Owned(tp) for tp in managed}
 
     def _leave(self, *, is_over: bool) -> None:
         self._is_leaving = True
@@ -192,7 +192,7 @@ class KeyMoves:
         for tp, position in event.positions.items():
             self._heard[tp] = position
             if position < 0 and tp in self._owned:
-                self._owned[tp].known = -1  # it got lost, and is said once more
+                self._said = None  # it got lost, and is said once more
         for tp, owned in self._owned.items():
             owned.is_needed = tp in event.needed
 

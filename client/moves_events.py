@@ -42,6 +42,8 @@ class Assigned:
     partitions: Collection[TopicPartition]
     topics: Mapping[str, TopicGate]
     """Those of managed topics with ordered delivery; of others keys do not move."""
+    goes_on: bool = False
+    """Whether the member keeps what it had, and gets or loses some: so it is with one that reads alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,8 @@ class Owned:
     loading: SegmentId | None = None
     """For which segment the application loads."""
     retry_at: float = 0.0
+    is_behind_a_cut: bool = False
+    """Whether the end of a segment has not been handled yet: somebody may wait for that."""
     _segment: Segment | None = None
     """Of which records come next."""
 
@@ -67,12 +69,6 @@ class Owned:
     def has_news(self) -> bool:
         """Whether something else is to be told than was told."""
         return self.safe not in (-1, self.known)
-
-    @property
-    def is_behind_a_cut(self) -> bool:
-        """Whether its segment has an end that is not reached: somebody may wait for that."""
-        end = self._segment.end if self._segment is not None else None
-        return end is not None and self.position < end
 
     def stand(self, place: Place) -> None:
         """Takes in where the member stands."""
@@ -92,6 +88,8 @@ class Owned:
         if self.position < 0:
             return
         q, topic = self.tp.partition, self.tp.topic
+        being_handled = gate.segment_at(q, self.handled)
+        self.is_behind_a_cut = _ends_behind(being_handled, self.handled)
         segment = self._segment = gate.segment_at(q, self.position)
         self.asks = tuple(TopicPartition(topic, each) for each in gate.asks(q, self.position, evidence))
         if segment is None:
@@ -170,6 +168,10 @@ class Owned:
         """Others know what was told, and nothing higher."""
         if position >= 0:
             self.told = self.known = position
+
+
+def _ends_behind(segment: Segment | None, offset: int) -> bool:
+    return segment is not None and segment.end is not None and offset < segment.end
 
 
 def _window(segment: Segment, position: int) -> Window:

@@ -50,7 +50,7 @@ def member(*partitions: TopicPartition, at: int = 0) -> KeyMoves:
 
 def stand(
     moves: KeyMoves, now: float, at: dict[TopicPartition, int], handled: int | None = None, end: int = -1
-) -> list:
+) -> list[Command]:
     places = {tp: Place(offset, offset if handled is None else handled, end) for tp, offset in at.items()}
     return moves.handle(Stood(now, places))
 
@@ -232,3 +232,12 @@ def test_a_report_that_says_nothing_new_keeps_its_number() -> None:
     moves.handle(Answered(0.3, {P0: 5}, ()))
     second = [each.sequence for each in moves.handle(Ticked(0.6)) if isinstance(each, Report)]
     assert first == second != []
+
+
+def test_who_reads_alone_flushes_what_it_had_before_new_partitions_came() -> None:
+    """Its partitions are not given up when a topic grows; what it has not flushed stays so."""
+    moves = member(P0, at=90)
+    stand(moves, 1, {P0: 95})
+    moves.handle(Assigned(1, (P0, P3), {"t": TopicGate(grown())}, goes_on=True))
+    assert moves.unflushed == {P0}
+    assert calls(stand(moves, 2, {P0: 100, P3: 0})) == [CallMaybeRevoked((P0,))]

@@ -1,0 +1,253 @@
+"""`OrderedConsumer`: AIOKafkaConsumer for topics whose partitions come and go."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from types import CoroutineType
+from typing import Any
+
+from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka.consumer import AIOKafkaConsumer
+from aiokafka.structs import ConsumerRecord, TopicPartition
+
+from kordon.client.assignor import OrderedAssignor
+from kordon.client.dialect_client import DialectClient
+from kordon.client.fetching import OrderedFetcher
+from kordon.client.group import OrderedCoordinator, OrderedReader, known_epochs
+from kordon.client.keeper import Counts, Keeper
+from kordon.client.listener import PartitionKeyRebalanceListener
+
+# pyright: reportPrivateUsage=false
+# aiokafka has no hooks; tests/client/test_aiokafka_parts.py fails when what is used here changes.
+
+_log = logging.getLogger(__name__)
+
+
+class OrderedConsumer(AIOKafkaConsumer):
+    """A consumer that gets each key's records in order while the partitions of managed topics come and go (KIP-253).
+
+    It takes what AIOKafkaConsumer takes, and is used in the same way. What differs on managed topics:
+
+    - Its partitions are the physical ones. When a topic grows or shrinks, its group shares them out anew.
+    - A partition whose keys were in another one before is read when the group has read that one; whoever had the keys
+      is called in `on_partition_key_maybe_revoked` before whoever has them next is called in
+      `on_partition_key_assigned`.
+    - A partition that is new to a group that has read the topic before is read from its start, though
+      `auto_offset_reset` be `latest`.
+    - All members of a group must be OrderedConsumers.
+
+    A record counts as handled when the application asks for the next ones, commits, or stops the consumer; one task
+    should read from it at a time. Topics that are not managed, and all topics where no Kordon answers, are read as
+    AIOKafkaConsumer does; the callbacks for keys are not called then.
+
+    Args:
+        topics: To subscribe to.
+        key_listener: As `subscribe` has it, for `topics`.
+        key_callback_timeout_ms: For one call of it; by default a third of `session_timeout_ms`. Before partitions are
+            given up as much time is left for the application to ask for the next record, and again for the call; both
+            together should be less than `rebalance_timeout_ms`.
+        options: Those of AIOKafkaConsumer; `partition_assignment_strategy` counts where no Kordon answers.
+    """
+
+    def __init__(
+        self,
+        *topics: str,
+        key_listener: PartitionKeyRebalanceListener | None = None,
+        key_callback_timeout_ms: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        if key_callback_timeout_ms is None:
+            key_callback_timeout_ms = self._session_timeout_ms // 3
+        if key_callback_timeout_ms <= 0:
+            raise ValueError("`key_callback_timeout_ms` should be positive")
+        self._client: DialectClient = _in_place_of(self._client)
+        self._keeper: Keeper | None = None
+        self._fetcher: OrderedFetcher | None = None
+        self._key_listener: PartitionKeyRebalanceListener | None = None
+        self._call_seconds = key_callback_timeout_ms / 1000
+        if topics:
+            self.subscribe(topics, key_listener=key_listener)
+
+    @property
+    def key_counts(self) -> Counts:
+        """How often the key listener was called, and failed."""
+        return self._keeper.counts if self._keeper is not None else Counts()
+
+    def held(self) -> frozenset[TopicPartition]:
+        """Returns the partitions that wait until others of the group have read or flushed what was before them."""
+        return self._keeper.held if self._keeper is not None else frozenset()
+
+    def subscribe(
+        self,
+        topics: Collection[str] = (),
+        pattern: str | None = None,
+        listener: ConsumerRebalanceListener | None = None,
+        key_listener: PartitionKeyRebalanceListener | None = None,
+    ) -> None:
+        """Subscribes to topics, as AIOKafkaConsumer does.
+
+        Args:
+            topics: Their names.
+            pattern: Or a regular expression.
+            listener: Called when *partitions* are revoked and assigned.
+            key_listener: Called when *keys* move between partitions.
+        """
+        super().subscribe(topics, pattern, listener)
+        self._key_listener = key_listener
+        if self._keeper is not None:
+            self._keeper.listener = key_listener
+
+    def assign(self, partitions: Collection[TopicPartition]) -> None:
+        """Takes partitions without a group, as AIOKafkaConsumer does; its own positions open what is held."""
+        super().assign(list(partitions))
+        self._take_own()
+
+    async def start(self) -> None:
+        """Connects, and joins the group."""
+        await self._client.bootstrap()
+        if not self._client.cluster.ordered:
+            _log.warning(
+                "No Kordon answers at %s: partitions that are added to a topic are read at once, out of the order of "
+                "their keys, and nobody is called when keys move",
+                self._client._bootstrap_servers,
+            )
+            await super().start()
+            return
+        self._keeper = Keeper(
+            self._client,
+            self._subscription,
+            call_seconds=self._call_seconds,
+            heartbeat_seconds=self._heartbeat_interval_ms / 1000,
+            resume=self._resume_fetching,
+        )
+        self._keeper.listener = self._key_listener
+        await self._wait_topics()
+        self._fetcher = self._new_fetcher(self._keeper)
+        await self._join(self._keeper)
+
+    async def stop(self) -> None:
+        """Flushes, commits, leaves the group, and closes all connections."""
+        if self._closed:
+            return
+        if self._keeper is not None:
+            await self._keeper.give_up(all_is_handled=True)
+        await super().stop()
+        if self._keeper is not None:
+            await self._keeper.close()
+
+    async def commit(self, offsets: Mapping[TopicPartition, Any] | None = None) -> None:
+        """Commits, as AIOKafkaConsumer does; what was delivered counts as handled."""
+        if self._keeper is not None:
+            self._keeper.came_back()
+        await super().commit(offsets)
+
+    def getone(self, *partitions: TopicPartition) -> CoroutineType[Any, Any, ConsumerRecord[Any, Any]]:
+        """Returns the next record; what was delivered before counts as handled."""
+        if self._keeper is not None and self._keeper.wants_to_know:
+            self._keeper.came_back()
+        waiting: CoroutineType[Any, Any, ConsumerRecord[Any, Any]] = super().getone(*partitions)
+        return waiting
+
+    def getmany(
+        self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
+    ) -> CoroutineType[Any, Any, dict[TopicPartition, list[ConsumerRecord[Any, Any]]]]:
+        """Returns the next records; what was delivered before counts as handled."""
+        if self._keeper is not None and self._keeper.wants_to_know:
+            self._keeper.came_back()
+        waiting: CoroutineType[Any, Any, dict[TopicPartition, list[ConsumerRecord[Any, Any]]]] = super().getmany(
+            *partitions, timeout_ms=timeout_ms, max_records=max_records
+        )
+        return waiting
+
+    def _resume_fetching(self) -> None:
+        if self._fetcher is not None:
+            self._fetcher.resume()
+
+    def _new_fetcher(self, keeper: Keeper) -> OrderedFetcher:
+        return OrderedFetcher(
+            self._client,
+            self._subscription,
+            keeper=keeper,
+            known_to_group=self._known_to_group if self._group_id is not None else None,
+            key_deserializer=self._key_deserializer,
+            value_deserializer=self._value_deserializer,
+            fetch_min_bytes=self._fetch_min_bytes,
+            fetch_max_bytes=self._fetch_max_bytes,
+            fetch_max_wait_ms=self._fetch_max_wait_ms,
+            max_partition_fetch_bytes=self._max_partition_fetch_bytes,
+            check_crcs=self._check_crcs,
+            fetcher_timeout=self._consumer_timeout,
+            retry_backoff_ms=self._retry_backoff_ms,
+            auto_offset_reset=self._auto_offset_reset,
+            isolation_level=self._isolation_level,
+            client_rack=self._client_rack,
+        )
+
+    async def _known_to_group(self, topic: str) -> bool:
+        return isinstance(self._coordinator, OrderedCoordinator) and await self._coordinator.knows(topic)
+
+    async def _join(self, keeper: Keeper) -> None:
+        """Does what the parent's `start` does with its own coordinators."""
+        subscription: Any = self._subscription  # None in it is not in its types
+        if self._group_id is None:
+            self._coordinator = OrderedReader(
+                self._client, subscription, keeper=keeper, exclude_internal_topics=self._exclude_internal_topics
+            )
+            if subscription.subscription is not None and subscription.partitions_auto_assigned():
+                await self._client.force_metadata_update()
+                self._coordinator.assign_all_partitions(check_unknown=True)
+        else:
+            self._coordinator = self._new_coordinator(keeper)
+            if subscription.subscription is not None and subscription.partitions_auto_assigned():
+                await subscription.wait_for_assignment()
+            elif subscription.subscription is not None:
+                self._coordinator.start_commit_offsets_refresh_task(subscription.subscription.assignment)
+        self._take_own()
+
+    def _new_coordinator(self, keeper: Keeper) -> OrderedCoordinator:
+        return OrderedCoordinator(
+            self._client,
+            self._subscription,
+            keeper=keeper,
+            group_id=self._group_id,
+            group_instance_id=self._group_instance_id,
+            heartbeat_interval_ms=self._heartbeat_interval_ms,
+            session_timeout_ms=self._session_timeout_ms,
+            retry_backoff_ms=self._retry_backoff_ms,
+            enable_auto_commit=self._enable_auto_commit,
+            auto_commit_interval_ms=self._auto_commit_interval_ms,
+            assignors=(OrderedAssignor(self._client.layouts),),
+            exclude_internal_topics=self._exclude_internal_topics,
+            rebalance_timeout_ms=self._rebalance_timeout_ms,
+            max_poll_interval_ms=self._max_poll_interval_ms,
+        )
+
+    def _take_own(self) -> None:
+        """Takes partitions that the application has assigned itself."""
+        subscription: Any = self._subscription.subscription
+        if self._keeper is None or subscription is None or self._subscription.partitions_auto_assigned():
+            return
+        assignment = subscription.assignment
+        self._keeper.take(assignment, None, known_epochs(self._client.layouts, assignment.tps))
+
+
+def _in_place_of(client: Any) -> DialectClient:
+    """Makes a client that speaks the dialect with the options of one that does not, which was not started."""
+    return DialectClient(
+        bootstrap_servers=client._bootstrap_servers,
+        client_id=client._client_id,
+        metadata_max_age_ms=client._metadata_max_age_ms,
+        request_timeout_ms=client._request_timeout_ms,
+        retry_backoff_ms=round(client._retry_backoff * 1000),
+        ssl_context=client._ssl_context,
+        security_protocol=client._security_protocol,
+        connections_max_idle_ms=client._connections_max_idle_ms,
+        sasl_mechanism=client._sasl_mechanism,
+        sasl_plain_username=client._sasl_plain_username,
+        sasl_plain_password=client._sasl_plain_password,
+        sasl_kerberos_service_name=client._sasl_kerberos_service_name,
+        sasl_kerberos_domain_name=client._sasl_kerberos_domain_name,
+        sasl_oauth_token_provider=client._sasl_oauth_token_provider,
+    )

@@ -1,0 +1,394 @@
+"""Performs what the keeper of keys' moves asks for: reports, calls of the application, and looking again in time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import time
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiokafka.consumer.subscription_state import Assignment, SubscriptionState
+from aiokafka.errors import KafkaError
+from aiokafka.structs import TopicPartition
+from aiokafka.util import create_task
+
+from kordon.client.dialect_client import DialectClient
+from kordon.client.listener import PartitionKeyRebalanceListener
+from kordon.client.moves import KeyMoves
+from kordon.client.moves_events import (
+    Answered,
+    Assigned,
+    CallAssigned,
+    CallFailed,
+    CallMaybeRevoked,
+    CallReturned,
+    Command,
+    Event,
+    LayoutChanged,
+    Leaving,
+    Left,
+    Place,
+    Report,
+    ReportFailed,
+    Resume,
+    Stood,
+    Ticked,
+    TopicGate,
+)
+from kordon.client.reports import Member, Membership, tell
+from kordon.client.segments import Segments
+
+# pyright: reportPrivateUsage=false
+# aiokafka has no hooks; tests/client/test_aiokafka_parts.py fails when what is used here changes.
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What the consumer counts of keys' moves."""
+
+    flushes: int = 0
+    """Calls of `on_partition_key_maybe_revoked` that returned."""
+    loads: int = 0
+    """Calls of `on_partition_key_assigned` that returned."""
+    failures: int = 0
+    """Calls of either that failed or took too long."""
+
+
+class Keeper:
+    """One consumer's, from start to stop.
+
+    Args:
+        client: Of the consumer.
+        subscription: Of the consumer.
+        call_seconds: For how long one call of the application may take.
+        heartbeat_seconds: How often the group is told and asked.
+        resume: Called when partitions may be fetched again.
+    """
+
+    def __init__(
+        self,
+        client: DialectClient,
+        subscription: SubscriptionState,
+        *,
+        call_seconds: float,
+        heartbeat_seconds: float,
+        resume: Callable[[], None],
+    ) -> None:
+        self.listener: PartitionKeyRebalanceListener | None = None
+        self.counts = Counts()
+        self.segments = Segments(client)
+        self.member: Member | None = None
+        self.wants_to_know = False
+        """Whether `came_back` is to be called when the application asks for more."""
+        self._client = client
+        self._subscription = subscription
+        self._call_seconds = call_seconds
+        self._hurry_seconds = min(0.2, heartbeat_seconds)
+        self._resume = resume
+        self._moves = KeyMoves(heartbeat_seconds, self._hurry_seconds)
+        self._group: Membership | None = None
+        self._assignment: Assignment | None = None
+        """The one that the moves are about; None between two."""
+        self._next_assignment: Assignment | None = None
+        self._goes_on = False
+        """Whether the next assignment is the one of now with more or fewer partitions."""
+        self._stint = object()
+        """What is under way belongs to it, and is of no interest behind it."""
+        self._assigned_by: Mapping[str, int] = {}
+        self._handled: dict[TopicPartition, int] = {}
+        self._looked: dict[TopicPartition, int] = {}
+        """Where the partitions stood when they were last looked at."""
+        self._stale = False
+        self._wake = asyncio.Event()
+        self._came_back = asyncio.Event()
+        self._came_back_at = 0.0
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._call_task: asyncio.Task[None] | None = None
+        self._task = create_task(self._run())
+
+    @property
+    def told(self) -> Mapping[TopicPartition, int]:
+        """What was told of each partition of now."""
+        return self._moves.told
+
+    @property
+    def held(self) -> frozenset[TopicPartition]:
+        """Partitions that wait for others of the group, or for the application."""
+        return self._moves.held
+
+    @property
+    def unflushed(self) -> frozenset[TopicPartition]:
+        """Partitions of which something was handled that the application has not flushed, though it was asked to."""
+        return self._moves.unflushed
+
+    def admits(self, assignment: Assignment, tp: TopicPartition, position: int) -> bool:
+        """Whether a partition may be fetched from a position."""
+        if self._client.layouts.get(tp.topic) is None:
+            return True
+        if assignment is not self._assignment:
+            return False  # it is not known yet what holds it
+        admitted = self._moves.admits(tp, position)
+        if not admitted and self._looked.get(tp) != position:
+            self._wake.set()
+        return admitted
+
+    def came_back(self) -> None:
+        """The application asks for more: all that it got before is handled."""
+        self.wants_to_know, self._came_back_at = False, _now()
+        assignment = self._assignment
+        if assignment is not None:
+            for tp in self._moves.partitions:
+                state = assignment.state_value(tp)
+                if state.has_valid_position:
+                    self._handled[tp] = state.position
+        self._came_back.set()
+        self._wake.set()
+
+    def is_out_of_date(self) -> None:
+        """An answer has shown that there is a newer layout than the one that is known."""
+        self._stale = True
+        self._wake.set()
+
+    def look(self) -> None:
+        """Something may have changed."""
+        self._wake.set()
+
+    def take(self, assignment: Assignment, group: Membership | None, assigned_by: Mapping[str, int]) -> None:
+        """Partitions have been assigned.
+
+        Args:
+            assignment: aiokafka's.
+            group: None: the member is alone, so what it flushed itself is all there is to know.
+            assigned_by: The layout epochs by which they were shared out, by topic.
+        """
+        self._goes_on = group is None and self._group is None and self._assignment is not None
+        if not self._goes_on:
+            self._stint = object()
+        self._group, self._assigned_by = group, assigned_by
+        self._assignment, self._next_assignment = None, assignment
+        self.member = Member(group.group_id, group.generation, group.member_id) if group is not None else None
+        self._wake.set()
+
+    async def give_up(self, *, all_is_handled: bool = False) -> None:
+        """Has the application flush what it handles until it comes back, before partitions are given up.
+
+        Args:
+            all_is_handled: The application is not working on a record: it has stopped the consumer.
+        """
+        if self._assignment is None:
+            return
+        if not all_is_handled:
+            await self._wait_until_back()
+        self._do(Stood(_now(), self._places(all_is_handled=all_is_handled)))
+        self._do(Leaving(_now()))
+        while self._call_task is not None and not self._call_task.done():
+            await asyncio.wait([self._call_task])
+        for tp in self.unflushed:
+            _log.error("%s is given up with state that was not flushed", tp)
+
+    def gone(self) -> None:
+        """The partitions have been given up."""
+        self._stint = object()
+        self._assignment = self._next_assignment = None
+        self._handled.clear()
+        self._looked.clear()
+        self._do(Left(_now()))
+
+    async def close(self) -> None:
+        """Ends all that is under way."""
+        for task in (self._task, *self._under_way):
+            task.cancel()
+        await asyncio.gather(self._task, *self._under_way, return_exceptions=True)
+
+    async def _wait_until_back(self) -> None:
+        """Waits until the application has come back from the last record; not longer than a call may take."""
+        if self._is_application_here or self._places_are_handled():
+            return
+        self._came_back.clear()
+        self.wants_to_know = True
+        try:
+            await asyncio.wait_for(self._came_back.wait(), self._call_seconds)
+        except TimeoutError:
+            _log.warning(
+                "The application is not back after %.1f s: what it works on is not flushed", self._call_seconds
+            )
+
+    @property
+    def _is_application_here(self) -> bool:
+        """Whether it waits for records, so that it has handled all that it got."""
+        waiting: int = self._subscription._fetch_count
+        return waiting > 0
+
+    def _places_are_handled(self) -> bool:
+        return all(place.handled in (-1, place.delivered) for place in self._places().values())
+
+    def _places(self, *, all_is_handled: bool = False) -> dict[TopicPartition, Place]:
+        assert self._assignment is not None
+        is_here = all_is_handled or self._is_application_here
+        places: dict[TopicPartition, Place] = {}
+        for tp in self._moves.partitions:
+            state = self._assignment.state_value(tp)
+            if state.has_valid_position:
+                position = state.position
+                handled = position if is_here else self._handled.get(tp, -1)
+                places[tp] = Place(position, handled, -1 if state.highwater is None else state.highwater)
+                self._looked[tp] = position
+                self._handled.setdefault(tp, position)
+                if is_here:
+                    self._handled[tp] = position
+        return places
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._until_due()
+                await self._turn()
+        except Exception as error:
+            _log.exception("The keeper of keys' moves has failed")
+            # whoever waits for records waits in vain from now on
+            self._subscription.abort_waiters(KafkaError(f"the keeper of keys' moves has failed: {error!r}"))
+            raise
+
+    async def _until_due(self) -> None:
+        due = self._moves.next_tick()
+        timeout = None if due is None else max(due - _now(), 0.01)
+        if self._stale or self._next_assignment is not None:
+            timeout = self._hurry_seconds
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), timeout)
+        self._wake.clear()
+
+    async def _turn(self) -> None:
+        if self._stale:
+            self._stale = False
+            await self._client.force_metadata_update()
+        if self._next_assignment is not None:
+            await self._begin(self._next_assignment)
+        if self._assignment is not None:
+            await self._follow_layouts()
+        if self._assignment is not None:
+            places = self._places()
+            self._do(Stood(_now(), places))
+            self._do(Ticked(_now()))
+            self._ask_application(places)
+
+    def _ask_application(self, places: Mapping[TopicPartition, Place]) -> None:
+        """Has the application say when it has handled what it got; not for each record."""
+        is_behind = any(place.handled < place.delivered for place in places.values())
+        self.wants_to_know = is_behind and _now() - self._came_back_at >= self._hurry_seconds
+
+    async def _begin(self, assignment: Assignment) -> None:
+        """Begins with an assignment as soon as the segments of its topics are known."""
+        topics = {tp.topic for tp in assignment.tps}
+        if not assignment.active:
+            self._next_assignment = None
+            return
+        if any(self._epoch(topic) < epoch for topic, epoch in self._assigned_by.items()):
+            await self._client.force_metadata_update()  # whoever shared out knows more
+        if await self.segments.refresh(topics) and self._next_assignment is assignment:
+            self._assignment = assignment
+            self._next_assignment = None
+            self._do(Assigned(_now(), assignment.tps, self._gates(topics), self._goes_on))
+            self._resume()
+
+    def _epoch(self, topic: str) -> int:
+        layout = self._client.layouts.get(topic)
+        return -1 if layout is None else layout.layout_epoch
+
+    def _gates(self, topics: Collection[str]) -> dict[str, TopicGate]:
+        gates: dict[str, TopicGate] = {}
+        for topic in topics:
+            layout, known = self._client.layouts.get(topic), self.segments.get(topic)
+            if layout is not None and layout.enable_ordered_delivery and known is not None:
+                gates[topic] = known.gate
+        return gates
+
+    async def _follow_layouts(self) -> None:
+        """Has partitions shared out anew under a new layout; who is alone goes on with what he has."""
+        assert self._assignment is not None
+        topics = {tp.topic for tp in self._assignment.tps}
+        epochs = {topic: self._epoch(topic) for topic in topics}
+        newer = [topic for topic, epoch in epochs.items() if epoch > self._assigned_by.get(topic, -1)]
+        if not newer:
+            return
+        if self._group is not None:
+            self._group.request_rejoin()
+        elif await self.segments.refresh(newer):
+            self._assigned_by = {**self._assigned_by, **epochs}
+            for topic, gate in self._gates(newer).items():
+                self._do(LayoutChanged(_now(), topic, gate))
+
+    def _do(self, event: Event) -> None:
+        for command in self._moves.handle(event):
+            self._perform(command)
+
+    def _perform(self, command: Command) -> None:
+        match command:
+            case CallMaybeRevoked() | CallAssigned():
+                self._call_task = self._start(self._call(command))
+            case Report():
+                self._start(self._report(command))
+            case Resume():
+                self._resume()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = create_task(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return task
+
+    async def _call(self, call: CallMaybeRevoked | CallAssigned) -> None:
+        stint = self._stint
+        try:
+            await asyncio.wait_for(self._called(call), self._call_seconds)
+        except Exception:  # whatever the application raises
+            self.counts.failures += 1
+            _log.exception("%s failed for %s; it is called again", _NAMES[type(call)], list(call.partitions))
+            event: Event = CallFailed(_now())
+        else:
+            self.counts.flushes += isinstance(call, CallMaybeRevoked)
+            self.counts.loads += isinstance(call, CallAssigned)
+            event = CallReturned(_now())
+        if stint is self._stint:
+            self._do(event)
+            self._wake.set()
+
+    async def _called(self, call: CallMaybeRevoked | CallAssigned) -> None:
+        if self.listener is None:
+            return
+        if isinstance(call, CallMaybeRevoked):
+            called = self.listener.on_partition_key_maybe_revoked(call.partitions)
+        else:
+            called = self.listener.on_partition_key_assigned(call.partitions)
+        if inspect.isawaitable(called):
+            await called
+
+    async def _report(self, report: Report) -> None:
+        stint = self._stint
+        event: Event
+        if self._group is None or self.member is None:
+            event = Answered(_now(), {}, ())
+        else:
+            try:
+                heard = await tell(self._client, report, self._group, self.member)
+                event = Answered(_now(), heard.positions, heard.needed)
+            except KafkaError as error:
+                _log.warning("Positions were not told: %r", error)
+                event = ReportFailed(_now())
+        if stint is self._stint:
+            if self._assignment is not None:
+                self._do(Stood(_now(), self._places()))
+            self._do(event)
+
+
+_NAMES: Final = {CallMaybeRevoked: "on_partition_key_maybe_revoked", CallAssigned: "on_partition_key_assigned"}
+
+
+def _now() -> float:
+    return time.monotonic()

@@ -1,0 +1,109 @@
+"""ConsumerGroupPosition: a member tells its group where it stands, and asks where others do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
+
+from aiokafka.client import ConnectionGroup
+from aiokafka.errors import GroupCoordinatorNotAvailableError, for_code
+from aiokafka.structs import TopicPartition
+
+from kordon.client.dialect_client import DialectClient
+from kordon.client.moves_events import Report
+from kordon.client.requests import WireRequest
+from kordon.codecs.dialect import CONSUMER_GROUP_POSITION
+
+# pyright: reportPrivateUsage=false
+# aiokafka has no hooks; tests/client/test_aiokafka_parts.py fails when what is used here changes.
+
+_REBALANCE_IN_PROGRESS: Final = 27
+_NO_MEMBER: Final = (22, 25)
+"""ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID."""
+
+
+class Membership(Protocol):
+    """The group, as far as reports go: aiokafka's GroupCoordinator."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    coordinator_id: int | None
+    _group_instance_id: str | None
+
+    def request_rejoin(self) -> None:
+        """Has the group share out its partitions anew."""
+
+    def reset_generation(self) -> None:
+        """Notes that the coordinator does not know this member."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Who this is in one generation of its group."""
+
+    group_id: str
+    generation_id: int
+    member_id: str
+
+
+class Heard(NamedTuple):
+    """What the group knows."""
+
+    positions: dict[TopicPartition, int]
+    """Of partitions that the member asked for, or owns and others ask for; -1: not known."""
+    needed: frozenset[TopicPartition]
+    """Partitions of the member that others ask for."""
+
+
+async def tell(client: DialectClient, report: Report, group: Membership, member: Member) -> Heard:
+    """Sends a report to the group's coordinator.
+
+    Args:
+        client: What sends it.
+        report: Of what it is about.
+        group: Hears of it where the coordinator does not know the member, or has the group share out anew.
+        member: In the generation that the report is of.
+
+    Raises:
+        KafkaError: It was refused, or nobody knows.
+    """
+    if group.coordinator_id is None:
+        raise GroupCoordinatorNotAvailableError
+    request = WireRequest(CONSUMER_GROUP_POSITION, range(1), _body(report, group, member))
+    answer = await client.send(group.coordinator_id, request, group=ConnectionGroup.COORDINATION)
+    if answer.error_code:
+        _refused(answer.error_code, group, member)
+        raise for_code(answer.error_code)()
+    return _heard(answer)
+
+
+def _body(report: Report, group: Membership, member: Member) -> dict[str, Any]:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for row in report.rows:
+        told = {"partition": row.partition.partition, "need_position": row.needed, "position": row.position}
+        topics.setdefault(row.partition.topic, []).append(told)
+    return {
+        "group_id": member.group_id,
+        "generation_id": member.generation_id,
+        "member_id": member.member_id,
+        "topics": [{"topic": topic, "partitions": rows} for topic, rows in topics.items()],
+        "group_instance_id": group._group_instance_id,
+        "report_sequence": report.sequence,
+    }
+
+
+def _heard(answer: Any) -> Heard:
+    rows = {TopicPartition(topic.topic, row.partition): row for topic in answer.topics for row in topic.partitions}
+    positions = {tp: row.position for tp, row in rows.items()}
+    return Heard(positions, frozenset(tp for tp, row in rows.items() if row.need_position))
+
+
+def _refused(code: int, group: Membership, member: Member) -> None:
+    """Does what a Heartbeat with this answer would lead to, if it is still about this generation."""
+    if (group.generation, group.member_id) != (member.generation_id, member.member_id):
+        return
+    if code == _REBALANCE_IN_PROGRESS:
+        group.request_rejoin()
+    elif code in _NO_MEMBER:
+        group.reset_generation()
