@@ -12,7 +12,7 @@ import asyncio
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -38,6 +38,11 @@ _REFRESH_MS: Final = 24 * 3_600_000
 """After which a report is written again though it is the same: records are deleted when they are seven days old."""
 _LOAD_SECONDS: Final = 5.0
 """How long a client waits for the log to be read before it is told to come again."""
+
+
+OUTCOMES: Final[Sequence[str]] = ("written", "unchanged", "late", "refused", "unavailable")
+"""What comes of a report: it stands in the log now, or stood there, or a later one of its member does; it is refused,
+as the coordinator says or because it cannot be meant; the log cannot be read or written now."""
 
 
 class Malformed(Exception):  # noqa: N818 - what a request is
@@ -83,8 +88,8 @@ class PositionReports:
     def __init__(
         self, positions: GroupPositions, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     ) -> None:
-        self.outcomes: Counter[str] = Counter()
-        """How many reports were "written", "unchanged", "late", "refused" or "unavailable"."""
+        self.outcomes = Counter(dict.fromkeys(OUTCOMES, 0))
+        """How many reports came to what."""
         self._positions = positions
         self._now_ms = now_ms
         self._rosters = Rosters()
