@@ -28,8 +28,10 @@ _WITH_RECORD_ERRORS: Final = 8
 _LONGEST_UVARINT: Final = 5
 _UUID_BYTES: Final = 16
 _UNDELETED_PARTITION_COUNT: Final = 16384
-"""The tag of the dialect's field in a topic."""
+_LAYOUT_EPOCH: Final = 16385
+"""The tags of the dialect's fields in a topic."""
 
+_NO_LAYOUT: Final = (-1, -1)
 _INT16: Final = Layout(">h")
 _INT32: Final = Layout(">i")
 _INT64: Final = Layout(">q")
@@ -50,7 +52,7 @@ class PartitionData(NamedTuple):
 
 
 class TopicData(NamedTuple):
-    """What a request writes to one topic; the partitions' rows stand before the count (the table's order)."""
+    """What a request writes to one topic; the partitions' rows stand before the tags (the table's order)."""
 
     name: str
     """Empty in versions with topic ids."""
@@ -59,6 +61,8 @@ class TopicData(NamedTuple):
     partition_data: list[PartitionData]
     undeleted_partition_count: int = -1
     """Of a dialect client, by which it chose the partitions."""
+    layout_epoch: int = -1
+    """Of a dialect client: the layout that has this count; a later one may have it again."""
 
 
 class ProduceRequest(NamedTuple):
@@ -169,25 +173,31 @@ class _Walk:
                 raise WireError(f"tagged field of {length} bytes, but {self.end - self.at} remain", offset=self.at)
             yield tag, self.at, self.at + length
 
-    def undeleted_partition_count(self) -> int:
-        """Reads the tags that end a topic; one of them is the count, which only dialect clients send."""
-        count = -1
+    def layout_known(self) -> tuple[int, int]:
+        """Reads the tags that end a topic: undeleted_partition_count and layout_epoch, which dialect clients send."""
         if not self.flexible:
-            return count
+            return _NO_LAYOUT
         if self.at < self.end and not self.buffer[self.at]:  # there are none
             self.at += 1
-            return count
+            return _NO_LAYOUT
+        count, epoch = _NO_LAYOUT
         for tag, start, end in self.tags():
             if tag == _UNDELETED_PARTITION_COUNT:
-                if end - start != _INT32.size:
-                    raise WireError(f"an int32 of {end - start} bytes", offset=start)
-                (count,) = _INT32.unpack_from(self.buffer, start)
+                count = self._tagged_number(start, end)
+            elif tag == _LAYOUT_EPOCH:
+                epoch = self._tagged_number(start, end)
             self.at = end
-        return count
+        return count, epoch
+
+    def _tagged_number(self, start: int, end: int) -> int:
+        if end - start != _INT32.size:
+            raise WireError(f"an int32 of {end - start} bytes", offset=start)
+        value: int = _INT32.unpack_from(self.buffer, start)[0]
+        return value
 
 
 def look_produce(version: int, body: Buffer) -> ProduceRequest:
-    """Reads a Produce request; its records stay where they are; of tagged fields only the dialect's count is looked at.
+    """Reads a Produce request; its records stay where they are; of tagged fields only the dialect's are looked at.
 
     Args:
         version: 0 to 13.
@@ -210,7 +220,7 @@ def _request(walk: _Walk, version: int) -> ProduceRequest:
     for _ in range(walk.length(_INT32, nullable=False)):
         name, topic_id = walk.topic(version)
         partitions = [walk.partition() for _ in range(walk.length(_INT32, nullable=False))]
-        topics.append(TopicData(name, topic_id, partitions, walk.undeleted_partition_count()))
+        topics.append(TopicData(name, topic_id, partitions, *walk.layout_known()))
     walk.skip_tags()
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 

@@ -48,7 +48,7 @@ class DialectConnection(PlainConnection):
         (row,) = self.ask(apis.METADATA, METADATA, asked).topics
         return row
 
-    def produce(self, topic: str, partition: int, records: bytes, count: int = -1) -> Any:
+    def produce(self, topic: str, partition: int, records: bytes, count: int = -1, layout_epoch: int = -1) -> Any:
         """Writes a batch with acks=all; returns what became of it.
 
         Args:
@@ -56,9 +56,11 @@ class DialectConnection(PlainConnection):
             partition: The physical partition.
             records: A whole record batch.
             count: undeleted_partition_count; -1: it is not said.
+            layout_epoch: Of the layout that has this count; -1: it is not said.
         """
         row = {"name": topic, "partition_data": [{"index": partition, "records": records}]}
-        fields = {"acks": -1, "timeout_ms": 10_000, "topic_data": [{**row, "undeleted_partition_count": count}]}
+        row |= {"undeleted_partition_count": count, "layout_epoch": layout_epoch}
+        fields = {"acks": -1, "timeout_ms": 10_000, "topic_data": [row]}
         (answer,) = self.ask(apis.PRODUCE, PRODUCE, fields).responses
         return answer.partition_responses[0]
 

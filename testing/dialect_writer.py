@@ -35,18 +35,19 @@ Numbered = tuple[bytes, int]
 """A key and the number that is the value."""
 
 
-class _Counts(NamedTuple):
+class _Layout(NamedTuple):
     n: int
     u: int
     v: int
+    epoch: int
 
 
 class _Batch(NamedTuple):
     partition: int
     records: tuple[Numbered, ...]
     data: bytes
-    chosen_by: int
-    """The undeleted_partition_count that was sent with it last."""
+    chosen_by: _Layout
+    """What was sent with it last."""
 
 
 class DialectWriter(threading.Thread):
@@ -63,8 +64,6 @@ class DialectWriter(threading.Thread):
         self.acknowledged: list[Numbered] = []
         self.refused = 0
         """Batches that were refused for their count."""
-        self.changes = 0
-        """How often it has learnt of another number of partitions."""
         self.taken_back = 0
         """Those of them that were not written, and went to other partitions."""
         self.found_written = 0
@@ -81,7 +80,7 @@ class DialectWriter(threading.Thread):
         self._sequences: defaultdict[int, int] = defaultdict(int)
         self._sent: defaultdict[int, deque[_Batch]] = defaultdict(lambda: deque(maxlen=_REMEMBERED))
         self._connection: DialectConnection | None = None
-        self._counts = _Counts(0, 0, 0)
+        self._layout = _Layout(0, 0, 0, -1)
         self._producer_id = -1
 
     def run(self) -> None:
@@ -98,6 +97,11 @@ class DialectWriter(threading.Thread):
             self.errors.append(f"{type(error).__name__}: {error}")
         finally:
             self._hang_up()
+
+    @property
+    def layout_epoch(self) -> int:
+        """Of the newest layout that it knows; -1: none."""
+        return self._layout.epoch
 
     def finish(self) -> None:
         """Stops it when nothing that it has begun is open; there must have been no error."""
@@ -130,7 +134,7 @@ class DialectWriter(threading.Thread):
             self.refused += 1
             self._refresh()
             if all(self._partition(each) == partition for each, _ in batch.records):
-                batch = batch._replace(chosen_by=self._counts.u)
+                batch = batch._replace(chosen_by=self._layout)
             elif self._was_written(batch):
                 self.found_written += 1
                 break
@@ -171,10 +175,10 @@ class DialectWriter(threading.Thread):
         builder = DefaultRecordBatchBuilder(2, 0, 0, self._producer_id, 0, self._sequences[partition], 1 << 20)
         for offset, (key, number) in enumerate(records):
             builder.append(offset, timestamp=1_700_000_000_000, key=key, value=b"%d" % number, headers=[])
-        return _Batch(partition, records, bytes(builder.build()), self._counts.u)
+        return _Batch(partition, records, bytes(builder.build()), self._layout)
 
     def _partition(self, key: bytes) -> int:
-        n, u, v = self._counts
+        n, u, v, _ = self._layout
         return linear(slot((murmur2(key) & 0x7FFFFFFF) % v, n, v), n, u)
 
     def _refresh(self) -> None:
@@ -185,18 +189,19 @@ class DialectWriter(threading.Thread):
             except (EOFError, OSError):
                 self._hang_up()
                 continue
-            if row.error_code == Code.NONE and row.virtual_partition_count > 0:
+            if row.error_code == Code.NONE and row.layout_epoch >= max(0, self._layout.epoch):  # never an older one
                 n, u, v = row.initial_partition_count, row.undeleted_partition_count, row.virtual_partition_count
-                self.changes += self._counts.n > 0 and u != self._counts.u
-                self._counts = _Counts(n, u, v)
+                self._layout = _Layout(n, u, v, row.layout_epoch)
                 return
+            self._hang_up()
             time.sleep(_PAUSE_SECONDS)
         raise AssertionError("no metadata")
 
     def _send(self, batch: _Batch) -> int:
         """Sends a batch once; a connection that ends is an answer that never comes."""
         try:
-            answer = self._connect().produce(self._topic, batch.partition, batch.data, batch.chosen_by)
+            layout, connection = batch.chosen_by, self._connect()
+            answer = connection.produce(self._topic, batch.partition, batch.data, layout.u, layout.epoch)
             code = int(answer.error_code)
         except (EOFError, OSError):
             self._hang_up()

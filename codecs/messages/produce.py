@@ -40,6 +40,7 @@ REQUEST = message(
             field("records", RECORDS, "0+", nullable="0+"),
         )), "0+"),
         field("undeleted_partition_count", INT32, "9+", tag=16384, tagged="9+", default=-1),
+        field("layout_epoch", INT32, "9+", tag=16385, tagged="9+", default=-1),
     )), "0+"),
     key=0, versions="0-13", flexible="9+",
 )

@@ -96,6 +96,7 @@ class ProduceService:
                 row.get("topic_id"),
                 [PartitionData(part.index, _view(part.records)) for part in row.partition_data],
                 row.get("undeleted_partition_count", NO_COUNT),
+                row.get("layout_epoch", -1),
             )
             for row in request.topic_data
         ]
@@ -161,9 +162,9 @@ class _Intake:
                 code = Code.UNKNOWN_TOPIC_ID if self._version >= _WITH_TOPIC_IDS else Code.UNKNOWN_TOPIC_OR_PARTITION
                 self.pending.place(Outcome(number, code))
             else:
-                self._partition(topic, number, records, row.undeleted_partition_count)
+                self._partition(topic, number, records, row)
 
-    def _partition(self, topic: ManagedTopic, number: int, records: memoryview | None, count: int) -> None:
+    def _partition(self, topic: ManagedTopic, number: int, records: memoryview | None, row: TopicData) -> None:
         stream = self._target(topic.layout, number)
         if isinstance(stream, Code):
             self.pending.place(Outcome(number, stream))
@@ -180,7 +181,7 @@ class _Intake:
         acks = -1 if self._acks < 0 else 1  # rule I5: the answer to acks=0 is waited for, here
         write = Write(*batch, size=len(records), acks=acks, since=self._now, payload=ticket)
         if is_physical(stream):
-            write.undeleted_partition_count = count
+            write.undeleted_partition_count, write.layout_epoch = row.undeleted_partition_count, row.layout_epoch
         self.taken.append((topic, write))
         self._lanes.add(topic, stream, write)
 

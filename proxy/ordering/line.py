@@ -67,6 +67,8 @@ class Write:
     """Whatever whoever sends it needs."""
     undeleted_partition_count: int | None = None
     """By which its client chose the physical partition, or -1 (`layout.NO_COUNT`); None where it sees virtual ones."""
+    layout_epoch: int = -1
+    """Of the layout by which it did; -1: it does not say. Another layout may have the same count again."""
     abandoned: bool = False
     """Its client has gone: it is not sent any more."""
     asked: bool = False
@@ -191,10 +193,7 @@ class Line:
             if not write.abandoned and write.producer_id not in self._parked:
                 if not fits(write):
                     return None
-                is_outdated = write.undeleted_partition_count is not None and (
-                    home.end is not None or write.undeleted_partition_count != undeleted_partition_count
-                )
-                step = self._bind(write, home, image, is_outdated=is_outdated)
+                step = self._bind(write, home, image, undeleted_partition_count)
                 if step is not None:
                     self._waiting.popleft()
                     return step
@@ -281,8 +280,9 @@ class Line:
         for write in self._waiting:
             write.asked = False
 
-    def _bind(self, write: Write, home: Stay, image: Image, *, is_outdated: bool) -> Write | Refuse | None:
+    def _bind(self, write: Write, home: Stay, image: Image, count: int | None) -> Write | Refuse | None:
         """Judges a write; None: it is to be parked."""
+        is_outdated = _is_outdated(write, home, count)
         client_id, epoch, base = write.producer_id, write.producer_epoch, write.base_sequence
         own = self._own
         if client_id == NO_PRODUCER:
@@ -338,3 +338,14 @@ class Line:
     def _unpark(self, producer_id: int) -> None:
         """Puts what was parked back to the front: it is older than all that waits."""
         self._waiting.extendleft(reversed(self._parked.pop(producer_id, ())))
+
+
+def _is_outdated(write: Write, home: Stay, count: int | None) -> bool:
+    """Whether a physical partition was chosen for a write by which it would not be chosen now (rule I8).
+
+    The count alone does not say it: from 4 to 5 and back to 4, and what the client was told under 5 would not be true.
+    """
+    if write.undeleted_partition_count is None:
+        return False
+    is_sealed_since = home.end is not None or -1 < write.layout_epoch < home.move
+    return is_sealed_since or write.undeleted_partition_count != count

@@ -31,6 +31,7 @@ def by_table(value: Any) -> dict[str, Any]:
                 row.get("topic_id"),
                 [(part.index, part.records) for part in row.partition_data],
                 row.get("undeleted_partition_count", -1),
+                row.get("layout_epoch", -1),
             )
             for row in value.topic_data
         ],
@@ -49,6 +50,7 @@ def by_hand(value: ProduceRequest) -> dict[str, Any]:
                 row.topic_id,
                 [(p.partition, None if p.records is None else bytes(p.records)) for p in parts],
                 row.undeleted_partition_count,
+                row.layout_epoch,
             )
             for row in value.topic_data
             for parts in [row.partition_data]

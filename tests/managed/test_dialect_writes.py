@@ -145,7 +145,7 @@ def grow_and_shrink(lives: ProxyProcess, other: ProxyProcess, topic: str, *, kil
                 other.kill()
             stock.send_for(0.5, done)
             done.result(60)
-            wait_until("all know it", lambda: all(each.changes > number for each in writers), 60)  # noqa: B023
+            wait_until("all know it", lambda: all(each.layout_epoch > number for each in writers), 60)  # noqa: B023
     stock.finish()
     stock.close()
     acknowledged = [*stock.acknowledged, *(each for writer in writers for each in writer.acknowledged)]

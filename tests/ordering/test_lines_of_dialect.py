@@ -62,6 +62,13 @@ def test_a_write_that_was_written_before_the_cut_is_told_so_whatever_its_count_s
     ]
 
 
+def test_a_count_that_is_in_force_again_does_not_let_an_old_write_in() -> None:
+    """From 6 to 7 and back to 6: what waited all along was answered for under 7, and its records are elsewhere."""
+    late, told, unsure = a_write(0), a_write(0, producer_id=8), a_write(0, producer_id=9)
+    late.layout_epoch, told.layout_epoch, unsure.layout_epoch = 3, 4, -1
+    assert list(steps(a_line(late, told, unsure), count=6)) == [Refuse(late, Unfit.OUTDATED), told, unsure]
+
+
 def test_a_retired_partition_answers_what_it_has_and_takes_nothing() -> None:
     """Late questions are answered while nobody writes there; a write by the right count is refused."""
     written, new, without_id = a_write(8, count=5), a_write(9, count=6), a_write(-1, count=6, producer_id=NO_PRODUCER)
