@@ -6,12 +6,13 @@ import argparse
 import json
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
 
-from kordon.testing.order.processes import GROUPS, PRODUCERS, ClientFailed
+from kordon.testing.order.processes import DIALECT_GROUPS, DIALECT_PRODUCERS, GROUPS, PRODUCERS, ClientFailed
 from kordon.testing.order.report import as_json, pauses_table, verdict_table
 from kordon.testing.order.run import Outcome, Plan, Run, TopicTool
 
@@ -22,6 +23,10 @@ def _numbers(text: str) -> list[int]:
 
 def _names(text: str) -> list[str]:
     return [word for word in text.split(",") if word]
+
+
+def _among(usual: Sequence[str], dialect: Sequence[str]) -> str:
+    return f"{','.join(usual)}, or with Kordon's SDK {','.join(dialect)}"
 
 
 def _arguments() -> argparse.Namespace:
@@ -37,8 +42,15 @@ def _arguments() -> argparse.Namespace:
         "--churn-seconds", type=float, default=8, help="a member stays so long, or up to twice; 0: always"
     )
     parser.add_argument("--drain-seconds", type=float, default=60, help="for groups to catch up at the end")
-    parser.add_argument("--producers", type=_names, default=PRODUCERS, help=f"of {','.join(PRODUCERS)}")
-    parser.add_argument("--groups", type=_names, default=GROUPS, help=f"of {','.join(GROUPS)}")
+    parser.add_argument(
+        "--producers", type=_names, default=PRODUCERS, help=f"of {_among(PRODUCERS, DIALECT_PRODUCERS)}"
+    )
+    parser.add_argument("--groups", type=_names, default=GROUPS, help=f"of {_among(GROUPS, DIALECT_GROUPS)}")
+    parser.add_argument("--virtual", type=int, default=0, help="virtual partitions of a topic that Kordon is to manage")
+    parser.add_argument("--rewind-seconds", type=float, default=0, help="dialect members go back about so often")
+    parser.add_argument("--killed-percent", type=int, default=0, help="of dialect members that leave: by SIGKILL")
+    parser.add_argument("--silent-percent", type=int, default=0, help="of their callbacks that are never answered")
+    parser.add_argument("--slow-percent", type=int, default=0, help="of dialect members: a tenth as fast")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, help="file for the result, with examples")
     parser.add_argument("--keep", type=Path, help="empty folder for the histories, which are removed otherwise")
@@ -69,13 +81,15 @@ def main() -> int:
         bootstraps=told.bootstrap, topic=told.topic, seconds=told.seconds, resize_to=then, rate=told.rate,
         consume_rate=told.consume_rate, keys=told.keys, churn_seconds=told.churn_seconds,
         drain_seconds=told.drain_seconds, producers=told.producers, groups=told.groups, seed=told.seed,
+        rewind_seconds=told.rewind_seconds, killed_percent=told.killed_percent, silent_percent=told.silent_percent,
+        slow_percent=told.slow_percent,
     )  # fmt: skip
     if told.keep is not None:
         told.keep.mkdir(parents=True, exist_ok=True)
     topic = TopicTool(told.bootstrap[0], told.topic)
     try:
         with console.status("clients start") as status:
-            topic.create(first)
+            topic.create(first, told.virtual)
             outcome = Run(plan, topic.resize, status.update).run(told.keep)
     except KeyboardInterrupt:
         return 130

@@ -49,7 +49,9 @@ from kordon.testing.order.history import (
     Revoked,
     Sought,
     Write,
-    ordering_keys,
+    all_producers,
+    dialect_groups,
+    dialect_producers,
     reads,
     writes,
 )
@@ -66,13 +68,37 @@ def check_folder(folder: Path) -> Verdict:
     Raises:
         HistoryError: One cannot be read.
     """
-    return check(writes(folder), reads(folder), ordering_keys(folder))
+    return check_all(folder, writes(folder))
+
+
+def check_all(folder: Path, written: Iterable[tuple[str, Write]]) -> Verdict:
+    """Checks the histories of a run; those of clients that know partitions by other numbers than others, by themselves.
+
+    Args:
+        folder: Of the histories.
+        written: Producers' events, with their names, as `writes` returns them.
+
+    Raises:
+        HistoryError: One cannot be read.
+    """
+    dialect, everybody, groups = dialect_producers(folder), all_producers(folder), dialect_groups(folder)
+    read = reads(folder)
+    of_dialect = {name: events for name, events in read.items() if name in groups}
+    of_others = {name: events for name, events in read.items() if name not in groups}
+    if not dialect and not groups:
+        return check(written, read)
+    if not everybody - dialect and not of_others:
+        return check(written, read, ordering_keys=dialect)
+    events = list(written)
+    physical = check(events, of_dialect, ordering_keys=dialect, elsewhere=everybody - dialect)
+    return check(events, of_others, elsewhere=dialect).with_other(physical)
 
 
 def check(
     written: Iterable[tuple[str, Write]],
     read: Mapping[str, Iterable[tuple[str, Read]]],
     ordering_keys: Collection[str] = (),
+    elsewhere: Collection[str] = (),
 ) -> Verdict:
     """Checks a history.
 
@@ -80,9 +106,10 @@ def check(
         written: Producers' events, with their names, each producer's in its order.
         read: Members' events by group, with their names, in the order of time.
         ordering_keys: Producers that promise an order to each key by itself.
+        elsewhere: Producers that were told positions by other numbers than these groups: they count for nothing here.
     """
     findings = Findings()
-    all_written = Written(findings)
+    all_written = Written(findings, elsewhere)
     for producer, event in written:
         all_written.take(producer, event)
     all_written.seal()
@@ -160,6 +187,9 @@ class Group:
                 for partition, offset in event.offsets:
                     self._partition(partition).committed = offset
             case Sought():
+                # it may commit from there on, and be killed before it can say so
+                partition = self._partition(event.partition)
+                partition.committed = min(partition.committed, event.offset)
                 self._begin(member, event.partition).began_at = event.offset
             case Ended():
                 self._stints = {who: stint for who, stint in self._stints.items() if who[0] != member}

@@ -32,6 +32,8 @@ AWAY_SECONDS: Final = 1.0
 CALLBACK_MS: Final = 1000
 """The time limit of callbacks: what is never answered lasts so long."""
 _SLOWER: Final = 10
+_USUAL_RATE: Final = 500
+"""Records a second of which slow members process a tenth where no rate is asked for."""
 _BACK: Final = 200
 """Records, at most, by which a member goes back."""
 
@@ -138,11 +140,15 @@ class Member(ConsumerRebalanceListener, PartitionKeyRebalanceListener):  # type:
 
     # --- partitions
 
-    async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+    async def on_partitions_assigned(  # pyright: ignore[reportIncompatibleMethodOverride] # both are allowed
+        self, assigned: Collection[TopicPartition]
+    ) -> None:
         """Notes what it has now."""
         self._recorder.note("assigned", now_us(), p=sorted(each.partition for each in assigned))
 
-    async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+    async def on_partitions_revoked(  # pyright: ignore[reportIncompatibleMethodOverride] # both are allowed
+        self, revoked: Collection[TopicPartition]
+    ) -> None:
         """Notes what it has no more; what it knew of the keys is stored."""
         going = sorted(each.partition for each in revoked)
         if self._commits_when_revoked:
@@ -174,15 +180,18 @@ class Member(ConsumerRebalanceListener, PartitionKeyRebalanceListener):  # type:
 
 def live(settings: Settings, name: str, group: Connection, stay_seconds: float) -> None:
     """Runs one member, in a process of its own."""
+    bootstraps = settings.bootstrap.split(",")
+    turn = int(name.rpartition("-")[2].partition(".")[0]) % len(bootstraps)
+    settings = replace(settings, bootstrap=bootstraps[turn])  # a client of aiokafka keeps to the proxy it has found
     chance = Random(f"{name} {settings.seed} character")  # noqa: S311 - chance that can be repeated
     if chance.random() * 100 < settings.slow_percent:
-        settings = replace(settings, consume_rate=max(settings.consume_rate // _SLOWER, 1))
+        settings = replace(settings, consume_rate=(settings.consume_rate or _USUAL_RATE) // _SLOWER)
 
     async def run(recorder: Recorder) -> None:
         member = Member(settings, name, group, recorder)
         await member.live(time.monotonic() + stay_seconds, commits_at_end=chance.random() < 0.5)
 
-    with recorded(settings.folder, name, group=GROUP, member=name) as recorder:
+    with recorded(settings.folder, name, group=GROUP, member=name, partitions="physical") as recorder:
         asyncio.run(run(recorder))
         recorder.note("ended", now_us())
 

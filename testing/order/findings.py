@@ -122,3 +122,10 @@ class Verdict:
         """Returns how often an anomaly was found, in one place or over all."""
         counts = self.findings.counts
         return sum(n for (each, place), n in counts.items() if each is anomaly and where in (None, place))
+
+    def with_other(self, other: Verdict) -> Verdict:
+        """Returns this verdict and another one of the same writes: of other groups, by other positions."""
+        self.findings.counts.update(other.findings.counts)
+        for place, examples in other.findings.examples.items():
+            self.findings.examples.setdefault(place, []).extend(examples)
+        return Verdict(self.findings, {**other.accounts, **self.accounts})

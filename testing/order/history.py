@@ -4,7 +4,7 @@ A file belongs to one producer, or to one member of a group, and its first line 
 CLOCK_MONOTONIC, which all processes of a machine share (Java's System.nanoTime is the same clock), so that events of
 several processes can be put in order. A consumer writes its lines out before it commits: what is committed was told.
 
-    {"producer": "librdkafka"}                      (with "orders": "keys" it promises an order to each key by itself)
+    {"producer": "librdkafka"}
     {"e": "acked", "t": 17, "n": 0, "k": "librdkafka-3", "s": 0, "sent": 9, "p": 2, "o": 1041}
     {"e": "failed", "t": 18, "n": 1, "k": "librdkafka-7", "s": 0, "sent": 9, "error": "_TIMED_OUT", "refused": false}
     {"group": "classic", "member": "classic-1"}
@@ -16,6 +16,9 @@ several processes can be put in order. A consumer writes its lines out before it
     {"e": "key_assigned", "t": 31, "p": [3]}
     {"e": "sought", "t": 43, "p": 2, "o": 17}
     {"e": "ended", "t": 60}
+
+Clients of the dialect say `"partitions": "physical"` in the first line: they know a topic's partitions by other numbers
+than others do, and a producer of theirs keeps the order of each key, and of several keys none.
 """
 
 from __future__ import annotations
@@ -150,8 +153,8 @@ class Source:
     producer: str | None
     group: str | None
     member: str
-    orders_keys: bool = False
-    """A producer that keeps the order of each key, and of several keys none."""
+    is_dialect: bool = False
+    """It knows partitions by the numbers of physical ones."""
 
 
 class Recorder:
@@ -176,7 +179,7 @@ def recorded(folder: Path, name: str, **whose: str) -> Generator[Recorder]:
     Args:
         folder: Where the run's histories are.
         name: Of the file, without suffix.
-        whose: `producer`, and `orders` where it orders keys alone; or `group` and `member`.
+        whose: `producer`, or `group` and `member`; and `partitions` of the dialect's clients.
     """
     with (folder / f"{name}{SUFFIX}").open("x", encoding="utf-8") as file:
         file.write(json.dumps(whose) + "\n")
@@ -195,7 +198,7 @@ def sources(folder: Path) -> list[Source]:
             continue
         with file.open(encoding="utf-8") as lines:
             whose = _parse(file, 1, lines.readline())
-        source = Source(file, whose.get("producer"), whose.get("group"), whose.get("member", ""), "orders" in whose)
+        source = Source(file, whose.get("producer"), whose.get("group"), whose.get("member", ""), "partitions" in whose)
         if (source.producer is None) == (source.group is None):
             raise HistoryError(f"{file}:1: says neither which producer nor which group wrote it")
         found.append(source)
@@ -207,9 +210,19 @@ def writes(folder: Path) -> Iterator[tuple[str, Write]]:
     return heapq.merge(*(_told(source) for source in sources(folder) if source.producer is not None), key=_time)
 
 
-def ordering_keys(folder: Path) -> frozenset[str]:
-    """Returns the producers that order each key by itself."""
-    return frozenset(each.producer for each in sources(folder) if each.producer is not None and each.orders_keys)
+def dialect_producers(folder: Path) -> frozenset[str]:
+    """Returns the producers that speak the dialect."""
+    return frozenset(each.producer for each in sources(folder) if each.producer is not None and each.is_dialect)
+
+
+def all_producers(folder: Path) -> frozenset[str]:
+    """Returns all producers."""
+    return frozenset(each.producer for each in sources(folder) if each.producer is not None)
+
+
+def dialect_groups(folder: Path) -> frozenset[str]:
+    """Returns the groups that speak the dialect."""
+    return frozenset(each.group for each in sources(folder) if each.group is not None and each.is_dialect)
 
 
 def reads(folder: Path) -> dict[str, Iterator[tuple[str, Read]]]:

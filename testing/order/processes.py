@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -117,7 +117,8 @@ class Clients:
             first = self._bootstraps[:1]
             self._add("aiokafka", *python, "kordon.testing.order.produce_aiokafka", bootstraps=first)
         if "dialect" in self._producers:
-            self._add("dialect", *python, "kordon.testing.order.produce_dialect")
+            first = self._bootstraps[:1]
+            self._add("dialect", *python, "kordon.testing.order.produce_dialect", bootstraps=first)
         if "dialect-group" in self._groups:
             self._add("dialect-group", *python, "kordon.testing.order.consume_dialect")
         if "librdkafka-group" in self._groups:
@@ -186,14 +187,14 @@ class Clients:
 
     def backlogs(self) -> dict[str, int]:
         """Returns by group how many offsets are acknowledged and not processed yet."""
-        ends: dict[int, int] = {}
-        for state in self.states():
-            if state.kind == "producer":
-                for partition, offset in state.ends.items():
-                    ends[partition] = max(ends.get(partition, -1), offset)
+        states = self.states()
+        ends = {is_dialect: _ends(states, is_dialect=is_dialect) for is_dialect in (False, True)}
         return {
-            state.name: sum(max(0, end - state.ends.get(partition, -1)) for partition, end in ends.items())
-            for state in self.states()
+            state.name: sum(
+                max(0, end - state.ends.get(partition, -1))
+                for partition, end in ends[state.name in DIALECT_GROUPS].items()
+            )
+            for state in states
             if state.kind == "group"
         }
 
@@ -209,3 +210,13 @@ class Clients:
         for client in self._clients:
             client.end(0)
         self._clients = []
+
+
+def _ends(states: Iterable[State], *, is_dialect: bool) -> dict[int, int]:
+    """Returns the highest offset that was acknowledged by partition, as clients with or without the SDK number them."""
+    ends: dict[int, int] = {}
+    for state in states:
+        if state.kind == "producer" and (state.name in DIALECT_PRODUCERS) == is_dialect:
+            for partition, offset in state.ends.items():
+                ends[partition] = max(ends.get(partition, -1), offset)
+    return ends

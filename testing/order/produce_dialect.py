@@ -10,4 +10,4 @@ from kordon.testing.order import produce_aiokafka
 NAME: Final = "dialect"
 
 if __name__ == "__main__":
-    produce_aiokafka.main(NAME, OrderedProducer, orders="keys")
+    produce_aiokafka.main(NAME, OrderedProducer, partitions="physical")

@@ -14,10 +14,10 @@ from kordon.testing.folders import make_folder, remove_folder
 from kordon.testing.jars import jars_dir, kafka_version
 from kordon.testing.java_process import java_command
 from kordon.testing.kafka_tools import tool_class
-from kordon.testing.order.checker import check
+from kordon.testing.order.checker import check_all
 from kordon.testing.order.client import Settings, now_us
 from kordon.testing.order.findings import Verdict
-from kordon.testing.order.history import Done, actions, note_action, ordering_keys, reads, writes
+from kordon.testing.order.history import Done, actions, note_action, writes
 from kordon.testing.order.pauses import Pauses
 from kordon.testing.order.processes import GROUPS, PRODUCERS, ClientFailed, Clients
 
@@ -198,7 +198,7 @@ class Run:
     def _judge(self, folder: Path) -> Outcome:
         self._tell("histories are checked")
         pauses = Pauses(actions(folder))
-        verdict = check(pauses.seeing(writes(folder)), reads(folder), ordering_keys(folder))
+        verdict = check_all(folder, pauses.seeing(writes(folder)))
         return Outcome(verdict, pauses, self._backlogs, self._problems)
 
 
@@ -209,13 +209,18 @@ class TopicTool:
         self._bootstrap = bootstrap
         self._topic = topic
 
-    def create(self, partitions: int) -> None:
+    def create(self, partitions: int, virtual: int = 0) -> None:
         """Creates the topic, if there is none yet.
+
+        Args:
+            partitions: How many it begins with.
+            virtual: How many virtual ones, through a Kordon that is to manage it; 0: it is an ordinary topic.
 
         Raises:
             RuntimeError: It failed; what the tool wrote is in the message.
         """
-        self._run("--create", "--if-not-exists", "--partitions", str(partitions), "--replication-factor", "1")
+        managed = ("--config", f"kordon.virtual.partitions={virtual}") if virtual else ()
+        self._run("--create", "--if-not-exists", "--partitions", str(partitions), "--replication-factor", "1", *managed)
 
     def resize(self, partitions: int) -> None:
         """Changes its number of partitions.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kordon.testing.order.run import Plan
+from kordon.testing.order.run import Action, Plan
 
 
 def growth_under_backlog(
@@ -23,3 +23,30 @@ def coming_and_going(
 ) -> Plan:
     """Returns a plan in which members leave every few seconds, half of them without a commit, and others join."""
     return Plan(bootstraps, topic, seconds=seconds, resize_to=resize_to, churn_seconds=4)
+
+
+def dialect_in_trouble(
+    bootstraps: Sequence[str],
+    topic: str,
+    *,
+    resize_to: Sequence[int] = (6, 3),
+    seconds: float = 12,
+    actions: Sequence[Action] = (),
+    beside: bool = False,
+) -> Plan:
+    """Returns a plan of the SDK's clients: members come and go, are killed, go back, are slow, and do not answer.
+
+    Args:
+        bootstraps: Of Kordons; members are divided over them. The producer keeps to the first.
+        topic: Managed.
+        resize_to: Numbers of partitions.
+        seconds: For which producers send.
+        actions: What happens besides, such as kills of proxies.
+        beside: Clients without the SDK work on the same topic, in other groups.
+    """
+    return Plan(
+        bootstraps, topic, seconds=seconds, resize_to=resize_to, actions=actions, members=3, rate=400, churn_seconds=4,
+        producers=["dialect", "librdkafka"] if beside else ["dialect"],
+        groups=["dialect-group", "librdkafka-group"] if beside else ["dialect-group"],
+        killed_percent=40, rewind_seconds=2, silent_percent=15, slow_percent=25,
+    )  # fmt: skip

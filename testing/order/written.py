@@ -83,10 +83,16 @@ class Log:
 
 
 class Written:
-    """All producers' records."""
+    """All producers' records.
 
-    def __init__(self, findings: Findings) -> None:
+    Args:
+        findings: Where breaches go.
+        elsewhere: Producers whose records' positions are told by other numbers.
+    """
+
+    def __init__(self, findings: Findings, elsewhere: Collection[str] = ()) -> None:
         self.findings = findings
+        self._elsewhere = elsewhere
         self.account = Account()
         self.keys: dict[str, Key] = {}
         self.by_index: list[Key] = []
@@ -117,7 +123,7 @@ class Written:
         self._open.add(producer)
         self.account.records += 1
         key = self._sent(producer, event)
-        if event.offset == UNKNOWN_OFFSET:
+        if event.offset == UNKNOWN_OFFSET or producer in self._elsewhere:
             key.put(event.sequence, SOMEWHERE)
             return
         key.put(event.sequence, position(event.partition, event.offset))
@@ -171,6 +177,8 @@ class Written:
             ordering_keys: Producers of which that is asked for each key by itself.
         """
         for producer, order in self._orders.items():
+            if producer in self._elsewhere:
+                continue
             keys_alone = producer in ordering_keys
             ends: dict[int, int] = {}
             key_ends: dict[tuple[int, int], int] = {}

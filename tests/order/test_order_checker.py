@@ -423,3 +423,15 @@ def test_member_that_goes_back_by_itself_is_allowed_what_it_asks_for() -> None:
         events += [("a", Processed(21 + n, 0, n, "k", n)) for n in range(1, 4)]
         made.read["red"] = events
         assert made.check().findings.found() == found
+
+
+def test_member_that_went_back_may_have_committed_there_without_saying_so() -> None:
+    """It was killed between its commit and the line about it: the next owner begins below what was told before."""
+    sent = [Acknowledged(n, n, "k", n, n, 0, n) for n in range(4)]
+    made = Imagined([("one", each) for each in sent] + [("one", Ended(9))])
+    made.read["red"] = [
+        ("a", Assigned(10, (0,))), *(("a", Processed(11 + n, 0, n, "k", n)) for n in range(3)),
+        ("a", Committed(20, ((0, 3),))), ("a", Sought(21, 0, 0)), ("a", Processed(22, 0, 0, "k", 0)),
+        ("b", Assigned(30, (0,))), *(("b", Processed(31 + n, 0, n, "k", n)) for n in range(1, 4)),
+    ]  # fmt: skip
+    assert made.check().passed

@@ -124,3 +124,24 @@ def test_gap_around_a_resize_is_that_resizes(tmp_path: Path) -> None:
     assert pause.gaps.by_partition == {3: 8_800_000}
     assert pauses.usual.by_producer == {"a": 300_000}
     assert pauses.usual.by_partition == {3: 200_000}
+
+
+def test_clients_that_number_partitions_otherwise_are_judged_by_themselves(tmp_path: Path) -> None:
+    """A dialect producer's record stands at 3:0 for dialect groups, and at 7:4 for all others: both are in place."""
+    for name, partitions in (("one", {}), ("two", {"partitions": "physical"})):
+        with recorded(tmp_path, name, producer=name, **partitions) as recorder:
+            at = {"p": 3, "o": 0} if partitions else {"p": 7, "o": 3}
+            recorder.note("acked", 1, n=0, k=f"{name}-0", s=0, sent=0, **at)
+            recorder.note("ended", 2)
+    for name, partitions, places in (
+        ("red", {}, [(7, 3), (7, 4)]),
+        ("blue", {"partitions": "physical"}, [(3, 1), (3, 0)]),
+    ):
+        with recorded(tmp_path, name, group=name, member=name, **partitions) as recorder:
+            recorder.note("assigned", 3, p=sorted({p for p, _ in places}))
+            for (p, o), key in sorted(zip(places, ("one-0", "two-0"), strict=True)):
+                recorder.note("processed", 4 + o, p=p, o=o, k=key, s=0)
+            recorder.note("ended", 9)
+    verdict = check_folder(tmp_path)
+    assert verdict.findings.examples == {}
+    assert {name: account.records for name, account in verdict.accounts.items()} == {"writes": 2, "red": 2, "blue": 2}
