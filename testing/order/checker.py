@@ -187,14 +187,17 @@ class Group:
                 for partition, offset in event.offsets:
                     self._partition(partition).committed = offset
             case Sought():
-                # it may commit from there on, and be killed before it can say so
-                partition = self._partition(event.partition)
-                partition.committed = min(partition.committed, event.offset)
-                self._begin(member, event.partition).began_at = event.offset
+                self._sought(member, event)
             case Ended():
                 self._stints = {who: stint for who, stint in self._stints.items() if who[0] != member}
             case _:
                 pass
+
+    def _sought(self, member: str, event: Sought) -> None:
+        # it may commit from there on, and be killed before it can say so
+        partition = self._partition(event.partition)
+        partition.committed = min(partition.committed, event.offset)
+        self._begin(member, event.partition).began_at = event.offset
 
     def _partition(self, partition: int) -> _Partition:
         found = self._partitions.get(partition)
