@@ -2,7 +2,8 @@
 
 There a partition's number means the physical partition, in every api. So most of what is translated for others passes
 as it came, and only what is Kordon's own is hidden. Commits of dialect groups are the real topic's, those of others the
-face's: neither kind of group sees the other's positions, which count something else.
+face's, as they count something else; a group that changes to the dialect goes on where the latter say
+(`dialect_commits`).
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Any, Final
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
 from kordon.proxy.managed import acls, groups, physical
-from kordon.proxy.managed.commits import OffsetFetch
 from kordon.proxy.managed.describe_configs import DescribeConfigsTranslation
+from kordon.proxy.managed.dialect_commits import DialectOffsetFetch
 from kordon.proxy.managed.dialect_metadata import NO_TOPICS, DialectMetadata, DialectTopicPartitions
 from kordon.proxy.managed.refusals import REFUSALS, Refusal
 from kordon.proxy.managed.service import Translation
@@ -67,7 +68,7 @@ TRANSLATIONS: Final[Mapping[int, Translation]] = {
     apis.METADATA: DialectMetadata(),
     apis.DESCRIBE_TOPIC_PARTITIONS: DialectTopicPartitions(),
     apis.DESCRIBE_CONFIGS: DescribeConfigsTranslation(),
-    apis.OFFSET_FETCH: OwnHidden(OffsetFetch()),
+    apis.OFFSET_FETCH: DialectOffsetFetch(),
     apis.DESCRIBE_GROUPS: groups.TRANSLATIONS[apis.DESCRIBE_GROUPS],
     apis.CONSUMER_GROUP_DESCRIBE: groups.TRANSLATIONS[apis.CONSUMER_GROUP_DESCRIBE],
     **{api_key: OwnHidden(translation) for api_key, translation in physical.TRANSLATIONS.items()},

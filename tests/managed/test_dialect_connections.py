@@ -195,6 +195,32 @@ def test_commits_of_dialect_groups_are_of_physical_partitions(proxy: ProxyProces
     assert seen.partitions[0].committed_offset == -1
 
 
+def test_a_group_that_changes_to_the_dialect_goes_on_where_it_was(
+    proxy: ProxyProcess, dialect: DialectConnection
+) -> None:
+    """Its commits on virtual partitions say where, until it commits a physical one."""
+    create_managed(proxy.bootstrap, "inherits")
+    offsets = {v: 1 if v == 0 else 2 for v in range(VIRTUAL_PARTITIONS)}
+
+    def commits(connection: PlainConnection, rows: dict[int, int]) -> bool:
+        partitions = [{"partition_index": each, "committed_offset": offset} for each, offset in rows.items()]
+        asked = {"group_id": "changing", "topics": [{"name": "inherits", "partitions": partitions}]}
+        answered = connection.ask(apis.OFFSET_COMMIT, 8, asked).topics[0].partitions
+        return all(row.error_code == Code.NONE for row in answered)
+
+    def positions() -> dict[int, int]:
+        asked = {"group_id": "changing", "topics": [{"name": "inherits", "partition_indexes": [0, 1, 2]}]}
+        (row,) = dialect.ask(apis.OFFSET_FETCH, 7, asked).topics
+        return {each.partition_index: each.committed_offset for each in row.partitions}
+
+    assert positions() == {0: -1, 1: -1, 2: -1}
+    with PlainConnection(proxy.bootstrap) as stock:
+        wait_until("the coordinator has taken commits", lambda: commits(stock, offsets), 60)
+    assert positions() == {0: 1, 1: 2, 2: 2}
+    assert commits(dialect, {0: 5})
+    assert positions() == {0: 5, 1: 2, 2: 2}
+
+
 def test_resizing_through_a_dialect_connection_changes_the_count(
     proxy: ProxyProcess, dialect: DialectConnection
 ) -> None:
