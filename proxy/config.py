@@ -375,6 +375,11 @@ class Ordering(Section):
         description="time for which the broker's word on what a client may do with a managed topic is believed, on the"
         " client's connection; used where the cluster has an authorizer, or Kordon logs in by SASL",
     )
+    janitor_lag_ms: Annotated[int, BeforeValidator(_whole), Field(ge=0, le=7 * 86_400_000)] = Field(
+        default=600_000,
+        description="the least min.compaction.lag.ms of compacted managed topics, whose configs are held to it: a crash"
+        " of proxies must be over within that time; the same for all proxies of a cluster",
+    )
 
 
 class Config(Section):

@@ -31,6 +31,7 @@ from kordon.proxy.ordering.wishes import (
     OrderDelivery,
     RaiseFloors,
     Resize,
+    SetJanitor,
     Unmanage,
     Wish,
 )
@@ -167,6 +168,8 @@ class Fulfilment:
             case OrderDelivery(topic, ordered):
                 record = self._ledger.managed(topic)
                 await self._ledger.renew(replace(record, layout=replace(record.layout, ordered_delivery=ordered)))
+            case SetJanitor(topic, on):
+                await self._managing.set_janitor(topic, on=on)
             case Delete(topic):
                 await self._letting_go.let_go(topic)
             case Unmanage(topic):

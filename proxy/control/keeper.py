@@ -15,9 +15,10 @@ import structlog
 
 from kordon.proxy.control.batches import Entry, Record
 from kordon.proxy.control.fence_times import FenceTimes, Phase
+from kordon.proxy.control.janitor import Hands, Tools
 from kordon.proxy.control.layouts_log import LayoutsLog
 from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
-from kordon.proxy.control.leading import Leading
+from kordon.proxy.control.leading import Cleaning, Leading
 from kordon.proxy.control.lease import LEASE_SECONDS, clock
 from kordon.proxy.control.ledger import Records
 from kordon.proxy.control.membership import Generation, Membership
@@ -33,6 +34,7 @@ from kordon.proxy.ordering.records import (
     FenceRecord,
     FindingRecord,
     GoneRecord,
+    JanitorRecord,
     OutcomeRecord,
     TopicRecord,
     WishRecord,
@@ -128,6 +130,7 @@ class Keeper:
         readers: Read for clients.
         make_writer: Makes a writer for the controller's role.
         admit: Sees that a topic can be managed as far as rights go.
+        tools: For the janitors of compacted topics.
     """
 
     def __init__(
@@ -141,8 +144,12 @@ class Keeper:
         readers: Readers,
         make_writer: Callable[[], LayoutsWriter],
         admit: Callable[[str], Awaitable[None]],
+        tools: Tools,
     ) -> None:
         self._admit = admit
+        self._tools = tools
+        self._looked_to: dict[str, Mapping[int, int]] = {}
+        """How far compacted topics were looked through, by topic and physical partition."""
         self.member = Member(membership.incarnation)
         self.leading: Leading | None = None
         """The controller's role, while it is this worker's."""
@@ -245,6 +252,18 @@ class Keeper:
         """Whether a batch may be sent to a physical partition now."""
         return self.member.may_write(topic, partition, clock())
 
+    def may_mark(self, topic: str, epoch: int, fence: str | None) -> bool:
+        """Whether something of Kordon's own may be written to a topic now, wherever it is.
+
+        Args:
+            topic: Its name.
+            epoch: Of the layout that must be in force.
+            fence: The fence that may stand, as whoever holds it writes; None: none may.
+        """
+        record, standing = self.member.topics.get(topic), self.member.fences.get(topic)
+        is_open = standing is None or standing.id == fence
+        return self.may_serve() and is_open and record is not None and record.layout.epoch == epoch
+
     def may_serve(self) -> bool:
         """Whether managed topics are served now: the lease lives, the layouts are known."""
         return self.member.may_serve(clock())
@@ -280,10 +299,8 @@ class Keeper:
         value = load(record.key, record.value) if record.value is not None else None
         kind, _, rest = record.key.partition("/")
         match kind, value:
-            case "wish", WishRecord(wish):
-                self._on_wish(rest, wish)
-            case "wish", None:
-                self._wishes.pop(rest, None)
+            case "wish", _:
+                self._on_wish(rest, value.wish if isinstance(value, WishRecord) else None)
             case "outcome", OutcomeRecord():
                 self._settle(rest, value)
             case "ack", AckRecord(fence, incarnation, told):
@@ -291,6 +308,8 @@ class Keeper:
                     self.leading.on_ack(fence, incarnation, told)
             case "gone", GoneRecord(incarnation):
                 self._gone.add(incarnation)
+            case "janitor", _:
+                self._looked_to[rest] = value.looked_to if isinstance(value, JanitorRecord) else {}
             case "finding", FindingRecord():
                 self.findings[rest] = value
                 self.found[value.kind] += self.leading is not None
@@ -298,7 +317,10 @@ class Keeper:
                 for command in self.member.on_record(record.key, value):
                     self._perform(command)
 
-    def _on_wish(self, wish_id: str, wish: Wish) -> None:
+    def _on_wish(self, wish_id: str, wish: Wish | None) -> None:
+        if wish is None:
+            self._wishes.pop(wish_id, None)
+            return
         self._wishes[wish_id] = wish
         if isinstance(wish, Resize) and self.may_serve():
             self._tasks.start(self._get_ready(wish.topic), name=f"get ready to hold {wish.topic}")
@@ -399,7 +421,8 @@ class Keeper:
             await asyncio.wait({renewing})  # whoever wished the topic managed waits until clients have the new view
         if topic is not None:
             landed, marks = await asyncio.gather(
-                self._writers.drain(fence.topic, fence.sealed), self._readers.freeze(fence.topic, fence.sealed)
+                self._writers.drain(fence.topic, fence.sealed | topic.layout.opened_by(fence.following)),
+                self._readers.freeze(fence.topic, fence.sealed),
             )
             if topic.fence is None or topic.fence.id != fence.id:
                 return  # ended meanwhile
@@ -448,6 +471,7 @@ class Keeper:
         while True:
             lease_seconds = self._generation.longest_lease_seconds if self._generation else LEASE_SECONDS
             takeovers = Takeovers(self._admin, self._readers.nothing_between)
+            hands = Hands(self._tools.pull, self._tools.writes, self.may_mark)
             self.leading = Leading(
                 self._admin,
                 self._make_writer(),
@@ -458,6 +482,7 @@ class Keeper:
                 takeovers=takeovers,
                 times=self.times,
                 on_layout=self.take_layout,
+                cleaning=Cleaning(hands, lambda: self._looked_to, self._tools.least_lag_ms),
             )
             try:
                 await self.leading.run(

@@ -6,7 +6,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 import structlog
@@ -14,9 +14,11 @@ import structlog
 from kordon.proxy.control.adoption import Adoption
 from kordon.proxy.control.bindings import Bindings
 from kordon.proxy.control.codes import Code
+from kordon.proxy.control.compaction import Compaction
 from kordon.proxy.control.ends import Snapshot
 from kordon.proxy.control.fence_times import FenceTimes, Phase
 from kordon.proxy.control.fulfilment import Fulfilment
+from kordon.proxy.control.janitor import Hands, Janitors
 from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
 from kordon.proxy.control.lease import clock
 from kordon.proxy.control.ledger import Ledger, Records
@@ -69,6 +71,16 @@ _FOR_GOOD: Final = frozenset(
 """Refusals that an admin client would get as well, and would not meet by asking again."""
 
 
+class Cleaning(NamedTuple):
+    """What the janitors of compacted topics work with, and how far they had come before."""
+
+    hands: Hands
+    looked_to: Callable[[], Mapping[str, Mapping[int, int]]]
+    """By topic and physical partition."""
+    least_lag_ms: int
+    """The least min.compaction.lag.ms of their topics."""
+
+
 class Leading:
     """The controller's role, from taking over to standing down.
 
@@ -82,6 +94,7 @@ class Leading:
         takeovers: Look at topics with data.
         times: Counts what fences wait for.
         on_layout: Told of the records of a change that is durable: readers of the layouts get them some answers later.
+        cleaning: What the janitors of compacted topics work with.
     """
 
     def __init__(
@@ -96,6 +109,7 @@ class Leading:
         takeovers: Takeovers,
         times: FenceTimes,
         on_layout: Callable[[Records], None],
+        cleaning: Cleaning,
     ) -> None:
         self._on_layout = on_layout
         self._times = times
@@ -111,6 +125,8 @@ class Leading:
         self._shortened = ShortenedLogs(admin, self._layouts, self._mend)
         self._letting_go = LettingGo(self._ledger, admin, self._adoption)
         self._takeovers = TakeoverSteps(self._ledger, self._tasks, takeovers, self._do)
+        compaction = Compaction(admin, cleaning.least_lag_ms)
+        self.janitors = Janitors(self._ledger, admin, cleaning.hands, compaction, cleaning.looked_to)
         managing = Managing(
             self._ledger,
             admin,
@@ -118,6 +134,7 @@ class Leading:
             adoption=self._adoption,
             bindings=self._bindings,
             takeovers=takeovers,
+            compaction=compaction,
             do=self._do,
         )
         self._fulfilment = Fulfilment(
@@ -177,6 +194,7 @@ class Leading:
                 self.on_wish(wish_id, wish)
             self._tasks.start(self._bindings.run(), name="hold layouts to their topics")
             self._tasks.start(self._shortened.run(), name="hold logs to their layouts")
+            self._tasks.start(self.janitors.run(), name="look through compacted topics")
             await self._tick(controller)
         finally:
             self._ledger.controller = None
@@ -269,7 +287,7 @@ class Leading:
             case ReadCuts(topic, fence, partitions):
                 self._times.end(Phase.ACKNOWLEDGE, topic)
                 self._times.begin(Phase.CUT, topic)
-                cuts = await self._cuts(topic, partitions)
+                cuts = await self._cuts(topic, fence, partitions)
                 self._times.end(Phase.CUT, topic)
                 self._do(controller.on_cuts(topic, fence, cuts, clock()))
             case Finished(topic):
@@ -333,6 +351,8 @@ class Leading:
         problem = None
         try:
             await self._refuse_another(topic)
+            if self.janitors.is_behind(topic):
+                raise UpstreamUnavailable(f"the janitor of {topic} is behind")
             await self._admin.create_partitions(topic, partitions)
             await self._admin.wait_for_leaders(topic, partitions=partitions)
         except UpstreamUnavailable as error:
@@ -348,19 +368,28 @@ class Leading:
         if record is not None and await self._admin.topic_id(topic) != record.layout.topic_id:
             raise UpstreamUnavailable(f"{topic} was deleted and made again")
 
-    async def _cuts(self, topic: str, partitions: frozenset[int]) -> dict[int, Producers] | None:
-        """Reads ends and producers until they stand still (rule C6); None if they do not in time."""
+    async def _cuts(self, topic: str, fence: str, partitions: frozenset[int]) -> dict[int, Producers] | None:
+        """Reads ends and producers until they stand still (rule C6); None if they do not in time.
+
+        On compacted topics they move on until the janitor has looked at all that stands before them.
+        """
         try:
             async with asyncio.timeout(CUT_SECONDS):
-                cuts: dict[int, Producers] = {}
-                while left := partitions - cuts.keys():
-                    for q, snapshot in (await self._admin.snapshots(topic, left)).items():
-                        if snapshot.is_cut:
-                            cuts[q] = _producers(snapshot)
+                cuts = await self._settled(topic, partitions)
+                while await self.janitors.sweep(topic, fence, {q: cut.end for q, cut in cuts.items()}):
+                    cuts = await self._settled(topic, partitions)
                 return cuts
         except (TimeoutError, UpstreamUnavailable) as error:
             log.warning("cuts_unread", topic=topic, error=str(error) or f"no end stood still in {CUT_SECONDS} s")
             return None
+
+    async def _settled(self, topic: str, partitions: frozenset[int]) -> dict[int, Producers]:
+        cuts: dict[int, Producers] = {}
+        while left := partitions - cuts.keys():
+            for q, snapshot in (await self._admin.snapshots(topic, left)).items():
+                if snapshot.is_cut:
+                    cuts[q] = _producers(snapshot)
+        return cuts
 
 
 def _producers(snapshot: Snapshot) -> Producers:

@@ -11,6 +11,7 @@ import structlog
 from kordon.proxy.control.adoption import Adoption
 from kordon.proxy.control.bindings import Bindings
 from kordon.proxy.control.codes import Code
+from kordon.proxy.control.compaction import Compaction
 from kordon.proxy.control.ends import LeaderAt
 from kordon.proxy.control.lease import clock
 from kordon.proxy.control.ledger import Ledger, Refused
@@ -20,6 +21,7 @@ from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.topics import face_of
 from kordon.proxy.ordering.controller import Command
 from kordon.proxy.ordering.hashing import why_not
+from kordon.proxy.ordering.janitor import has_returned
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import TopicRecord
 from kordon.proxy.ordering.takeover import Takeover, first_placement
@@ -38,6 +40,7 @@ class Managing:
         adoption: Waits for the other proxies.
         bindings: Look whether a topic is still the one that is managed.
         takeovers: Look at topics with data.
+        compaction: Sees to the configs of compacted ones.
         do: Performs what the controller says.
     """
 
@@ -50,6 +53,7 @@ class Managing:
         adoption: Adoption,
         bindings: Bindings,
         takeovers: Takeovers,
+        compaction: Compaction,
         do: Callable[[list[Command]], None],
     ) -> None:
         self._ledger = ledger
@@ -58,6 +62,7 @@ class Managing:
         self._adoption = adoption
         self._bindings = bindings
         self._takeovers = takeovers
+        self._compaction = compaction
         self._do = do
 
     async def manage(self, wish: Manage) -> bool:
@@ -82,7 +87,10 @@ class Managing:
             raise Refused(Code.TOPIC_ALREADY_EXISTS, f"{topic} is managed already, with another number of them")
         leaders = await self._leaders_of_new(topic)
         await self._admit(topic)
-        await self._refuse_compacted(topic)
+        if wish.janitor:
+            await self._compaction.hold(topic)
+        else:
+            await self._compaction.refuse(topic)
         if problem := why_not(len(leaders), len(leaders), wish.virtual_partitions):
             raise Refused(Code.INVALID_PARTITIONS, problem)
         ends = {q: each.log_end_offset for q, each in (await self._admin.ends_of(topic, leaders)).items()}
@@ -100,15 +108,31 @@ class Managing:
             await self._admit(topic)  # names the right that is missing, if it is that
             raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, str(error)) from error
 
-    async def _refuse_compacted(self, topic: str) -> None:
-        if "compact" in ((await self._admin.topic_configs(topic)).get("cleanup.policy") or ""):
-            detail = f"{topic} is compacted: a key's old value could outlive the new one in a partition it has left"
+    async def set_janitor(self, topic: str, *, on: bool) -> None:
+        """Has old values of keys taken out of partitions that they have left, from now on or not any more.
+
+        Raises:
+            Refused: The topic is not managed, is compacted, or has keys that have come back to a partition.
+            Fenced: Another controller has taken over.
+            UpstreamUnavailable: The cluster does not answer, or does not let Kordon change its configs.
+        """
+        record = self._ledger.settled(topic)
+        if on == record.layout.janitor:
+            return
+        if on and has_returned(record.layout):
+            detail = f"keys of {topic} have come back to partitions that they had left, so it cannot be compacted now"
             raise Refused(Code.INVALID_CONFIG, detail)
+        if on:
+            await self._compaction.hold(topic)
+        else:
+            await self._compaction.refuse(topic)
+        await self._ledger.renew(replace(record, layout=replace(record.layout, janitor=on)))
+        await self._ledger.write(((f"janitor/{topic}", None),))
 
     async def _create(self, wish: Manage, n: int) -> None:
         topic = wish.topic
         created = Layout.created(topic, await self._admin.topic_id(topic), n, wish.virtual_partitions)
-        layout = replace(created, ordered_delivery=wish.ordered_delivery)
+        layout = replace(created, ordered_delivery=wish.ordered_delivery, janitor=wish.janitor)
         record = TopicRecord(layout, await self._make_face(layout))
         await self._ledger.write(((f"topic/{topic}", record),))
         self._ledger.take((record,))
@@ -123,7 +147,8 @@ class Managing:
         await self._takeovers.refuse_transactions(topic, frozenset(ends))
         if wish.quiesced:
             await self._takeovers.prove_quiesced(topic, ends)
-        layout = Layout.unmanaged(topic, await self._admin.topic_id(topic), len(ends), wish.virtual_partitions)
+        before = Layout.unmanaged(topic, await self._admin.topic_id(topic), len(ends), wish.virtual_partitions)
+        layout = replace(before, janitor=wish.janitor)
         takeover = Takeover(None, transition_ms=wish.transition_ms)
         record = TopicRecord(layout, await self._make_face(layout), takeover)
         placement = first_placement(layout, quiesced=wish.quiesced)

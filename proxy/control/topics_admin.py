@@ -20,9 +20,12 @@ CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
 DESCRIBE_CONFIGS: Final = 32
 CREATE_PARTITIONS: Final = 37
+INCREMENTAL_ALTER_CONFIGS: Final = 44
 
 _TOPIC_RESOURCE: Final = 2
 _BROKER_RESOURCE: Final = 4
+_SET: Final = 0
+"""Of IncrementalAlterConfigs (KIP-339)."""
 _AUTHORIZER: Final = "authorizer.class.name"
 _POLL_SECONDS: Final = 0.1
 _NEW_TOPIC_SECONDS: Final = 30.0
@@ -127,6 +130,19 @@ class TopicsAdmin(PartitionEnds):
             UpstreamUnavailable: The cluster does not answer.
         """
         return await self._configs(_TOPIC_RESOURCE, name)
+
+    async def set_topic_configs(self, name: str, values: Mapping[str, str]) -> None:
+        """Sets some configs of a topic, and leaves the others.
+
+        Raises:
+            TopicsRefused: There is no such topic, the cluster does not want it, or Kordon may not.
+            UpstreamUnavailable: The cluster does not answer.
+        """
+        configs = [{"name": key, "config_operation": _SET, "value": value} for key, value in values.items()]
+        resource = {"resource_type": _TOPIC_RESOURCE, "resource_name": name, "configs": configs}
+        fields = {"resources": [resource], "validate_only": False}
+        (result,) = (await self._brokers.ask_any(INCREMENTAL_ALTER_CONFIGS, range(2), fields)).responses
+        refuse(f"setting {', '.join(values)} of {name}", result)
 
     async def _configs(self, kind: int, name: str) -> dict[str, str | None]:
         resource = {"resource_type": kind, "resource_name": name, "configuration_keys": None}

@@ -20,7 +20,17 @@ from kordon.proxy.managed.metadata import is_own
 from kordon.proxy.managed.topics import OWN_PREFIX, ManagedTopic, ManagedTopics, face_of
 from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.records import OutcomeRecord
-from kordon.proxy.ordering.wishes import Delete, LeaveOut, LookAgain, Manage, OrderDelivery, Resize, Unmanage, Wish
+from kordon.proxy.ordering.wishes import (
+    Delete,
+    LeaveOut,
+    LookAgain,
+    Manage,
+    OrderDelivery,
+    Resize,
+    SetJanitor,
+    Unmanage,
+    Wish,
+)
 
 VIRTUAL_PARTITIONS: Final = "kordon.virtual.partitions"
 """Topic config: managed, with so many virtual partitions."""
@@ -33,14 +43,20 @@ LEFT_OUT: Final = "kordon.takeover.left.out"
 _ONLINE, _QUIESCED = "online", "quiesced"
 ORDERED_DELIVERY: Final = "enable.ordered.delivery"
 """Topic config of KIP-253; only managed topics have it."""
+JANITOR: Final = "kordon.janitor"
+"""Topic config: old values of keys are taken out of partitions that they have left; compacted topics need it."""
+_COMPACT: Final = "compact"
+_CLEANUP_POLICY: Final = "cleanup.policy"
 _OWN_NAMES: Final = frozenset({"decisions", "groups", "layouts"})
 """Topics whose faces would be topics that Kordon has for itself."""
 _OWN_CONFIGS: Final = "kordon."
 _NO_ID: Final = UUID(int=0)
 _TOPIC: Final = 2
-_SET, _DELETE = 0, 1
+_SET, _DELETE, _APPEND = 0, 1, 2
 _AT_ONCE: Final = 32
 """Wishes of one request that come true side by side; each of them waits for all proxies to know of it."""
+_OF_MANAGED: Final = frozenset({VIRTUAL_PARTITIONS, ORDERED_DELIVERY, JANITOR})
+"""Topic configs that brokers do not hear of."""
 Fulfil = Callable[[Wish], Awaitable[OutcomeRecord]]
 
 
@@ -146,7 +162,7 @@ def _take_creations(value: Any, topics: ManagedTopics) -> Taken:
             continue
         if VIRTUAL_PARTITIONS in told:
             wish = wishes[topic.name] = _created(topic.name, told, topic.num_partitions)
-            kept = [each for each in topic.configs if each.name not in (VIRTUAL_PARTITIONS, ORDERED_DELIVERY)]
+            kept = [each for each in topic.configs if each.name not in _OF_MANAGED]
             topic.update({"configs": kept})
             if isinstance(wish, OutcomeRecord):
                 continue
@@ -212,6 +228,9 @@ def _take_configs(value: Any, topics: ManagedTopics) -> Taken:
             row["configs"] = [each for each in row.configs if each not in own]
             if isinstance(wish, OutcomeRecord) and wish.error_code:
                 continue
+        elif is_topic and any(_compacts(each) for each in row.configs) and _lacks_janitor(row.resource_name, topics):
+            wishes[row.resource_name] = _not_compacted(row.resource_name)
+            continue
         if row.configs or not own or "config_operation" not in own[0]:
             left.append(row)
     value.update({"resources": left})
@@ -248,6 +267,21 @@ def _is_own_config(topic: str, name: str, topics: ManagedTopics) -> bool:
     return name.startswith(_OWN_CONFIGS) or (name == ORDERED_DELIVERY and topics.named(topic) is not None)
 
 
+def _compacts(config: Any) -> bool:
+    is_set: bool = config.get("config_operation", _SET) in (_SET, _APPEND)
+    return is_set and config.name == _CLEANUP_POLICY and _COMPACT in str(config.value)
+
+
+def _lacks_janitor(name: str, topics: ManagedTopics) -> bool:
+    topic = topics.named(name)
+    return topic is not None and not topic.layout.janitor
+
+
+def _not_compacted(name: str) -> OutcomeRecord:
+    detail = f"a key's old value could outlive the new one in a partition of {name} that it has left"
+    return OutcomeRecord(Code.INVALID_CONFIG, f"{detail}; set {JANITOR}=true before, which has old values removed")
+
+
 def _reserved(name: str) -> OutcomeRecord:
     return OutcomeRecord(Code.INVALID_TOPIC, f"{name}: names that begin with {OWN_PREFIX} are Kordon's own")
 
@@ -264,9 +298,12 @@ def _managed(name: str, value: str | None, partitions: int) -> Wish | OutcomeRec
 def _created(name: str, told: Mapping[str, str | None], partitions: int) -> Wish | OutcomeRecord:
     wish = _managed(name, told[VIRTUAL_PARTITIONS], partitions)
     ordered = _ordered(name, told.get(ORDERED_DELIVERY))
-    if isinstance(wish, Manage) and isinstance(ordered, OrderDelivery):
-        return replace(wish, ordered_delivery=ordered.ordered)
-    return wish if isinstance(wish, OutcomeRecord) else ordered
+    janitor = _janitor(name, told.get(JANITOR))
+    refusal = next((each for each in (wish, ordered, janitor) if isinstance(each, OutcomeRecord)), None)
+    if refusal is None and isinstance(wish, Manage):
+        is_ordered, has_janitor = ordered == OrderDelivery(name, ordered=True), janitor == SetJanitor(name, on=True)
+        return replace(wish, ordered_delivery=is_ordered, janitor=has_janitor)
+    return refusal or wish
 
 
 def _reordered(name: str, config: Any) -> Wish | OutcomeRecord:
@@ -276,15 +313,23 @@ def _reordered(name: str, config: Any) -> Wish | OutcomeRecord:
     return _ordered(name, config.value if operation == _SET else None)
 
 
-def _ordered(name: str, value: str | None) -> Wish | OutcomeRecord:
+def _ordered(name: str, value: str | None) -> OrderDelivery | OutcomeRecord:
     """Reads enable.ordered.delivery as brokers read a boolean; None: the default."""
-    told = "true" if value is None else value.strip().lower()
+    told = _boolean(ORDERED_DELIVERY, "true" if value is None else value)
+    return told if isinstance(told, OutcomeRecord) else OrderDelivery(name, told)
+
+
+def _janitor(name: str, value: str | None) -> SetJanitor | OutcomeRecord:
+    told = _boolean(JANITOR, "false" if value is None else value)
+    return told if isinstance(told, OutcomeRecord) else SetJanitor(name, told)
+
+
+def _boolean(config: str, value: str) -> bool | OutcomeRecord:
+    told = value.strip().lower()
     if told not in ("true", "false"):
-        detail = (
-            f"Invalid value {value} for configuration {ORDERED_DELIVERY}: Expected value to be either true or false"
-        )
+        detail = f"Invalid value {value} for configuration {config}: Expected value to be either true or false"
         return OutcomeRecord(Code.INVALID_CONFIG, detail)
-    return OrderDelivery(name, told == "true")
+    return told == "true"
 
 
 def _absent(name: str) -> OutcomeRecord:
@@ -299,12 +344,14 @@ def _changed(name: str, configs: list[Any], topics: ManagedTopics) -> Wish | Out
         return OutcomeRecord(Code.NONE, "")
     if all(each.name == ORDERED_DELIVERY for each in configs):
         return _reordered(name, configs[-1])
+    if topic is not None and all(each.name == JANITOR for each in configs):
+        return _janitor(name, configs[-1].value if configs[-1].get("config_operation", _SET) == _SET else None)
     by_name = {each.name: each for each in configs}
     if list(by_name) == [LEFT_OUT] and (groups := (by_name[LEFT_OUT].value or "").split(",")):
         return LeaveOut(name, tuple(group.strip() for group in groups if group.strip()))
     config = by_name.pop(VIRTUAL_PARTITIONS, None)
     told = {each.name: each.value for each in by_name.values()}
-    if config is None or told.keys() - {TAKEOVER, TRANSITION_MS}:
+    if config is None or told.keys() - {TAKEOVER, TRANSITION_MS, JANITOR}:
         others = ", ".join(sorted(told))
         return OutcomeRecord(Code.INVALID_CONFIG, f"{others}: cannot be set; {VIRTUAL_PARTITIONS} can")
     operation = config.get("config_operation", _SET)
@@ -326,10 +373,14 @@ def _with_takeover(wish: Manage, told: Mapping[str, str | None]) -> Wish | Outco
         return OutcomeRecord(Code.INVALID_CONFIG, f"{TAKEOVER} is {_ONLINE} or {_QUIESCED}, not {how!r}")
     if transition_ms is not None and not transition_ms.isdigit():
         return OutcomeRecord(Code.INVALID_CONFIG, f"{TRANSITION_MS} is a number of milliseconds, not {transition_ms!r}")
-    wish = replace(wish, quiesced=how == _QUIESCED)
+    janitor = _janitor(wish.topic, told.get(JANITOR))
+    if isinstance(janitor, OutcomeRecord):
+        return janitor
+    wish = replace(wish, quiesced=how == _QUIESCED, janitor=janitor.on)
     return wish if transition_ms is None else replace(wish, transition_ms=int(transition_ms))
 
 
 def _is_so(config: Any, topic: ManagedTopic) -> bool:
     is_set = config.get("config_operation", _SET) == _SET
-    return is_set and (config.name, config.value) == (VIRTUAL_PARTITIONS, str(topic.layout.v_count))
+    is_so = {VIRTUAL_PARTITIONS: str(topic.layout.v_count), JANITOR: str(topic.layout.janitor).lower()}
+    return bool(is_set and is_so.get(config.name) == config.value)

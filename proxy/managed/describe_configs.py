@@ -5,6 +5,7 @@
     kordon.initial.partition.count       N, read-only
     kordon.layout.epoch                  read-only
     enable.ordered.delivery              KIP-253's
+    kordon.janitor                       whether a compacted topic's old values are taken out of former partitions
 
 Read-only configs are left alone by what copies configs from cluster to cluster (MirrorMaker, tools of operators).
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from kordon.proxy.control.codes import Code
-from kordon.proxy.managed.admin_requests import ORDERED_DELIVERY, VIRTUAL_PARTITIONS
+from kordon.proxy.managed.admin_requests import JANITOR, ORDERED_DELIVERY, VIRTUAL_PARTITIONS
 from kordon.proxy.managed.metadata import is_own
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.ordering.layout import Layout
@@ -27,6 +28,8 @@ _DYNAMIC_TOPIC_CONFIG, _DEFAULT_CONFIG = 1, 5
 _BOOLEAN, _INT = 1, 3
 """ConfigType of DescribeConfigs (KIP-569)."""
 _ORDERED: Final = "Whether a key is delivered only after all that was written of it before, wherever that is."
+
+_CLEANED: Final = "Whether old values of keys are taken out of partitions that they have left; compaction needs it."
 
 
 class DescribeConfigsTranslation:
@@ -66,13 +69,18 @@ def _configs(layout: Layout) -> list[dict[str, Any]]:
         _config(UNDELETED_PARTITION_COUNT, layout.u, "Partitions of the brokers that are written to.", read_only=True),
         _config(INITIAL_PARTITION_COUNT, layout.n, "Partitions at first, and at least.", read_only=True),
         _config(LAYOUT_EPOCH, layout.epoch, "How often the layout has changed.", read_only=True),
-        {
-            **_config(ORDERED_DELIVERY, str(layout.ordered_delivery).lower(), _ORDERED, read_only=False),
-            "is_default": layout.ordered_delivery,
-            "config_source": _DEFAULT_CONFIG if layout.ordered_delivery else _DYNAMIC_TOPIC_CONFIG,
-            "config_type": _BOOLEAN,
-        },
+        _boolean(ORDERED_DELIVERY, layout.ordered_delivery, _ORDERED, default=True),
+        _boolean(JANITOR, layout.janitor, _CLEANED, default=False),
     ]
+
+
+def _boolean(name: str, value: bool, documentation: str, *, default: bool) -> dict[str, Any]:
+    return {
+        **_config(name, str(value).lower(), documentation, read_only=False),
+        "is_default": value == default,
+        "config_source": _DEFAULT_CONFIG if value == default else _DYNAMIC_TOPIC_CONFIG,
+        "config_type": _BOOLEAN,
+    }
 
 
 def _config(name: str, value: object, documentation: str, *, read_only: bool) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from kordon.codecs.produce import Outcome
@@ -105,6 +106,17 @@ class Lanes:
         finally:
             self._drains = [each for each in self._drains if each is not landed]
         return {partition: offset for (_, partition), offset in landed.items()}
+
+    @contextmanager
+    def counted(self, topic: str, partition: int) -> Iterator[None]:
+        """Has fences wait for what somebody else of this worker writes to a physical partition while this lasts."""
+        self._under_way[topic, partition] += 1
+        try:
+            yield
+        finally:
+            self._under_way[topic, partition] -= 1
+            self._landed.set()
+            self._landed = asyncio.Event()
 
     async def expect(self, topic: str, partitions: frozenset[int]) -> None:
         """Finds the leaders of partitions that are about to be written to, and dials them, while there is time."""

@@ -15,6 +15,7 @@ from kordon.proxy.control.authorizer import Authorizer
 from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.group import About
 from kordon.proxy.control.group_positions import GroupPositions
+from kordon.proxy.control.janitor import Tools
 from kordon.proxy.control.keeper import Keeper
 from kordon.proxy.control.layouts_log import LayoutsLog
 from kordon.proxy.control.layouts_writer import LayoutsWriter
@@ -31,6 +32,7 @@ from kordon.proxy.managed.describe_configs import DescribeConfigsTranslation
 from kordon.proxy.managed.dialect_metadata import RetiredPartitions
 from kordon.proxy.managed.gated_fetching import GatedFetch
 from kordon.proxy.managed.gating import Gates
+from kordon.proxy.managed.hidden_writes import HiddenWrites
 from kordon.proxy.managed.lanes import Lanes
 from kordon.proxy.managed.leaders import Leaders
 from kordon.proxy.managed.links import Links
@@ -107,6 +109,11 @@ class ManagedWorker:
             readers=self.readers,
             make_writer=lambda: LayoutsWriter(brokers),
             admit=self._authorizer.admit,
+            tools=Tools(
+                self.readers.pulls.pull,
+                HiddenWrites(self.links, leaders, self.lanes.counted),
+                ordering.janitor_lag_ms,
+            ),
         )
         self.pages = ManagedPages(self.topics, self.keeper, self.readers.tally.bypassed)
         questions = Questions(self.links, leaders)

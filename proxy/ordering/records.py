@@ -8,6 +8,7 @@
     wish/<id>                   somebody wants a topic managed, resized, …                     any proxy
     outcome/<id>                what came of it                                                controller
     finding/<name>              what was found wrong with a topic last                         controller
+    janitor/<name>              how far a compacted topic was looked through                   controller
 
 The controller writes in transactions, so that a layout, its images and the end of its fence are one.
 """
@@ -105,7 +106,25 @@ class FindingRecord:
     """When, in milliseconds since 1970."""
 
 
-Value = TopicRecord | ImageRecord | FenceRecord | AckRecord | GoneRecord | WishRecord | OutcomeRecord | FindingRecord
+@dataclass(frozen=True)
+class JanitorRecord:
+    """How far a compacted topic was looked through (KIP-253 9)."""
+
+    looked_to: Mapping[int, int]
+    """By physical partition, the next offset; to look again does no harm."""
+
+
+Value = (
+    TopicRecord
+    | ImageRecord
+    | FenceRecord
+    | AckRecord
+    | GoneRecord
+    | WishRecord
+    | OutcomeRecord
+    | FindingRecord
+    | JanitorRecord
+)
 
 _KINDS: Final[Mapping[str, TypeAdapter[Any]]] = {
     "topic": TypeAdapter(TopicRecord),
@@ -116,6 +135,7 @@ _KINDS: Final[Mapping[str, TypeAdapter[Any]]] = {
     "wish": TypeAdapter(WishRecord),
     "outcome": TypeAdapter(OutcomeRecord),
     "finding": TypeAdapter(FindingRecord),
+    "janitor": TypeAdapter(JanitorRecord),
 }
 
 

@@ -23,6 +23,8 @@ class Manage:
     """How long clients may have the old view of a topic with data; not waited for if it is quiesced."""
     ordered_delivery: bool = True
     """enable.ordered.delivery."""
+    janitor: bool = False
+    """Take old values of keys out of partitions that they have left; compacted topics need it (KIP-253 9)."""
     kind: Literal["manage"] = "manage"
 
 
@@ -50,6 +52,15 @@ class OrderDelivery:
     topic: str
     ordered: bool
     kind: Literal["order delivery"] = "order delivery"
+
+
+@dataclass(frozen=True, slots=True)
+class SetJanitor:
+    """Have old values of keys taken out of partitions that they have left, or not (KIP-253 9)."""
+
+    topic: str
+    on: bool
+    kind: Literal["set janitor"] = "set janitor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +98,6 @@ class LookAgain:
     kind: Literal["look again"] = "look again"
 
 
-Wish = Manage | Resize | Unmanage | OrderDelivery | LeaveOut | RaiseFloors | Delete | LookAgain
+Wish = Manage | Resize | Unmanage | OrderDelivery | SetJanitor | LeaveOut | RaiseFloors | Delete | LookAgain
 WISH_JSON: Final[TypeAdapter[Wish]] = TypeAdapter(Wish)
 """How a wish is written into the layouts topic."""

@@ -112,6 +112,7 @@ def keeper_of(clients: Clients, layouts: Layouts) -> tuple[Keeper, ManagedTopics
         readers=clients,
         make_writer=cast("Any", None),
         admit=cast("Any", None),
+        tools=cast("Any", None),
     )
     keeper.on_record(record("topic/orders", TopicRecord(LAYOUT, UUID(int=2))))
     return keeper, topics

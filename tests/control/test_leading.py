@@ -9,7 +9,7 @@ import pytest
 
 from kordon.proxy.control.fence_times import FenceTimes
 from kordon.proxy.control.layouts_writer import NotCommitted
-from kordon.proxy.control.leading import Leading
+from kordon.proxy.control.leading import Cleaning, Leading
 from kordon.proxy.ordering.wishes import Resize
 
 
@@ -48,6 +48,7 @@ async def test_a_role_whose_writer_failed_ends_and_is_taken_up_again() -> None:
         takeovers=cast("Any", None),
         times=FenceTimes(),
         on_layout=lambda _: None,
+        cleaning=Cleaning(cast("Any", None), dict, 0),
     )
     async with asyncio.timeout(60):
         with pytest.raises(NotCommitted):

@@ -73,6 +73,7 @@ def test_a_managed_topic_says_so(version: int) -> None:
             "kordon.initial.partition.count": "3",
             "kordon.layout.epoch": "1",
             "enable.ordered.delivery": "true",
+            "kordon.janitor": "false",
         }
     }
 
@@ -108,6 +109,7 @@ def test_what_copies_configs_leaves_the_counts_alone() -> None:
     told = {each["name"]: (each["read_only"], each["config_source"]) for each in answer.results[0].configs}
     assert told.pop("kordon.virtual.partitions") == (False, 1)
     assert told.pop("enable.ordered.delivery") == (False, 5)
+    assert told.pop("kordon.janitor") == (False, 5)
     assert set(told.values()) == {(True, 5)}
 
 

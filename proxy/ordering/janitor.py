@@ -1,0 +1,203 @@
+"""The janitor of compacted topics: which keys are to leave which partitions (KIP-253 9).
+
+Brokers compact each physical partition by itself. When a key has moved from p to q, its old value in p stays for ever,
+and comes back to life when its user deletes the key and the broker has dropped the tombstone in q. So the janitor reads
+what is written, and puts a tombstone of its own, a marker, into each partition where a key has lived before:
+
+    p    K=1 ─┐ cut            marker K       the broker's compaction leaves nothing of K in p
+    q         └──────── K=2 ──────┘           from here on it may drop K=2 when K is deleted
+
+Readers do not see markers: they carry an identity of their own (`identity.JANITOR`). To brokers a marker is a record
+like others: behind a visible record of its key it would take that away. So
+
+- a marker goes only where its key has lived before and has not lived since (`FormerHomes`), under a layout in force;
+- no layout comes into force before all that its cuts end has been looked at, and the markers are written. What becomes
+  a key's home again has all markers of that key behind it, before its new segment begins.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from kordon.proxy.ordering.chain import Stay
+from kordon.proxy.ordering.identity import JANITOR, MOVES, NO_V, tag, untag
+from kordon.proxy.ordering.layout import Layout, Placement, SegmentId
+from kordon.proxy.ordering.reading import Hidden, tenancies
+from kordon.proxy.ordering.streams import physical_stream
+
+MOST_KEYS: Final = 200_000
+"""Of one topic, keys whose markers are known to be written: some 30 MB; of others they are written once more."""
+_DIGEST_BYTES: Final = 16
+
+
+class Marker(NamedTuple):
+    """A tombstone that readers do not see."""
+
+    partition: int
+    """Physical."""
+    key: bytes
+
+
+class Visible(NamedTuple):
+    """A batch that readers see."""
+
+    segment: SegmentId
+    """Where it stands."""
+    v: int | None
+    """Whose it is; None: its keys tell, or it was written to the physical partition as such."""
+    former: frozenset[int]
+    """Physical partitions where its keys have lived before, and have not lived since."""
+
+
+def marker_id(layout_epoch: int, producer_id: int) -> int:
+    """Returns the producer id of markers in the log.
+
+    Args:
+        layout_epoch: In which they are written.
+        producer_id: A broker's, below 2^40.
+    """
+    return tag(JANITOR, layout_epoch, producer_id)
+
+
+class FormerHomes:
+    """Where keys have lived before, under one layout.
+
+    Args:
+        layout: In force.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._tenancies = tenancies(layout)
+        self._taken_over = layout.epochs[0].placement is Placement.UNMANAGED
+        self._by_id = {segment.id: segment for segment in layout.segments}
+        self._visible: dict[tuple[SegmentId, int | None], Visible] = {}
+
+    def look(self, partition: int, producer_id: int, base_offset: int, *, is_control: bool) -> Visible | Hidden:
+        """Says what a batch means to the janitor.
+
+        Args:
+            partition: Physical.
+            producer_id: As the log has it.
+            base_offset: Of the batch.
+            is_control: Whether it is a control batch.
+
+        Returns:
+            `Hidden.CONTROL` where there is nothing to do about it, regular markers among them. `Hidden.STRAY` where
+            readers do not see it and brokers may take a visible record before it away.
+        """
+        stay, tenancy = self._stay(partition, base_offset), self._tenancies.get(partition)
+        owner = tenancy.owner(producer_id, base_offset, is_control=is_control) if tenancy else Hidden.STRAY
+        identity = untag(producer_id)
+        if is_control:
+            return Hidden.CONTROL
+        if identity is not None and identity.v == JANITOR:
+            return Hidden.STRAY if self._is_late(partition, identity.move, base_offset) else Hidden.CONTROL
+        if stay is None:
+            return Hidden.STRAY
+        segment = SegmentId(partition, stay.move)
+        if not isinstance(owner, Hidden):
+            return self._of(segment, owner.v)
+        is_known = identity is None or (identity.v == NO_V and identity.move == stay.move % MOVES)
+        return self._of(segment, None) if is_known else Hidden.STRAY
+
+    def _stay(self, partition: int, offset: int) -> Stay | None:
+        stays = self.layout.chain(physical_stream(partition)).stays
+        return next((stay for stay in stays if stay.holds(offset)), None)
+
+    def _is_late(self, partition: int, move: int, offset: int) -> bool:
+        """Whether a marker stands in a segment that began after the layout epoch in which it was written."""
+        written = self.layout.epoch - (self.layout.epoch - move) % MOVES
+        stays = self.layout.chain(physical_stream(partition)).stays
+        return any(stay.move > written and stay.start <= offset for stay in stays)
+
+    def _of(self, segment: SegmentId, v: int | None) -> Visible:
+        found = self._visible.get((segment, v))
+        if found is None:
+            former = self._before_segment(segment) if v is None else self._before_stay(segment, v)
+            found = self._visible[segment, v] = Visible(segment, v, former)
+        return found
+
+    def _before_stay(self, segment: SegmentId, v: int) -> frozenset[int]:
+        """Returns where a virtual partition has lived before it stood on a segment, and not since."""
+        stays = self.layout.chains[v].stays
+        start = self._by_id[segment].start
+        place = next(
+            place
+            for place, stay in enumerate(stays)
+            if stay.partition == segment.partition and stay.start <= start and (stay.end is None or start < stay.end)
+        )
+        before = {stay.partition for stay in stays[:place]}
+        if self._taken_over and v >= self.layout.n:
+            before.add(v % self.layout.n)  # where clients put its keys while there were N partitions
+        return frozenset(before - {stay.partition for stay in stays[place:]})
+
+    def _before_segment(self, segment: SegmentId) -> frozenset[int]:
+        """Returns where keys of a segment may have lived before, and not since: those of its predecessors, and so on.
+
+        More than those of one key: of what is not a client's virtual partition, a key's way is not known here.
+        """
+        before = {each.partition for each in _closure(segment, self._predecessors)}
+        if self._taken_over and segment.epoch:
+            before |= set(range(self.layout.n))
+        return frozenset(before - {each.partition for each in _closure(segment, self._successors)})
+
+    def _predecessors(self, segment: SegmentId) -> Iterable[SegmentId]:
+        return self._by_id[segment].predecessors
+
+    def _successors(self, segment: SegmentId) -> Iterable[SegmentId]:
+        return (each.id for each in self.layout.segments if segment in each.predecessors)
+
+
+class KnownKeys:
+    """Keys whose markers are written: a key that is written again and again gets them once in a segment.
+
+    Args:
+        most: So many are kept, those that were seen last; what is forgotten gets its markers once more.
+    """
+
+    def __init__(self, most: int = MOST_KEYS) -> None:
+        self._most = most
+        self._known: OrderedDict[bytes, None] = OrderedDict()
+
+    def unknown(self, visible: Visible, keys: Iterable[bytes]) -> list[bytes]:
+        """Returns those whose markers may not be written yet, each once."""
+        found: dict[bytes, None] = {}
+        for key in keys:
+            digest = _digest(visible, key)
+            if digest in self._known:
+                self._known.move_to_end(digest)
+            else:
+                found[key] = None
+        return list(found)
+
+    def add(self, visible: Visible, keys: Iterable[bytes]) -> None:
+        """Takes in keys whose markers are durable."""
+        for key in keys:
+            self._known[_digest(visible, key)] = None
+        while len(self._known) > self._most:
+            self._known.popitem(last=False)
+
+
+def _digest(visible: Visible, key: bytes) -> bytes:
+    partition, epoch = visible.segment.partition, visible.segment.epoch
+    return blake2b(key, digest_size=_DIGEST_BYTES, key=f"{partition}/{epoch}/{visible.v}".encode()).digest()
+
+
+def _closure(begin: SegmentId, step: Callable[[SegmentId], Iterable[SegmentId]]) -> set[SegmentId]:
+    """Returns a segment and all that can be come to from it by steps."""
+    found, left = {begin}, [begin]
+    while left:
+        new = set(step(left.pop())) - found
+        found |= new
+        left += new
+    return found
+
+
+def has_returned(layout: Layout) -> bool:
+    """Whether keys have come back to a partition that they had left: what nobody has cleaned there, nobody can."""
+    partitions = ([stay.partition for stay in chain.stays] for chain in layout.chains)
+    return any(len(set(each)) < len(each) for each in partitions)

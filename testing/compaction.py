@@ -1,0 +1,198 @@
+"""A model of a compacted managed topic: logs, clients, the broker's compaction, and the janitor, in steps of time.
+
+Everything but the logs is the product's own: layouts, identities, and what the janitor thinks (`ordering/janitor.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+from uuid import UUID
+
+from kordon.proxy.ordering.identity import tag
+from kordon.proxy.ordering.janitor import FormerHomes, KnownKeys, Visible, marker_id
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.reading import Hidden
+from kordon.proxy.ordering.streams import physical_stream
+
+TOMBSTONES_STAY: Final = 40
+"""Steps after the first compaction that meets it, for which a tombstone stays (delete.retention.ms)."""
+COMPACTED_EVERY: Final = 12
+"""Steps after which a log is compacted at the latest (max.compaction.lag.ms)."""
+LOOKED_AT_EVERY: Final = 8
+"""Steps after which the janitor has looked at all there is, at the latest."""
+KEYS: Final = 6
+_CLIENT: Final = 7
+
+
+@dataclass
+class Logged:
+    """A record in a log."""
+
+    offset: int
+    key: bytes
+    value: int | None
+    producer_id: int
+    dropped_at: int | None = None
+    """Of a tombstone that has been compacted, when it goes."""
+
+
+@dataclass
+class Log:
+    """Of a physical partition."""
+
+    records: list[Logged] = field(default_factory=list[Logged])
+    end: int = 0
+    compacted: int = 0
+    """When, last."""
+
+    def append(self, key: bytes, value: int | None, producer_id: int) -> None:
+        """Writes a record."""
+        self.records.append(Logged(self.end, key, value, producer_id))
+        self.end += 1
+
+    def compact(self, now: int, active_from: int) -> None:
+        """Does what a broker does: keeps the last record of each key before an offset, tombstones for a time."""
+        self.compacted = now
+        last = {each.key: each.offset for each in self.records if each.offset < active_from}
+        kept = [each for each in self.records if each.offset >= active_from or each.offset == last[each.key]]
+        for each in kept:
+            if each.offset < active_from and each.value is None and each.dropped_at is None:
+                each.dropped_at = now + TOMBSTONES_STAY
+        self.records = [each for each in kept if each.dropped_at is None or each.dropped_at > now]
+
+
+class CompactedTopic:
+    """A managed topic of which only the last value of each key counts.
+
+    Args:
+        random: All chance.
+        n: initial_partition_count.
+        v_count: V.
+        is_swept: Whether a layout waits for the janitor; False to see what breaks.
+    """
+
+    def __init__(self, random: Random, n: int, v_count: int, *, is_swept: bool = True) -> None:
+        self.layout = Layout.created("orders", UUID(int=1), n, v_count)
+        self.truth: dict[bytes, int] = {}
+        """The last value of each key that has one."""
+        self.markers = 0
+        self._random = random
+        self._logs = {q: Log() for q in range(n)}
+        self._now = 0
+        self._is_swept = is_swept
+        self._looked_at = 0
+        self._begin_janitor({})
+
+    def step(self) -> None:
+        """Lets some time pass, in which something happens."""
+        self._now += 1
+        what = self._random.choices(
+            (self.write, self.resize, self.crash, self.compact, self._look_at_some), (9, 3, 1, 3, 4)
+        )
+        what[0]()
+        if self._now - self._looked_at > LOOKED_AT_EVERY:
+            self.look_at_all()
+        for log in self._logs.values():
+            if self._now - log.compacted > COMPACTED_EVERY:
+                log.compact(self._now, log.end)
+
+    def write(self) -> None:
+        """A client writes, or deletes, some key; clients of the dialect do it to the physical partition."""
+        number = self._random.randrange(KEYS)
+        v, key = self._v(number), b"key %d" % number
+        value = None if self._random.random() < 0.4 else self._now
+        home = self.layout.chains[v].stays[-1]
+        q = home.partition
+        by_dialect = self._random.random() < 0.3
+        stream, move = (physical_stream(q), self.layout.open_segments[q].id.epoch) if by_dialect else (v, home.move)
+        self._logs[q].append(key, value, tag(stream, move, _CLIENT))
+        self.truth.pop(key, None)
+        if value is not None:
+            self.truth[key] = value
+
+    def resize(self) -> None:
+        """The layout changes, as it does under a fence: nobody writes."""
+        following = self.layout.next_epoch(self._random.randint(self.layout.n, self.layout.v_count))
+        sealed, opened = self.layout.sealed_by(following), self.layout.opened_by(following)
+        for q in opened:
+            self._logs.setdefault(q, Log(compacted=self._now))
+        if self._is_swept:
+            for q in sealed:
+                self._look_at(q, self._logs[q].end)
+        self.layout = self.layout.changed(following, {q: self._logs[q].end for q in sealed | opened})
+        self._homes = FormerHomes(self.layout)
+
+    def crash(self) -> None:
+        """Another controller goes on, from an older state that was durable."""
+        some = {q: self._random.randint(0, end) for q, end in self._looked_to.items()}
+        self._begin_janitor(self._durable | {q: min(end, self._looked_to[q]) for q, end in some.items()})
+
+    def compact(self) -> None:
+        """A broker compacts a log, but for what is in its active segment."""
+        log = self._random.choice(list(self._logs.values()))
+        log.compact(self._now, self._random.randint(0, log.end))
+
+    def look_at_all(self) -> None:
+        """The janitor comes to the end of all logs."""
+        for q, log in self._logs.items():
+            self._look_at(q, log.end)
+        self._looked_at = self._now
+
+    def settle(self) -> None:
+        """Time passes in which nobody writes, until compaction has nothing more to do."""
+        self.look_at_all()
+        for later in (0, TOMBSTONES_STAY + 1):
+            self._now += later
+            for log in self._logs.values():
+                log.compact(self._now, log.end)
+
+    def read(self) -> dict[bytes, int]:
+        """Reads all from the beginning, as a client does that keeps the last value of each key."""
+        found: dict[bytes, int | None] = {}
+        for number in range(KEYS):
+            for _, record in sorted(self._visible(b"key %d" % number, self._v(number)), key=lambda each: each[0]):
+                found[record.key] = record.value
+        return {key: value for key, value in found.items() if value is not None}
+
+    def count(self) -> int:
+        """Returns how many records readers get."""
+        return sum(len(list(self._visible(b"key %d" % number, self._v(number)))) for number in range(KEYS))
+
+    def _v(self, number: int) -> int:
+        return number * 5 % self.layout.v_count
+
+    def _visible(self, key: bytes, v: int) -> Iterator[tuple[int, Logged]]:
+        """What readers get of a key, by virtual offset."""
+        for stay in self.layout.chains[v].stays:
+            for record in self._logs[stay.partition].records:
+                if record.key != key or not stay.holds(record.offset):
+                    continue
+                seen = self._homes.look(stay.partition, record.producer_id, record.offset, is_control=False)
+                if isinstance(seen, Visible):
+                    yield record.offset + stay.delta, record
+
+    def _begin_janitor(self, looked_to: dict[int, int]) -> None:
+        self._homes, self._known = FormerHomes(self.layout), KnownKeys(most=3)
+        self._looked_to = dict(looked_to)
+        self._durable = dict(looked_to)
+
+    def _look_at_some(self) -> None:
+        q = self._random.choice(list(self._logs))
+        self._look_at(q, self._random.randint(0, self._logs[q].end))
+
+    def _look_at(self, q: int, until: int) -> None:
+        start = self._looked_to.get(q, 0)
+        for record in [each for each in self._logs[q].records if start <= each.offset < until]:
+            seen = self._homes.look(q, record.producer_id, record.offset, is_control=False)
+            if seen is Hidden.CONTROL:
+                continue
+            assert isinstance(seen, Visible)
+            for key in self._known.unknown(seen, [record.key]) if seen.former else ():
+                for former in sorted(seen.former):
+                    self._logs[former].append(key, None, marker_id(self.layout.epoch, _CLIENT))
+                    self.markers += 1
+                self._known.add(seen, [key])
+        self._looked_to[q] = max(start, until)

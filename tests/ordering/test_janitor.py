@@ -1,0 +1,38 @@
+"""Compacted topics whose partitions grow and shrink: a model of the broker's compaction, and the janitor's thinking."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kordon.testing.compaction import CompactedTopic
+
+STEPS = 120
+
+
+@settings(max_examples=50)
+@given(seed=st.integers(0, 2**32), n=st.integers(1, 3), doublings=st.integers(1, 3))
+def test_a_log_read_from_0_gives_the_latest_value_of_each_key(seed: int, n: int, doublings: int) -> None:
+    """At every moment: through growths and shrinks, deletes, compaction at any time, and crashes of the janitor."""
+    topic = CompactedTopic(Random(seed), n, n << doublings)
+    for _ in range(STEPS):
+        topic.step()
+        assert topic.read() == topic.truth
+    topic.settle()
+    assert topic.read() == topic.truth
+    assert topic.count() == len(topic.truth)  # nothing of an old value is left anywhere
+
+
+def test_without_the_wait_for_the_janitor_deleted_keys_come_back() -> None:
+    """What a layout must wait for: a former home that is home again before its markers are written gets none."""
+    assert any(_comes_back(CompactedTopic(Random(seed), 2, 8, is_swept=False)) for seed in range(300))
+
+
+def _comes_back(topic: CompactedTopic) -> bool:
+    for _ in range(STEPS):
+        topic.step()
+        if topic.read() != topic.truth:
+            return True
+    return False
