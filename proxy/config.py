@@ -354,6 +354,11 @@ class Ordering(Section):
         default=True,
         description="serve managed topics as soon as the cluster has any; false: never, their clients are refused",
     )
+    dialect: bool = Field(
+        default=True,
+        description="speak the dialect with clients that do, for whom partitions are physical ones (docs/dialect.md);"
+        " false while proxies of the cluster are left that know nothing of it",
+    )
     group: str = Field(
         default="kordon",
         min_length=1,

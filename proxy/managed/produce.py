@@ -157,10 +157,12 @@ class _Intake:
 
     def topic(self, topic: ManagedTopic | None, row: TopicData) -> None:
         """Takes all of a topic."""
+        unknown = Code.UNKNOWN_TOPIC_ID if self._version >= _WITH_TOPIC_IDS else Code.UNKNOWN_TOPIC_OR_PARTITION
+        # With a count, a client that has met a proxy which speaks the dialect means physical partitions.
+        is_mistaken = row.undeleted_partition_count != NO_COUNT and self._target is virtual_partition
         for number, records in row.partition_data:
-            if topic is None:
-                code = Code.UNKNOWN_TOPIC_ID if self._version >= _WITH_TOPIC_IDS else Code.UNKNOWN_TOPIC_OR_PARTITION
-                self.pending.place(Outcome(number, code))
+            if topic is None or is_mistaken:
+                self.pending.place(Outcome(number, Code.INVALID_REQUEST if is_mistaken else unknown))
             else:
                 self._partition(topic, number, records, row)
 

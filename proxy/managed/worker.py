@@ -163,7 +163,7 @@ class ManagedWorker:
             completions={apis.OFFSET_FETCH: CaughtUp(self.topics, self.readers).complete},
             asks_rights=self._asks_rights,
             rights_max_age_seconds=ordering.rights_ms / 1000,
-            dialect=dialect_service,
+            dialect=dialect_service if ordering.dialect else None,
         )
 
     def _dialect_servers(self, questions: Questions, leaders: Leaders) -> dict[int, Any]:
