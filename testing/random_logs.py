@@ -1,0 +1,301 @@
+"""Physical partitions in memory behind a broker in memory, and histories made at random, for tests of readers."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from aiokafka.partitioner import murmur2
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
+from hypothesis import strategies as st
+
+from kordon.codecs.fetched import VERSION
+from kordon.codecs.messages import request, response
+from kordon.codecs.schema import Buffer
+from kordon.codecs.split import filler, patch, split
+from kordon.proxy import apis
+from kordon.proxy.managed.leaders import Leader
+from kordon.proxy.managed.readers import Readers
+from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.ordering.identity import tag
+from kordon.proxy.ordering.layout import Layout, Placement
+from kordon.proxy.ordering.streams import physical_stream
+
+NAME, FACE_ID = "orders", UUID(int=9)
+OUT_OF_RANGE = 1
+LEADER_EPOCH = 4
+_OF_EACH = {"partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
+
+
+def batch(base_offset: int, values: list[str], producer_id: int) -> bytes:
+    """A batch as it stands in the log."""
+    builder = DefaultRecordBatchBuilder(2, 0, 0, producer_id, 0, 0, 1 << 16)
+    for delta, value in enumerate(values):
+        builder.append(delta, 1_000, value.encode(), value.encode(), [])
+    built = bytearray(builder.build())
+    patch(built, split(built)[0], base_offset, LEADER_EPOCH)
+    return bytes(built)
+
+
+@dataclass
+class Log:
+    """One physical partition."""
+
+    start: int = 0
+    end: int = 0
+    batches: list[tuple[int, int, bytes]] = field(default_factory=list)
+    """Base offset, next offset, bytes."""
+
+    def append(self, producer_id: int, values: list[str]) -> None:
+        """Writes a batch."""
+        self.batches.append((self.end, self.end + len(values), batch(self.end, values, producer_id)))
+        self.end += len(values)
+
+    def append_marker(self) -> None:
+        """Writes a control batch."""
+        self.batches.append((self.end, self.end + 1, filler(self.end, self.end + 1, LEADER_EPOCH)))
+        self.end += 1
+
+    def read(self, offset: int, most_bytes: int) -> bytes:
+        """Reads as brokers do: the first batch whole, then up to a number of bytes, wherever that cuts."""
+        data = b"".join(data for _, end, data in self.batches if end > max(offset, self.start))
+        first = int.from_bytes(data[8:12], "big") + 12 if data else 0
+        return data[: max(first, most_bytes)]
+
+
+class Broker:
+    """Answers Fetch and ListOffsets from memory; it is links, client and leaders at once."""
+
+    closed = False
+
+    def __init__(self, logs: dict[int, Log], most_bytes: int) -> None:
+        self.logs = logs
+        self.most_bytes = most_bytes
+
+    async def to(self, node_id: int, purpose: str) -> Broker:
+        """Is the connection to itself."""
+        return self
+
+    async def of(self, topic: str) -> dict[int, Leader]:
+        """Leads everything."""
+        return {q: Leader(1, LEADER_EPOCH, (1,), (1,), ()) for q in self.logs}
+
+    def known(self, topic: str) -> dict[int, Leader]:
+        """Says the same."""
+        return {q: Leader(1, LEADER_EPOCH, (1,), (1,), ()) for q in self.logs}
+
+    def forget(self, topic: str) -> None:
+        """Nothing changes."""
+
+    def version(self, api_key: int, wanted: range) -> int:
+        """Speaks everything."""
+        return wanted[-1]
+
+    async def room(self) -> None:
+        """Has room."""
+
+    async def ask(self, api_key: int, version: int, fields: Any, timeout: float | None = None) -> Any:
+        """Answers ListOffsets."""
+        assert api_key == apis.LIST_OFFSETS
+        rows = [
+            SimpleRow(
+                partition_index=row["partition_index"],
+                error_code=0,
+                offset=getattr(self.logs[row["partition_index"]], "end" if row["timestamp"] == -1 else "start"),
+            )
+            for row in fields["topics"][0]["partitions"]
+        ]
+        return {"topics": [SimpleRow(name=NAME, partitions=rows)]}
+
+    async def send_body(self, api_key: int, version: int, pieces: list[Buffer], timeout: float) -> memoryview:
+        """Answers Fetch."""
+        assert (api_key, version) == (apis.FETCH, VERSION)
+        asked = request(apis.FETCH).parse(version, b"".join(pieces))
+        await asyncio.sleep(0)
+        rows = [self._read(row) for topic in asked.topics for row in topic.partitions]
+        if asked.max_wait_ms and not any(row["records"] or row["error_code"] for row in rows):
+            await asyncio.sleep(0.002)
+        return memoryview(response(apis.FETCH).build(version, {"responses": [{"topic": NAME, "partitions": rows}]}))
+
+    def _read(self, row: Any) -> dict[str, Any]:
+        log = self.logs[row.partition]
+        told = {"partition_index": row.partition, "high_watermark": -1, "aborted_transactions": None}
+        if not log.start <= row.fetch_offset <= log.end:
+            return told | {"error_code": OUT_OF_RANGE, "records": b""}
+        records = log.read(row.fetch_offset, self.most_bytes)
+        return told | {"high_watermark": log.end, "log_start_offset": log.start, "records": records, "error_code": 0}
+
+
+class SimpleRow(SimpleNamespace):
+    """Fields by name and as attributes, as a Container has them."""
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+
+@dataclass
+class World:
+    """A history: the layouts, what stands in the logs, and what of it each virtual partition is to give."""
+
+    layout: Layout
+    logs: dict[int, Log]
+    expected: dict[int, list[str]]
+    bypass: set[str] = field(default_factory=set)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    """A topic that has grown and shrunk while many wrote to it, some of them where or when they should not."""
+    n, bits = draw(st.integers(1, 3)), draw(st.integers(0, 2))
+    v_count = n << bits
+    taken_over = draw(st.booleans())
+    layout = (Layout.unmanaged if taken_over else Layout.created)(NAME, UUID(int=1), n, v_count)
+    world = World(layout, {q: Log() for q in range(v_count)}, {v: [] for v in range(v_count)})
+    for step in range(draw(st.integers(1, 6))):
+        for number in range(draw(st.integers(0, 12))):
+            _write(draw, world, f"{step}-{number}")
+        if world.layout.is_managed and draw(st.integers(0, 3)) == 0:
+            _shorten(draw, world, f"{step}-shortened")
+        elif draw(st.booleans()):
+            placement = Placement.OWN if taken_over and world.layout.epoch == 0 else Placement.LINEAR
+            u = n if placement is Placement.OWN else draw(st.integers(n, v_count))
+            ends = {q: log.end for q, log in world.logs.items()}
+            before, world.layout = world.layout, world.layout.changed(world.layout.next_epoch(u, placement), ends)
+            _stray(draw, world, before)
+    return world
+
+
+def _write(draw: st.DrawFn, world: World, name: str) -> None:
+    v = draw(st.integers(0, len(world.expected) - 1))
+    home = world.layout.chains[v].home
+    kind = draw(st.sampled_from(["own", "own", "own", "own", "marker", "bypass", "dialect", "dialect"]))
+    values = [f"{v}:{name}:{each}" for each in range(draw(st.integers(1, 3)))]
+    if home is None:
+        return
+    log = world.logs[home.partition]
+    if kind == "dialect" and home.tagged:
+        _write_to(draw, world, home.partition, name)
+    elif kind == "marker":
+        log.append_marker()
+    elif kind == "own" or not home.tagged:
+        log.append(tag(v, home.move, 3) if home.tagged else 3, values)
+        world.expected[v] += values
+    else:
+        log.append(draw(st.sampled_from([-1, 3])), values)
+        world.bypass.update(values)
+
+
+def _write_to(draw: st.DrawFn, world: World, q: int, name: str) -> None:
+    """A client of the dialect writes to a physical partition; its records are of those whose keys live there."""
+    stream, v_count = physical_stream(q), len(world.expected)
+    home = world.layout.chain(stream).home
+    assert home is not None
+    values: list[str] = []
+    for number in range(draw(st.integers(1, 4))):
+        v = draw(st.sampled_from(world.layout.residents(q)))
+        candidates = (f"{v}:{name}:{number}-{each}" for each in itertools.count())
+        value = next(each for each in candidates if (murmur2(each.encode()) & 0x7FFFFFFF) % v_count == v)
+        values.append(value)
+        inherits = world.layout.epochs[-1].placement is Placement.OWN
+        world.expected[q if inherits else v].append(value)
+    world.logs[q].append(tag(stream, home.move, 3), values)
+
+
+def _shorten(draw: st.DrawFn, world: World, name: str) -> None:
+    """A log loses its end; some write to it before that is found, and then the layout goes on behind (rule C10)."""
+    q = draw(st.sampled_from(sorted(world.logs)))
+    log, bound = world.logs[q], world.layout.last_bounds.get(q)
+    told, lost_from = log.end, draw(st.sampled_from([0, *(base for base, _, _ in log.batches)]))
+    lost = {value for base, _, raw in log.batches if base >= lost_from for value in _values(raw)}
+    log.batches = [each for each in log.batches if each[0] < lost_from]
+    log.end = lost_from
+    world.bypass -= lost
+    world.expected = {v: [each for each in values if each not in lost] for v, values in world.expected.items()}
+    for v in world.layout.residents(q) if draw(st.booleans()) else ():
+        home = world.layout.chains[v].home
+        assert home is not None
+        value = f"{v}:{name}"
+        if home.holds(log.end):
+            world.expected[v].append(value)
+        log.append(tag(v, home.move, 3), [value])  # below its segment it is never acknowledged
+    if bound is not None and lost_from < bound.offset:
+        following = world.layout.next_epoch(world.layout.u, world.layout.epochs[-1].placement, {q: lost_from})
+        world.layout = world.layout.changed(following, {p: each.end for p, each in world.logs.items()}, told={q: told})
+
+
+def _values(raw: bytes) -> list[str]:
+    batch = MemoryRecords(raw).next_batch()
+    assert batch is not None
+    return [] if batch.is_control_batch else [record.value.decode() for record in batch]
+
+
+def _stray(draw: st.DrawFn, world: World, before: Layout) -> None:
+    for v, chain in enumerate(before.chains):
+        old, now = chain.home, world.layout.chains[v].home
+        has_left = old is not None and now is not None and (now.partition, now.move) != (old.partition, old.move)
+        if old is not None and has_left and old.tagged and draw(st.booleans()):
+            world.logs[old.partition].append(tag(v, old.move, 3), [f"stray of {v}"])
+    for q, segment in before.open_segments.items():
+        if world.layout.open_segments.get(q) != segment and before.is_managed and draw(st.booleans()):
+            world.logs[q].append(tag(physical_stream(q), segment.id.epoch, 3), [f"stray of {q} as such"])
+
+
+def readers_of(world: World, most_bytes: int, cache_bytes: int) -> tuple[Readers, ManagedTopic]:
+    """Makes a worker's readers in front of a broker in memory."""
+    topics = ManagedTopics()
+    topic = ManagedTopic(world.layout, FACE_ID)
+    topics.add(topic)
+    broker: Any = Broker(world.logs, most_bytes)
+    return Readers(topics, broker, broker, cache_bytes=cache_bytes), topic
+
+
+async def fetch(readers: Readers, offsets: dict[int, int], **fields: Any) -> dict[int, Any]:
+    """Fetches through the bytes of a version, by topic id unless it is told another one."""
+    told: dict[str, Any] = {"max_wait_ms": 3, "min_bytes": 1, "max_bytes": 1 << 20, "rack_id": ""} | fields
+    version = told.pop("version", 13)
+    each = {name: told.pop(name, value) for name, value in _OF_EACH.items()}
+    rows = [{"partition": v, "fetch_offset": at} | each for v, at in offsets.items()]
+    topic = {"topic": NAME, "topic_id": FACE_ID, "partitions": rows}
+    body = request(apis.FETCH).build(version, told | {"topics": [topic]})
+    answer = await readers.serve(version, request(apis.FETCH).parse(version, body))
+    parsed = response(apis.FETCH).parse(version, response(apis.FETCH).build(version, answer))
+    return {row.partition_index: row for row in parsed.responses[0].partitions}
+
+
+async def read_all(readers: Readers, vs: list[int], **fields: Any) -> dict[int, list[str]]:
+    """Reads as one consumer does until no partition has any lag."""
+    found: dict[int, list[str]] = {v: [] for v in vs}
+    at = dict.fromkeys(vs, 0)
+    lagging = set(vs)
+    async with asyncio.timeout(30):
+        while lagging:
+            for v, row in (await fetch(readers, at, **fields)).items():
+                assert row.error_code == 0
+                before = at[v]
+                at[v] = consume(row.records, at[v], found[v])
+                assert row.high_watermark >= at[v]
+                if row.high_watermark > at[v]:
+                    lagging.add(v)
+                elif before == at[v]:
+                    lagging.discard(v)
+    return found
+
+
+def consume(records: bytes, at: int, values: list[str]) -> int:
+    """Takes in what a Fetch brought; offsets must not fall, and batches not overlap."""
+    reader = MemoryRecords(bytes(records))
+    while reader.has_next():
+        each = reader.next_batch()
+        assert each.validate_crc()
+        assert each.next_offset > at
+        for record in each:
+            if not each.is_control_batch and record.offset >= at:
+                assert record.offset < each.next_offset
+                values.append(record.value.decode())
+        at = each.next_offset
+    return at

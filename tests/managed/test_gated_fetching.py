@@ -1,0 +1,297 @@
+"""Readers of physical partitions on logs in memory: nothing before its time, nothing lost, nothing of nobody's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from aiokafka.record.memory_records import MemoryRecords
+from hypothesis import assume, event, given, settings
+from hypothesis import strategies as st
+
+from kordon.codecs.dialect import INVALID_PARTITION_METADATA
+from kordon.codecs.messages import request, response
+from kordon.proxy import apis
+from kordon.proxy.control.codes import Code
+from kordon.proxy.managed.gated_fetching import GatedFetch
+from kordon.proxy.managed.gating import Gates
+from kordon.proxy.managed.readers import Readers
+from kordon.proxy.managed.topics import Fence, ManagedTopic
+from kordon.proxy.ordering.identity import tag
+from kordon.proxy.ordering.layout import Layout, Placement
+from kordon.proxy.ordering.streams import physical_stream
+from kordon.testing.random_logs import NAME, Log, World, consume, fetch, readers_of, worlds
+
+FETCH_VERSION = 12
+GROUP: dict[str, Any] = {"group_id": "g", "generation_id": 7, "member_id": "m"}
+
+
+@dataclass
+class Reported:
+    """Where a group stands."""
+
+    positions: dict[int, int] = field(default_factory=dict[int, int])
+    generation: int = 7
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def of(self, group_id: str, generation_id: int, topic: str, member_id: str) -> Mapping[int, int]:
+        """Knows one group, in one generation."""
+        is_known = (group_id, generation_id, topic, member_id) == ("g", self.generation, NAME, "m")
+        return self.positions if is_known else {}
+
+    async def changed(self, group_id: str) -> None:
+        """Returns at the next report."""
+        await self.news.wait()
+
+    def report(self, positions: dict[int, int]) -> None:
+        """Somebody has come further."""
+        self.positions = self.positions | positions
+        self.news.set()
+        self.news = asyncio.Event()
+
+
+class Dialect:
+    """A client of the dialect in front of a worker's readers."""
+
+    def __init__(self, world: World, most_bytes: int = 1 << 20, cache_bytes: int = 1 << 20) -> None:
+        self.readers, self.topic = readers_of(world, most_bytes, cache_bytes)
+        self.reported = Reported()
+        self.gates = Gates(self.reported, self.readers.ends_of)
+        self._server = GatedFetch(self.readers, self.gates)
+
+    async def fetch(self, offsets: Mapping[int, int], *, count: int = -1, **fields: Any) -> dict[int, Any]:
+        """Fetches through the bytes of a version."""
+        told: dict[str, Any] = {"max_wait_ms": 3, "min_bytes": 1, "rack_id": ""} | fields
+        positions = [{"partition": q, "position": at} for q, at in told.pop("positions", {}).items()]
+        most = told.pop("partition_max_bytes", 1 << 20)
+        rows = [{"partition": q, "fetch_offset": at, "partition_max_bytes": most} for q, at in offsets.items()]
+        count = count if count >= 0 else self.topic.layout.u
+        topic = {"topic": NAME, "partitions": rows, "undeleted_partition_count": count, "positions": positions}
+        body = request(apis.FETCH).build(FETCH_VERSION, told | {"topics": [topic]})
+        answer = await self._server.serve(FETCH_VERSION, request(apis.FETCH).parse(FETCH_VERSION, body))
+        parsed = response(apis.FETCH).parse(FETCH_VERSION, response(apis.FETCH).build(FETCH_VERSION, answer))
+        return {row.partition_index: row for row in parsed.responses[0].partitions}
+
+    def adopt(self, layout: Layout) -> None:
+        """Goes on under another layout."""
+        self.topic.adopt(layout, {})
+        self.readers.invalidate(NAME)
+
+    async def read_all(self, **fields: Any) -> dict[int, list[str]]:
+        """Reads all partitions as a consumer without group, until none has any lag; returns values, in `order` too."""
+        qs = sorted({segment.id.partition for segment in self.topic.layout.segments})
+        found: dict[int, list[str]] = {q: [] for q in qs}
+        at, lagging = dict.fromkeys(qs, 0), set(qs)
+        self.order: list[str] = []
+        async with asyncio.timeout(30):
+            while lagging:
+                rows = await self.fetch(at, positions=at, **fields)
+                for q, row in rows.items():
+                    assert row.error_code == 0
+                    before, known = at[q], len(found[q])
+                    at[q] = consume(row.records, at[q], found[q])
+                    self.order += found[q][known:]
+                    assert row.high_watermark >= at[q]
+                    if row.high_watermark > at[q]:
+                        lagging.add(q)
+                    elif before == at[q]:
+                        lagging.discard(q)
+        return found
+
+
+def _values(log: Log) -> list[str]:
+    batches = (MemoryRecords(raw).next_batch() for _, _, raw in log.batches)
+    return [record.value.decode() for batch in batches if not batch.is_control_batch for record in batch]
+
+
+@settings(max_examples=80)
+@given(worlds(), st.integers(1, 2_000), st.sampled_from([0, 500, 1 << 20]), st.integers(1, 3_000))
+def test_all_but_strays_is_read_once_and_each_key_in_order(
+    world: World, most_bytes: int, cache_bytes: int, partition_max_bytes: int
+) -> None:
+    """Tagged, dialect, bypass and foreign batches as they stand in the log, through moves, markers and losses."""
+    assume(world.layout.epochs[-1].placement is Placement.LINEAR)
+    theirs = {value for values in world.expected.values() for value in values} | world.bypass
+
+    async def play() -> tuple[dict[int, list[str]], list[str]]:
+        dialect = Dialect(world, most_bytes, cache_bytes)
+        try:
+            return await dialect.read_all(partition_max_bytes=partition_max_bytes), dialect.order
+        finally:
+            await dialect.readers.close()
+
+    found, order = asyncio.run(play())
+    event(f"segments: {len(world.layout.segments)}")
+    for q, values in found.items():
+        assert values == [value for value in _values(world.logs[q]) if value in theirs]
+    for expected in world.expected.values():
+        own = set(expected)
+        assert [value for value in order if value in own] == expected
+
+
+def grown() -> World:
+    """1 -> 2: a record of each in 0, then one in each."""
+    layout = Layout.created(NAME, UUID(int=1), 1, 2)
+    world = World(layout, {0: Log(), 1: Log()}, {})
+    world.logs[0].append(tag(0, 0, 3), ["0 before"])
+    world.logs[0].append(tag(1, 0, 3), ["1 before"])
+    world.layout = layout.changed(layout.next_epoch(2), {0: 2, 1: 0})
+    world.logs[0].append(tag(0, 0, 3), ["0 after"])
+    world.logs[1].append(tag(1, 1, 3), ["1 after"])
+    return world
+
+
+def values_of(row: Any, at: int = 0) -> list[str]:
+    """The values in a row of an answer."""
+    values: list[str] = []
+    consume(row.records, at, values)
+    return values
+
+
+async def test_a_child_is_held_with_its_true_end_until_the_group_has_passed_the_cut() -> None:
+    """What is reported wakes a request that waits; another generation's positions, or fewer, do not open the gate."""
+    dialect = Dialect(grown())
+    dialect.reported.report({0: 1})
+    held = (await dialect.fetch({1: 0}, **GROUP))[1]
+    assert (held.error_code, held.high_watermark, bytes(held.records)) == (0, 1, b"")
+    waiting = asyncio.ensure_future(dialect.fetch({1: 0}, **GROUP, max_wait_ms=20_000))
+    await asyncio.sleep(0.01)
+    assert dialect.gates.tally.held == 1
+    dialect.reported.report({0: 2})
+    async with asyncio.timeout(5):
+        assert values_of((await waiting)[1]) == ["1 after"]
+    for other in ({"generation_id": 8}, {"member_id": "n"}, {"group_id": "h"}, {"group_id": ""}):
+        assert values_of((await dialect.fetch({1: 0}, **(GROUP | other)))[1]) == []
+    tally = dialect.gates.tally
+    assert (tally.held, tally.holds[NAME]) == (0, 6)
+    assert tally.held_seconds[NAME] > 0
+    await dialect.readers.close()
+
+
+async def test_a_report_of_a_lower_position_closes_the_gate() -> None:
+    """The group has gone back: what it had read up to then does not count any more."""
+    dialect = Dialect(grown())
+    dialect.reported.report({0: 2})
+    assert values_of((await dialect.fetch({1: 0}, **GROUP))[1]) == ["1 after"]
+    dialect.reported.report({0: 0})
+    assert values_of((await dialect.fetch({1: 0}, **GROUP))[1]) == []
+    await dialect.readers.close()
+
+
+async def test_an_answer_ends_where_the_segment_ends() -> None:
+    """What follows in 0 is judged by the next request, although it is there and nothing holds it."""
+    dialect = Dialect(grown())
+    assert values_of((await dialect.fetch({0: 0}))[0]) == ["0 before", "1 before"]
+    assert values_of((await dialect.fetch({0: 2}))[0], 2) == ["0 after"]
+    await dialect.readers.close()
+
+
+async def test_what_retention_has_taken_is_not_waited_for() -> None:
+    """Nobody reads 0's first segment any more, and no group has said anything."""
+    world = grown()
+    world.logs[0].start, world.logs[0].batches = 2, world.logs[0].batches[2:]
+    dialect = Dialect(world)
+    assert values_of((await dialect.fetch({1: 0}, **GROUP, max_wait_ms=2_000))[1]) == ["1 after"]
+    await dialect.readers.close()
+
+
+async def test_a_wrong_count_is_refused_at_once_and_when_the_layout_changes() -> None:
+    """Whoever waits at an end hears of a change before its time is over."""
+    world = grown()
+    dialect = Dialect(world)
+    assert (await dialect.fetch({0: 0, 1: 0}, count=1))[1].error_code == INVALID_PARTITION_METADATA
+    waiting = asyncio.ensure_future(dialect.fetch({0: 3}, max_wait_ms=20_000))
+    held = asyncio.ensure_future(dialect.fetch({1: 0}, **GROUP, max_wait_ms=20_000))
+    await asyncio.sleep(0.01)
+    dialect.adopt(world.layout.changed(world.layout.next_epoch(1), {0: 3, 1: 1}))
+    async with asyncio.timeout(5):
+        assert (await waiting)[0].error_code == INVALID_PARTITION_METADATA
+        assert (await held)[1].error_code == INVALID_PARTITION_METADATA
+    assert dialect.gates.tally.refused[NAME] == 4
+    await dialect.readers.close()
+
+
+async def test_a_retired_partition_is_told_its_end_and_strays_behind_it_are_not_shown() -> None:
+    """Whoever has all of it waits, and is not answered again and again."""
+    world = grown()
+    world.layout = world.layout.changed(world.layout.next_epoch(1), {0: 3, 1: 1})
+    world.logs[1].append(tag(1, 1, 3), ["stray"])
+    world.logs[1].append(tag(physical_stream(1), 1, 3), ["stray"])
+    dialect = Dialect(world)
+    row = (await dialect.fetch({1: 0}, positions={0: 2}))[1]
+    assert (values_of(row), row.high_watermark) == (["1 after"], 1)
+    began = asyncio.get_running_loop().time()
+    row = (await dialect.fetch({1: 1}, positions={0: 2}, max_wait_ms=150))[1]
+    assert asyncio.get_running_loop().time() - began >= 0.14
+    assert (row.error_code, row.high_watermark, bytes(row.records)) == (0, 1, b"")
+    assert dialect.gates.tally.holds[NAME] == 0
+    await dialect.readers.close()
+
+
+async def test_a_retired_partition_that_is_used_again_is_read_on_behind_its_strays() -> None:
+    """1 -> 2 -> 1 -> 2, with a stray between 1's two segments."""
+    world = grown()
+    world.layout = world.layout.changed(world.layout.next_epoch(1), {0: 3, 1: 1})
+    world.logs[1].append(tag(1, 1, 3), ["stray"])
+    world.layout = world.layout.changed(world.layout.next_epoch(2), {0: 3, 1: 2})
+    world.logs[1].append(tag(1, 3, 3), ["1 again"])
+    dialect = Dialect(world)
+    assert await dialect.read_all() == {0: ["0 before", "1 before", "0 after"], 1: ["1 after", "1 again"]}
+    await dialect.readers.close()
+
+
+async def test_a_fence_freezes_physical_readers_too() -> None:
+    """Rule C5: what lands while a fence stands is not shown, and what physical readers were shown is told by it."""
+    world = grown()
+    dialect = Dialect(world)
+    assert values_of((await dialect.fetch({0: 2}))[0], 2) == ["0 after"]
+    dialect.topic.raise_fence(Fence("f", frozenset({0})))
+    marks = await dialect.readers.freeze(NAME, [0])
+    assert marks == {0: 3}
+    dialect.topic.raise_fence(Fence("f", frozenset({0}), marks))
+    world.logs[0].append(tag(0, 0, 3), ["under the fence"])
+    row = (await dialect.fetch({0: 2}))[0]
+    assert (values_of(row, 2), row.high_watermark) == (["0 after"], 3)
+    dialect.topic.cancel_fence()
+    assert values_of((await dialect.fetch({0: 3}))[0], 3) == ["under the fence"]
+    await dialect.readers.close()
+
+
+async def test_without_ordered_delivery_nothing_is_held() -> None:
+    """enable.ordered.delivery=false of KIP-253; counts are checked all the same."""
+    world = grown()
+    layout = world.layout
+    world.layout = Layout(
+        NAME, layout.topic_id, layout.n, layout.v_count, layout.epochs, layout.segments, ordered_delivery=False
+    )
+    dialect = Dialect(world)
+    assert values_of((await dialect.fetch({1: 0}))[1]) == ["1 after"]
+    assert (await dialect.fetch({1: 0}, count=1))[1].error_code == INVALID_PARTITION_METADATA
+    await dialect.readers.close()
+
+
+async def test_while_a_topic_is_taken_over_clients_of_the_dialect_wait() -> None:
+    """Keys lie where two kinds of producers put them until then (rule A2); Metadata says the same."""
+    layout = Layout.unmanaged(NAME, UUID(int=1), 1, 2)
+    layout = layout.changed(layout.next_epoch(1, Placement.OWN), {0: 0})
+    dialect = Dialect(World(layout, {0: Log()}, {}))
+    assert (await dialect.fetch({0: 0}))[0].error_code == Code.LEADER_NOT_AVAILABLE
+    await dialect.readers.close()
+
+
+async def test_a_partition_that_there_is_not_is_unknown_to_both_kinds_of_clients() -> None:
+    """Nobody gets a physical partition by the number of a virtual one, or the other way round."""
+    dialect = Dialect(grown())
+    readers: Readers = dialect.readers
+    assert (await dialect.fetch({2: 0}))[2].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    for number in (-1, 2):
+        row = (await fetch(readers, {number: 0}))[number]
+        assert (row.partition_index, row.error_code) == (number, Code.UNKNOWN_TOPIC_OR_PARTITION)
+        row = (await dialect.fetch({-1: 0}))[-1]
+        assert (row.partition_index, row.error_code) == (-1, Code.UNKNOWN_TOPIC_OR_PARTITION)
+    topic: ManagedTopic = dialect.topic
+    assert topic.layout.knows(physical_stream(1))
+    await readers.close()
