@@ -18,7 +18,7 @@ from kordon.proxy.managed.gating import Gates, Reader
 from kordon.proxy.managed.portions import Portion
 from kordon.proxy.managed.topics import ManagedTopic
 from kordon.proxy.ordering.gate import Evidence
-from kordon.proxy.ordering.layout import Layout, Placement
+from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.streams import physical_stream
 
 _NOTHING = Evidence()
@@ -163,9 +163,7 @@ class _GatedPortion(Portion):
             super()._begin(topic)
 
     def _refusal(self, layout: Layout) -> int:
-        if layout.epochs[-1].placement is not Placement.LINEAR:
-            return Code.LEADER_NOT_AVAILABLE  # while it is taken over; Metadata says the same
-        if self._count == layout.u:
+        if self._count == layout.count_in_force:
             return Code.NONE
         self._gates.tally.refused[layout.topic] += 1
         return INVALID_PARTITION_METADATA

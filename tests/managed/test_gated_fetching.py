@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from aiokafka.record.memory_records import MemoryRecords
-from hypothesis import assume, event, given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from kordon.codecs.dialect import INVALID_PARTITION_METADATA
@@ -68,7 +68,7 @@ class Dialect:
         positions = [{"partition": q, "position": at} for q, at in told.pop("positions", {}).items()]
         most = told.pop("partition_max_bytes", 1 << 20)
         rows = [{"partition": q, "fetch_offset": at, "partition_max_bytes": most} for q, at in offsets.items()]
-        count = count if count >= 0 else self.topic.layout.u
+        count = count if count >= 0 else self.topic.layout.count_in_force
         topic = {"topic": NAME, "partitions": rows, "undeleted_partition_count": count, "positions": positions}
         body = request(apis.FETCH).build(FETCH_VERSION, told | {"topics": [topic]})
         answer = await self._server.serve(FETCH_VERSION, request(apis.FETCH).parse(FETCH_VERSION, body))
@@ -103,7 +103,7 @@ class Dialect:
 
 
 def _values(log: Log) -> list[str]:
-    batches = (MemoryRecords(raw).next_batch() for _, _, raw in log.batches)
+    batches: list[Any] = [MemoryRecords(raw).next_batch() for _, _, raw in log.batches]
     return [record.value.decode() for batch in batches if not batch.is_control_batch for record in batch]
 
 
@@ -113,7 +113,6 @@ def test_all_but_strays_is_read_once_and_each_key_in_order(
     world: World, most_bytes: int, cache_bytes: int, partition_max_bytes: int
 ) -> None:
     """Tagged, dialect, bypass and foreign batches as they stand in the log, through moves, markers and losses."""
-    assume(world.layout.epochs[-1].placement is Placement.LINEAR)
     theirs = {value for values in world.expected.values() for value in values} | world.bypass
 
     async def play() -> tuple[dict[int, list[str]], list[str]]:
@@ -273,12 +272,16 @@ async def test_without_ordered_delivery_nothing_is_held() -> None:
     await dialect.readers.close()
 
 
-async def test_while_a_topic_is_taken_over_clients_of_the_dialect_wait() -> None:
-    """Keys lie where two kinds of producers put them until then (rule A2); Metadata says the same."""
+async def test_while_a_topic_is_taken_over_it_is_read_without_a_count() -> None:
+    """Clients of the dialect see it as the ordinary topic that it was, and go on reading through the takeover."""
     layout = Layout.unmanaged(NAME, UUID(int=1), 1, 2)
-    layout = layout.changed(layout.next_epoch(1, Placement.OWN), {0: 0})
-    dialect = Dialect(World(layout, {0: Log()}, {}))
-    assert (await dialect.fetch({0: 0}))[0].error_code == Code.LEADER_NOT_AVAILABLE
+    world = World(layout.changed(layout.next_epoch(1, Placement.OWN), {0: 1}), {0: Log()}, {})
+    world.logs[0].append(3, ["before"])
+    world.logs[0].append(tag(0, 0, 3), ["meanwhile"])
+    dialect = Dialect(world)
+    assert values_of((await dialect.fetch({0: 0}))[0]) == ["before"]
+    assert values_of((await dialect.fetch({0: 1}))[0], 1) == ["meanwhile"]
+    assert (await dialect.fetch({0: 0}, count=1))[0].error_code == INVALID_PARTITION_METADATA
     await dialect.readers.close()
 
 
