@@ -10,6 +10,7 @@ from typing import Any, Final
 from kordon.proxy import apis
 from kordon.proxy.control.brokers import QUESTIONS, Brokers, CoordinatorKind
 from kordon.proxy.control.codes import Code
+from kordon.proxy.control.groups_topic import GROUPS_TOPIC
 from kordon.proxy.control.layouts_topic import LAYOUTS_TOPIC
 from kordon.proxy.control.layouts_writer import TRANSACTIONAL_ID
 from kordon.proxy.control.operations import Operation
@@ -79,15 +80,13 @@ class OwnRights:
             found.append(
                 self._lacks((Operation.DESCRIBE, Operation.WRITE), 0, f"--transactional-id {TRANSACTIONAL_ID}")
             )
-        for row in await self._of_topics([LAYOUTS_TOPIC, *topics]):
-            if row.name == LAYOUTS_TOPIC:
-                resource = f"--topic {OWN_PREFIX} --resource-pattern-type prefixed"
-            else:
-                resource = f"--topic {row.name}"
+        for row in await self._of_topics([LAYOUTS_TOPIC, GROUPS_TOPIC, *topics]):
+            is_own = row.name in (LAYOUTS_TOPIC, GROUPS_TOPIC)
+            resource = f"--topic {OWN_PREFIX} --resource-pattern-type prefixed" if is_own else f"--topic {row.name}"
             if row.error_code in (Code.NONE, Code.TOPIC_AUTHORIZATION_FAILED):
                 operations = 0 if row.error_code else row.topic_authorized_operations
-                rights = _OF_OWN if row.name == LAYOUTS_TOPIC else _OF_MANAGED
-                found.append(self._lacks(rights, operations, resource))
+                missing = self._lacks(_OF_OWN if is_own else _OF_MANAGED, operations, resource)
+                found += [missing] if missing not in found else []
         return [each for each in found if each is not None]
 
     def _lacks(self, rights: Sequence[Operation], operations: int, resource: str) -> Missing | None:

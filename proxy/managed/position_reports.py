@@ -15,20 +15,19 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import structlog
 
 from kordon.codecs.messages import request as request_of
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
-from kordon.proxy.control.group_positions import GroupPositions
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.interception import Question, Serve
 from kordon.proxy.managed.metadata import is_own
 from kordon.proxy.managed.rosters import ASK_SECONDS, Roll, Rosters
 from kordon.proxy.ordering.position_records import MOST_ROWS, Place
-from kordon.proxy.ordering.positions import UNKNOWN, Report, TopicReport
+from kordon.proxy.ordering.positions import UNKNOWN, Positions, Report, TopicReport
 
 log = structlog.get_logger(__name__)
 
@@ -47,6 +46,28 @@ as the coordinator says or because it cannot be meant; the log cannot be read or
 
 class Malformed(Exception):  # noqa: N818 - what a request is
     """Raised for a request that cannot be meant; says why."""
+
+
+class ReportLog(Protocol):
+    """Where reports are kept (`control.group_positions.GroupPositions`)."""
+
+    @property
+    def positions(self) -> Positions:
+        """What is known by now."""
+        ...
+
+    @property
+    def is_current(self) -> bool:
+        """Whether that is all there is."""
+        ...
+
+    async def ready(self, timeout: float) -> None:
+        """Waits until it is; raises `UpstreamUnavailable` if it is not within so many seconds."""
+        ...
+
+    async def say(self, reports: Mapping[Place, Report | None]) -> None:
+        """Writes reports, which are known when it returns; raises `UpstreamUnavailable` where that cannot be said."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,16 +102,14 @@ class PositionReports:
     """Answers ConsumerGroupPosition.
 
     Args:
-        positions: Where groups stand.
+        kept: Where reports are kept.
         now_ms: Milliseconds since 1970.
     """
 
-    def __init__(
-        self, positions: GroupPositions, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
-    ) -> None:
-        self.outcomes = Counter(dict.fromkeys(OUTCOMES, 0))
+    def __init__(self, kept: ReportLog, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+        self.outcomes: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
         """How many reports came to what."""
-        self._positions = positions
+        self._kept = kept
         self._now_ms = now_ms
         self._rosters = Rosters()
 
@@ -106,7 +125,7 @@ class PositionReports:
         if any(map(is_own, report.topics)):
             return Serve(Reported(place, report, error_code=Code.UNKNOWN_TOPIC_OR_PARTITION))
         checked, heartbeat = _heartbeat(request)
-        if not self._positions.is_current:
+        if not self._kept.is_current:
             return Serve(Reported(place, report, checked, loading=True), None, (heartbeat,))
         if self._may_be_written(place):
             return Serve(Reported(place, report, checked), None, (heartbeat,))
@@ -138,7 +157,7 @@ class PositionReports:
         if heartbeat.error_code:
             return _refused(heartbeat.error_code, heartbeat.throttle_time_ms)
         if asked.loading:
-            await self._positions.ready(_LOAD_SECONDS)
+            await self._kept.ready(_LOAD_SECONDS)
             return _refused(Code.COORDINATOR_LOAD_IN_PROGRESS)  # who is in the group was not asked
         code = await self._know_the_others(asked)
         if code:
@@ -153,7 +172,7 @@ class PositionReports:
 
             async def take_out(gone: Collection[str]) -> None:
                 log.info("members_gone", group=group_id, members=len(gone))
-                await self._positions.say({Place(group_id, member_id): None for member_id in gone})
+                await self._kept.say({Place(group_id, member_id): None for member_id in gone})
 
             if code := await self._rosters.settle(asked.roll, take_out):
                 return code
@@ -164,25 +183,25 @@ class PositionReports:
 
     def _may_be_written(self, place: Place) -> bool:
         """Whether a member has reported before, or all who have are known to be in the group together with it."""
-        if self._positions.positions.said(*place) is not None:
+        if self._kept.positions.said(*place) is not None:
             return True
         return self._rosters.vouches(place.group_id, place.member_id, self._known(place))
 
     def _known(self, place: Place) -> Collection[str]:
-        return self._positions.positions.members(place.group_id)
+        return self._kept.positions.members(place.group_id)
 
     async def _keep(self, place: Place, report: Report) -> str:
         """Writes a report where it says something new; returns what came of it."""
-        said = self._positions.positions.said(*place)
+        said = self._kept.positions.said(*place)
         if said is not None and report.order < said.order:
             return "late"
         if said is not None and report == said and report.said_ms - said.said_ms < _REFRESH_MS:
             return "unchanged"
-        await self._positions.say({place: report})
+        await self._kept.say({place: report})
         return "written"
 
     def _answer(self, place: Place) -> list[dict[str, Any]]:
-        told = self._positions.positions.answer(*place)
+        told = self._kept.positions.answer(*place)
         return [{"topic": name, "partitions": [row._asdict() for row in rows]} for name, rows in told.items()]
 
 

@@ -1,0 +1,105 @@
+"""What a worker spends on the heartbeats of a large dialect group: `python -m kordon.bench.positions`.
+
+Brokers and the log are simulated: a member's request is read from bytes, its coordinator answers at once, and a report
+that says something new is written, read back and taken in. What is measured is the CPU time of one of Kordon's workers,
+without sockets; groups of both sizes take turns, so that a busy machine is as busy for the one as for the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from statistics import median
+
+import click
+
+from kordon.codecs.messages import request, response
+from kordon.proxy import apis
+from kordon.proxy.managed.position_reports import PositionReports
+from kordon.proxy.ordering.position_records import Place
+from kordon.testing.positions_in_memory import ReportsInMemory, answer, report_fields
+
+GROUP = "readers"
+_REQUEST = request(apis.CONSUMER_GROUP_POSITION)
+_RESPONSE = response(apis.CONSUMER_GROUP_POSITION)
+WANTED = 10
+"""Predecessors that each member asks for: log2 of 1,000 partitions."""
+ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Costs:
+    """CPU seconds of one heartbeat, medians over rounds."""
+
+    members: int
+    unchanged: float
+    """Of one that says what the last one said."""
+    moved: float
+    """Of one that says another position, which is written to the log and read back."""
+
+
+class Group:
+    """A group of members with a partition each.
+
+    Args:
+        members: How many.
+    """
+
+    def __init__(self, members: int) -> None:
+        self.members = [f"consumer-{number}-8f0e4a7c-4d1c-4e0a-9b62-2f8c1b7b{number:04}" for number in range(members)]
+        self._reports = PositionReports(ReportsInMemory())
+        self._position = 0
+
+    async def beat(self, *, moved: bool) -> float:
+        """Has each member report once; returns the CPU seconds of one of them."""
+        self._position += moved
+        requests = [self._request(number, member) for number, member in enumerate(self.members)]
+        began = time.process_time()
+        decisions = [self._reports.decide(0, _REQUEST.parse(0, sent)) for sent in requests]
+        decided = time.process_time()
+        for decision in decisions:
+            answer(decision, self.members)
+        answered = time.process_time()
+        for decision in decisions:
+            _RESPONSE.build(0, await self._reports.serve(0, decision.request))
+        return (time.process_time() - answered + decided - began) / len(self.members)
+
+    def _request(self, number: int, member: str) -> bytes:
+        wanted = {(number - each) % len(self.members) for each in range(1, WANTED + 1)} - {number}
+        fields = report_fields(Place(GROUP, member), {number: self._position}, wanted, report_sequence=self._position)
+        return _REQUEST.build(0, fields)
+
+
+async def measure(sizes: tuple[int, ...]) -> list[Costs]:
+    """Measures groups of several sizes in turn.
+
+    Args:
+        sizes: Members of each.
+    """
+    groups = [Group(size) for size in sizes]
+    for group in groups:
+        await group.beat(moved=True)  # those who join
+    rounds = [
+        [(await group.beat(moved=False), await group.beat(moved=True)) for group in groups] for _ in range(ROUNDS)
+    ]
+    return [
+        Costs(size, *(median(each[place][kind] for each in rounds) for kind in (0, 1)))
+        for place, size in enumerate(sizes)
+    ]
+
+
+@click.command()
+@click.option("--members", "sizes", type=int, multiple=True, default=(10, 1_000), show_default=True)
+def main(sizes: tuple[int, ...]) -> None:
+    """Prints what a heartbeat costs in groups of several sizes."""
+    for costs in asyncio.run(measure(sizes)):
+        click.echo(
+            f"{costs.members:6} members: {costs.unchanged * 1e6:6.0f} us CPU per heartbeat, "
+            f"{costs.moved * 1e6:6.0f} us with a new position; every 3 s from each: "
+            f"{costs.members / 3 * costs.moved:.1%} of a core"
+        )
+
+
+if __name__ == "__main__":
+    main()

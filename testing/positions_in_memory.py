@@ -1,0 +1,93 @@
+"""Reports of positions without brokers: a log in memory, and members whose coordinator answers at once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from kordon.codecs.messages import request, response
+from kordon.proxy import apis
+from kordon.proxy.control.codes import Code
+from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.interception import Serve
+from kordon.proxy.managed.position_reports import PositionReports
+from kordon.proxy.ordering.position_records import Place, dump, key_of, load, place_of
+from kordon.proxy.ordering.positions import Positions, Report
+
+
+class ReportsInMemory:
+    """Keeps reports as their log does: each is written, read back and taken in."""
+
+    def __init__(self) -> None:
+        self.positions = Positions()
+        self.is_current = True
+        self.fails = False
+        """Whether the log cannot be read or written."""
+        self.written: list[tuple[str, bytes | None]] = []
+        """Keys and values, in their order."""
+
+    async def ready(self, timeout: float) -> None:
+        """Is ready, or is not."""
+        if self.fails:
+            raise UpstreamUnavailable("the log is not read to its end")
+        self.is_current = True
+
+    async def say(self, reports: Mapping[Place, Report | None]) -> None:
+        """Writes and reads back."""
+        if self.fails:
+            raise UpstreamUnavailable("the log cannot be written")
+        for place, report in reports.items():
+            key, value = key_of(place), dump(report) if report is not None else None
+            self.written.append((key, value))
+            read = place_of(key)
+            assert read is not None
+            self.positions.apply(*read, load(value) if value is not None else None)
+
+
+def report_fields(
+    place: Place, owned: Mapping[int, int], wanted: Collection[int] = (), *, topic: str = "orders", **fields: Any
+) -> dict[str, Any]:
+    """Returns the fields of a ConsumerGroupPosition request.
+
+    Args:
+        place: Whose it is.
+        owned: Positions by partition; -1: not said yet.
+        wanted: Partitions whose position of the group is asked for.
+        topic: The topic.
+        fields: Others of the request.
+    """
+    rows = [{"partition": q, "need_position": q in wanted, "position": owned.get(q, -1)} for q in {*owned, *wanted}]
+    named = {"group_id": place.group_id, "member_id": place.member_id, "generation_id": 1}
+    return {**named, "topics": [{"topic": topic, "partitions": rows}], **fields}
+
+
+def asked(reports: PositionReports, fields: Mapping[str, Any]) -> Serve:
+    """Has a request decided on, as it comes from the wire."""
+    table = request(apis.CONSUMER_GROUP_POSITION)
+    return reports.decide(0, table.parse(0, table.build(0, fields)))
+
+
+def answer(questions: Serve, members: Sequence[str] = (), code: int = Code.NONE) -> None:
+    """Has the coordinator answer what Kordon asks it.
+
+    Args:
+        questions: The decision.
+        members: Who is in the group.
+        code: The error code of all its answers.
+    """
+    rows = [{"member_id": member, "client_id": "", "client_host": ""} for member in members]
+    group = {"error_code": code, "group_id": "", "group_state": "", "protocol_type": "", "protocol_data": ""}
+    described = {"groups": [{**group, "members": [{**row, **_NOTHING} for row in rows]}]}
+    for question in questions.questions:
+        key, version = question.route.api.key, question.route.version
+        fields = {"error_code": code, "throttle_time_ms": 0} if key == apis.HEARTBEAT else described
+        question.told(response(key).parse(version, response(key).build(version, fields)))
+
+
+_NOTHING = {"member_metadata": b"", "member_assignment": b""}
+
+
+async def served(reports: PositionReports, decision: Serve) -> Any:
+    """Returns the response, as it goes over the wire."""
+    table = response(apis.CONSUMER_GROUP_POSITION)
+    return table.parse(0, table.build(0, await reports.serve(0, decision.request)))
