@@ -133,6 +133,27 @@ class Holding:
         return 15.0 + self.topics / 4
 
 
+@dataclass(frozen=True)
+class Sdk:
+    """aiokafka's own clients, on a bare broker and through Kordon, beside the SDK's, which stand on them.
+
+    All send records with keys, and idempotently; then one member of a group reads them.
+    """
+
+    record_bytes: int
+    records: int
+
+    @property
+    def name(self) -> str:
+        """What the results call it."""
+        return f"SDK, {self.record_bytes} B"
+
+    @property
+    def seconds(self) -> float:
+        """About how long one run takes."""
+        return 6.0 + self.records / 8_000
+
+
 class Part(Enum):
     """A part of a plan that can be measured alone."""
 
@@ -142,11 +163,16 @@ class Part(Enum):
     MANAGED = "managed"
     RESIZES = "resizes"
     HOLDING = "holding"
+    SDK = "sdk"
     MATRIX = "matrix"
 
 
 MANAGED_CONTENDERS: Final = 4
 """Direct with as many partitions as there are virtual ones, and as there are; Kordon untouched, and managed."""
+SDK_WAYS: Final = 3
+"""aiokafka direct and through Kordon, and the SDK."""
+_UNDER_THE_CLOCK_SECONDS: Final = 12.0
+"""What a gate and a heartbeat cost is measured without a broker."""
 _START_SECONDS: Final = 25.0
 
 
@@ -165,6 +191,7 @@ class Plan:
     """With virtual partitions; the first one is what ratios are taken from."""
     resizes: tuple[Resizes, ...]
     holding: tuple[Holding, ...]
+    sdk: Sdk
     with_tls: bool = True
     """Whether idle connections are counted over TLS as well."""
     parts: frozenset[Part] = frozenset(Part)
@@ -183,6 +210,7 @@ class Plan:
             Part.MANAGED: sum(case.seconds for case in self.managed) * self.rounds * MANAGED_CONTENDERS,
             Part.RESIZES: sum(case.seconds for case in self.resizes),
             Part.HOLDING: sum(case.seconds for case in self.holding),
+            Part.SDK: self.sdk.seconds * self.rounds * SDK_WAYS + _UNDER_THE_CLOCK_SECONDS,
         }
         seconds = sum(contenders * each.get(part, 0.0) + managed.get(part, 0.0) for part in self.parts)
         return _START_SECONDS + self.base.seconds + seconds
@@ -221,6 +249,7 @@ PROFILES: Final = {
         ),
         resizes=(Resizes(1, 100), Resizes(3, 100)),
         holding=tuple(Holding(*each) for each in ((1, 24), (1, 384), (10, 24), (100, 24))),
+        sdk=Sdk(500, 200_000),
     ),
     "quick": Plan(
         rounds=3,
@@ -232,6 +261,7 @@ PROFILES: Final = {
         managed=(Throughput(Client.JAVA, 1, 500, 500_000, 24), Throughput(Client.LIBRDKAFKA, 16, 1_000, 100_000, 24)),
         resizes=(Resizes(1, 20), Resizes(3, 20)),
         holding=(Holding(1, 384), Holding(10, 24)),
+        sdk=Sdk(500, 100_000),
     ),
     "smoke": Plan(
         rounds=1,
@@ -246,5 +276,6 @@ PROFILES: Final = {
         managed=(Throughput(Client.JAVA, 1, 500, 50_000, 24),),
         resizes=(Resizes(1, 2),),
         holding=(Holding(2, 8),),
+        sdk=Sdk(500, 5_000),
     ),
 }

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from kordon.bench import results
-from kordon.bench.results import DIRECT, FLOOR, KORDON, MANAGED, Results, Spread, ratio
+from kordon.bench.report_sdk import sdk_tables
+from kordon.bench.results import DIRECT, FLOOR, KORDON, MANAGED, Results, ratio
+from kordon.bench.tables import middle, number, shown, table
 from kordon.bench.verdicts import verdicts
 
 _FIGURES: Final = (
@@ -45,6 +47,11 @@ _HOW: Final = """\
   and sealed partition, the longest time from send to acknowledgement less the median of quiet times. Producers on
   connections of their own write to partitions that are not sealed; between the resizes all are measured likewise, so
   that the machine's own pauses are seen.
+- **SDK**: records with a thousand keys, idempotently, then read by one member of a group: by `OrderedProducer` and
+  `OrderedConsumer` on a managed topic (6 partitions, V = 24), by aiokafka's own clients through the same Kordon on such
+  a topic, of which they see the 24, and by these on the bare broker (6 partitions). What is asked for is a ratio of the
+  first two: the same proxy, the same topic, so that the clients are compared. Gate and heartbeats are measured in one
+  process, without sockets, brokers simulated: CPU time of a worker.
 - **CPU s/GB**: user and kernel time of the proxy's processes while a load runs, divided by the bytes of its values.
 - **Latency**: from send to acknowledgement as the producer sees it; the seconds in which its virtual machine warms up
   are left out. The tool counts whole milliseconds.
@@ -83,7 +90,8 @@ def report(figures: Results, picture: str) -> str:
     lines += _bar(figures)
     lines += [f"![throughput, processor time and latency of each contender]({picture})", ""]
     lines += _base(figures) + _latency(figures) + _memory(figures)
-    lines += _managed(figures) + _resizes(figures) + _holding(figures) + _matrix(figures)
+    lines += _managed(figures) + _resizes(figures) + _holding(figures)
+    lines += sdk_tables(figures) + _matrix(figures)
     lines += [*_machine(figures), _HOW]
     return "\n".join(lines)
 
@@ -94,7 +102,7 @@ def _bar(figures: Results) -> list[str]:
         [each.what, each.wanted, each.got, "reached" if each.reached else "**not reached**"]
         for each in verdicts(figures)
     ]
-    return lines + _table(["", "wanted", "measured", ""], rows)
+    return lines + table(["", "wanted", "measured", ""], rows)
 
 
 def _base(figures: Results) -> list[str]:
@@ -106,7 +114,7 @@ def _base(figures: Results) -> list[str]:
     for contender in figures.contenders(figures.base):
         cells = [shown(figures.spread(figures.base, contender, figure), digits) for figure, _, digits in _FIGURES]
         rows.append([contender, *cells, _of_direct(figures, figures.base, contender)])
-    return lines + _table(names, rows)
+    return lines + table(names, rows)
 
 
 def _latency(figures: Results) -> list[str]:
@@ -120,7 +128,7 @@ def _latency(figures: Results) -> list[str]:
         ]
         for contender in figures.contenders(figures.latency)
     ]
-    return lines + _table(["contender", "p50 ms", "p99 ms"], rows)
+    return lines + table(["contender", "p50 ms", "p99 ms"], rows)
 
 
 def _memory(figures: Results) -> list[str]:
@@ -132,7 +140,7 @@ def _memory(figures: Results) -> list[str]:
                 rows.append([contender, case, shown(start, 0), shown(idle, 0)])
     if not rows:
         return []
-    return ["## Memory", "", *_table(["contender", "with", "before, MB", "then, MB"], rows)]
+    return ["## Memory", "", *table(["contender", "with", "before, MB", "then, MB"], rows)]
 
 
 def _managed(figures: Results) -> list[str]:
@@ -141,8 +149,8 @@ def _managed(figures: Results) -> list[str]:
         for contender in figures.contenders(case):
             cells = [shown(figures.spread(case, contender, figure), digits) for figure, _, digits in _FIGURES[:4]]
             cpu = (ratio(figures, case, contender, figure, KORDON) for figure in _CPU)
-            relative = " / ".join(_number(value) for value in cpu) if contender == MANAGED else "-"
-            read = _middle(figures.spread(case, contender, results.AMPLIFICATION), 2)
+            relative = " / ".join(number(value) for value in cpu) if contender == MANAGED else "-"
+            read = middle(figures.spread(case, contender, results.AMPLIFICATION), 2)
             rows.append([case, contender, *cells, _of_direct(figures, case, contender), relative, read])
     if not rows:
         return []
@@ -150,7 +158,7 @@ def _managed(figures: Results) -> list[str]:
     return [
         "## Managed topics",
         "",
-        *_table([*names, "CPU of the untouched path's", "bytes read per byte given"], rows),
+        *table([*names, "CPU of the untouched path's", "bytes read per byte given"], rows),
     ]
 
 
@@ -160,10 +168,10 @@ def _resizes(figures: Results) -> list[str]:
         for who, title in _WHO_PAUSES:
             spreads = [figures.spread(case, MANAGED, f"{who}_{figure}_ms") for figure in ("p50", "p99", "max")]
             if all(spreads):
-                rows.append([case, title, *(_middle(spread, 0) for spread in spreads)])
+                rows.append([case, title, *(middle(spread, 0) for spread in spreads)])
     if not rows:
         return []
-    return ["## Pauses of writes while a managed topic grows and shrinks", "", *_table(_PAUSES, rows)]
+    return ["## Pauses of writes while a managed topic grows and shrinks", "", *table(_PAUSES, rows)]
 
 
 def _holding(figures: Results) -> list[str]:
@@ -171,11 +179,11 @@ def _holding(figures: Results) -> list[str]:
     for case in figures.holding:
         spreads = [figures.spread(case, MANAGED, name) for name in (results.HELD_MB, results.HELD_KB, results.IDLE_CPU)]
         if all(spreads):
-            rows.append([case, *(_middle(spread, 1) for spread in spreads)])
+            rows.append([case, *(middle(spread, 1) for spread in spreads)])
     if not rows:
         return []
     names = ["managed", "memory, MB", "KB per virtual partition", "CPU ms/s while nobody writes"]
-    return ["## What virtual partitions cost that are at rest", "", *_table(names, rows)]
+    return ["## What virtual partitions cost that are at rest", "", *table(names, rows)]
 
 
 def _matrix(figures: Results) -> list[str]:
@@ -190,17 +198,17 @@ def _matrix(figures: Results) -> list[str]:
     rows: list[list[str]] = []
     for case in cases:
         direct = " / ".join(
-            _middle(figures.spread(case, DIRECT, figure), 0) for figure in (results.PRODUCE_MB, results.CONSUME_MB)
+            middle(figures.spread(case, DIRECT, figure), 0) for figure in (results.PRODUCE_MB, results.CONSUME_MB)
         )
         shares = [_of_direct(figures, case, each) for each in others]
         cpu = (ratio(figures, case, KORDON, figure, FLOOR) for figure in (results.PRODUCE_CPU, results.CONSUME_CPU))
-        rows.append([case, direct, *shares, " / ".join(_number(value) for value in cpu)])
-    return lines + _table(names, rows)
+        rows.append([case, direct, *shares, " / ".join(number(value) for value in cpu)])
+    return lines + table(names, rows)
 
 
 def _is_matrix(figures: Results, case: str) -> bool:
     special = {figures.base, figures.latency, figures.memory, figures.memory_tls}
-    return case not in special.union(figures.managed, figures.resizes, figures.holding)
+    return case not in special.union(figures.managed, figures.resizes, figures.holding, figures.sdk)
 
 
 def _machine(figures: Results) -> list[str]:
@@ -213,25 +221,5 @@ def _machine(figures: Results) -> list[str]:
 
 def _of_direct(figures: Results, case: str, contender: str) -> str:
     return " / ".join(
-        _number(ratio(figures, case, contender, figure)) for figure in (results.PRODUCE_MB, results.CONSUME_MB)
+        number(ratio(figures, case, contender, figure)) for figure in (results.PRODUCE_MB, results.CONSUME_MB)
     )
-
-
-def shown(spread: Spread | None, digits: int) -> str:
-    """Writes a figure as `median (least-most)`, a dash where there is none."""
-    if spread is None:
-        return "-"
-    return f"{spread.median:.{digits}f} ({spread.least:.{digits}f}-{spread.most:.{digits}f})"
-
-
-def _middle(spread: Spread | None, digits: int) -> str:
-    return "-" if spread is None else f"{spread.median:.{digits}f}"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _table(names: list[str], rows: list[list[str]]) -> list[str]:
-    ruler = ["---"] * len(names)
-    return [*("| " + " | ".join(row) + " |" for row in [names, ruler, *rows]), ""]

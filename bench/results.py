@@ -21,6 +21,13 @@ DIRECT_U: Final = "direct, U"
 MANAGED: Final = "managed"
 """Kordon, with topics that are managed."""
 
+AIOKAFKA_DIRECT: Final = "aiokafka, direct"
+AIOKAFKA_MANAGED: Final = "aiokafka, managed"
+SDK: Final = "SDK"
+"""For the SDK: aiokafka's clients on the bare broker, through Kordon on a managed topic, and the SDK's there."""
+WORKER: Final = "a worker"
+"""Measured without a broker."""
+
 PRODUCE_MB: Final = "produce_mb_per_s"
 CONSUME_MB: Final = "consume_mb_per_s"
 PRODUCE_CPU: Final = "produce_cpu_s_per_gb"
@@ -43,6 +50,13 @@ AMPLIFICATION: Final = "read_amplification"
 HELD_KB: Final = "held_kb_per_virtual_partition"
 HELD_MB: Final = "held_mb"
 IDLE_CPU: Final = "idle_cpu_ms_per_s"
+PRODUCE_CLIENT_CPU: Final = "produce_client_cpu_s_per_gb"
+CONSUME_CLIENT_CPU: Final = "consume_client_cpu_s_per_gb"
+"""Of the client's own process."""
+GATE_US: Final = "gate_us_per_fetch"
+HEARTBEAT_US: Final = "heartbeat_us"
+HEARTBEAT_MOVED_US: Final = "heartbeat_moved_us"
+"""Of one that tells another position."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +102,8 @@ class Results:
     """Cases of managed topics; the ratios are taken from the first."""
     resizes: tuple[str, ...] = ()
     holding: tuple[str, ...] = ()
+    sdk: tuple[str, ...] = ()
+    """The SDK beside aiokafka, then what was measured without a broker."""
     measurements: list[Measurement] = field(default_factory=list)
     took_seconds: float = 0.0
 
@@ -125,7 +141,7 @@ class Results:
         """
         told: dict[str, Any] = json.loads(path.read_text())
         measurements = [Measurement(**each) for each in told.pop("measurements")]
-        told |= {name: tuple(told.get(name, ())) for name in ("managed", "resizes", "holding")}
+        told |= {name: tuple(told.get(name, ())) for name in ("managed", "resizes", "holding", "sdk")}
         return cls(**told, measurements=measurements)
 
 

@@ -12,15 +12,17 @@ from kordon.bench import loads, results
 from kordon.bench.contenders import Contender, watched
 from kordon.bench.holding import measure_holding
 from kordon.bench.idle import idle_connections
-from kordon.bench.plan import Holding, Latency, Memory, Part, Plan, Resizes, Throughput
+from kordon.bench.plan import Holding, Latency, Memory, Part, Plan, Resizes, Sdk, Throughput
 from kordon.bench.resizes import measure_resizes
 from kordon.bench.results import Measurement
+from kordon.bench.sdk import Way, measure_way, measure_worker
 
 SETTLE_SECONDS: Final = 1.0
 """Between opening connections and reading memory."""
 _PARTITIONS: Final = 6
 _VIRTUAL: Final = 4
 """Virtual partitions to a partition."""
+_VIRTUALS: Final = _PARTITIONS * _VIRTUAL
 _COMPARED: Final = frozenset({results.DIRECT, results.KORDON})
 """Who is measured beside managed topics."""
 _ADMIN_SECONDS: Final = 90.0
@@ -123,6 +125,8 @@ class Runner:
             self._interleave(case, plan.rounds, in_question)
         for holding in plan.holding if Part.HOLDING in plan.parts else ():
             self._hold(holding)
+        if Part.SDK in plan.parts:
+            self._compare_sdk(plan.sdk, plan.rounds)
         for case in plan.matrix if Part.MATRIX in plan.parts else ():
             self._interleave(case, plan.matrix_rounds, self.contenders)
 
@@ -157,6 +161,23 @@ class Runner:
         first = self._topic_number + 1
         self._topic_number += count
         return [f"bench-{number}" for number in range(first, first + count)]
+
+    def _compare_sdk(self, case: Sdk, rounds: int) -> None:
+        direct = self.contenders[0]
+        ways = [
+            Way(results.AIOKAFKA_DIRECT, "aiokafka", direct, self._topics[results.DIRECT], _PARTITIONS),
+            Way(results.AIOKAFKA_MANAGED, "aiokafka", self.managed, self._topics[self.managed.name], _VIRTUALS),
+            Way(results.SDK, "sdk", self.managed, self._topics[self.managed.name], _VIRTUALS),
+        ]
+        for number in range(1, rounds + 1):
+            for way in ways:
+                self._progress(case.name, way.name, number, case.seconds)
+                (topic,) = self._new_topics()
+                self._keep(Measurement(case.name, way.name, number, measure_way(case, way, topic)))
+            ways.append(ways.pop(0))
+        for name, figures in measure_worker():
+            self._progress(name, results.WORKER, 1, 0)
+            self._keep(Measurement(name, results.WORKER, 1, figures))
 
     def _resize(self, case: Resizes) -> None:
         self._progress(case.name, self.managed.name, 1, case.seconds)

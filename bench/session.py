@@ -25,6 +25,7 @@ from kordon.bench.loads import TOOL_SECONDS, Tool, ToolError
 from kordon.bench.plan import Memory, Part, Plan
 from kordon.bench.results import Measurement, Results
 from kordon.bench.runner import Runner, Topics, idle_figures
+from kordon.bench.sdk import WORKER_CASES
 from kordon.testing.cluster import Cluster
 from kordon.testing.ports import free_ports
 from kordon.testing.proxy_process import ProxyProcess
@@ -192,5 +193,6 @@ def _empty(plan: Plan, profile: str, cluster: Any) -> Results:
         managed=tuple(case.name for case in plan.managed),
         resizes=tuple(case.name for case in plan.resizes),
         holding=tuple(case.name for case in plan.holding),
+        sdk=(plan.sdk.name, *WORKER_CASES),
         machine=results.machine_facts(cluster.version, java.splitlines()[0] if java else "unknown"),
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kordon.bench.results import (
+    AIOKAFKA_MANAGED,
     CONSUME_CPU,
     CONSUME_MB,
     DIRECT,
@@ -19,6 +20,7 @@ from kordon.bench.results import (
     PRODUCE_MB,
     PROXIES,
     QUIET,
+    SDK,
     SEALED,
     Results,
     ratio,
@@ -31,6 +33,7 @@ MAX_IDLE_MB: Final = 100.0
 MIN_MANAGED_PRODUCE: Final = 0.8
 MIN_MANAGED_CONSUME: Final = 0.6
 MAX_MANAGED_CPU: Final = 2.0
+MIN_SDK: Final = 0.9
 MAX_PAUSE_MS: Final = {1: 30.0}
 """By number of proxies; else `MAX_PAUSE_OF_MANY_MS`."""
 MAX_PAUSE_OF_MANY_MS: Final = 100.0
@@ -59,6 +62,7 @@ def verdicts(results: Results, contender: str = KORDON) -> list[Verdict]:
         _latency(results, contender),
         _idle(results, contender),
         *(verdict for case in results.managed[:1] for verdict in _managed(results, case)),
+        *(verdict for case in results.sdk[:1] for verdict in _sdk(results, case)),
         *(verdict for case in results.resizes for verdict in _pauses(results, case)),
     ]
     return [each for each in found if each is not None]
@@ -72,6 +76,15 @@ def _managed(results: Results, case: str) -> list[Verdict | None]:
         _processor(results, case, MANAGED, PRODUCE_CPU, done="produced to managed topics", bar=untouched),
         _processor(results, case, MANAGED, CONSUME_CPU, done="consumed from managed topics", bar=untouched),
     ]
+
+
+def _sdk(results: Results, case: str) -> list[Verdict | None]:
+    found: list[Verdict | None] = []
+    for figure, done in ((PRODUCE_MB, "produced"), (CONSUME_MB, "consumed")):
+        value = ratio(results, case, SDK, figure, AIOKAFKA_MANAGED)
+        what = f"throughput {done} by the SDK, of aiokafka's on a managed topic"
+        found.append(None if value is None else Verdict(what, f">= {MIN_SDK}", f"{value:.2f}", value >= MIN_SDK))
+    return found
 
 
 def _pauses(results: Results, case: str) -> list[Verdict]:

@@ -199,11 +199,11 @@ class Clients:
         }
 
     def stop(self) -> list[str]:
-        """Lets all of them end; returns the names of those that did not end well."""
+        """Lets all of them end; returns who did not end well, with what it wrote."""
         self.order("stop")
         deadline = time.monotonic() + _END_SECONDS
         ended, self._clients = self._clients, []
-        return [client.name for client in ended if not client.end(deadline)]
+        return [f"{each.name} did not end well: {each.complaints()}" for each in ended if not each.end(deadline)]
 
     def kill(self) -> None:
         """Ends at once what still runs."""

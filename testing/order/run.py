@@ -162,7 +162,7 @@ class Run:
             except ClientFailed as error:
                 self._problems.append(str(error))
             self._tell("clients end")
-            self._problems += [f"{name} did not end well" for name in clients.stop()]
+            self._problems += clients.stop()
 
     def _act(self, clients: Clients, folder: Path) -> None:
         steps = len(self._plan.resize_to) + 1

@@ -123,6 +123,25 @@ def test_managed_topics_are_compared_with_direct_and_untouched_ones() -> None:
     assert "| V = 24 | managed | 80 (80-80) |" in report(made, "picture.svg")
 
 
+def test_the_sdk_is_compared_with_aiokafka_on_the_same_topic() -> None:
+    """0.9 of what aiokafka's own clients reach through the same Kordon; what a bare broker gives decides nothing."""
+    made = run_of({})
+    made.sdk = ("SDK", "gate of a Fetch", "heartbeat of a group")
+    for contender, figures in (
+        (results.AIOKAFKA_DIRECT, throughput(50, 90)),
+        (results.AIOKAFKA_MANAGED, throughput(20, 40)),
+        (results.SDK, throughput(18, 35)),
+    ):
+        made.measurements.append(Measurement("SDK", contender, 1, figures))
+    made.measurements.append(Measurement("heartbeat of a group", results.WORKER, 1, {results.HEARTBEAT_US: 250.0}))
+    made.measurements.append(Measurement("gate of a Fetch", results.WORKER, 1, {results.GATE_US: 20.0}))
+    assert outcome(made, "produced by the SDK").reached
+    assert not outcome(made, "consumed by the SDK").reached
+    page = report(made, "picture.svg")
+    assert "| SDK | 18.0 (18.0-18.0) |" in page
+    assert "| gate of a Fetch | 20.0 |\n| heartbeat of a group | 250.0 |\n" in page
+
+
 @pytest.mark.parametrize(("proxies", "most"), [(1, 30.0), (3, 100.0)])
 def test_pauses_have_a_bound_and_bystanders_none(proxies: int, most: float) -> None:
     """30 ms with one proxy, 100 with three; others wait no longer than when nothing is resized."""

@@ -1,0 +1,97 @@
+"""The SDK's clients beside those of aiokafka, on which they stand; and what their groups cost a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kordon.bench import gate_cost, positions, results
+from kordon.bench.contenders import Contender, watched
+from kordon.bench.loads import TOOL_SECONDS, ToolError
+from kordon.bench.plan import Sdk
+
+if TYPE_CHECKING:
+    from kordon.bench.runner import Topics
+
+_CHANGES: Final = (0, 10, 100)
+_MEMBERS: Final = (10, 1_000)
+
+
+def _gate_case(changes: int) -> str:
+    return f"gate of a Fetch of {gate_cost.PARTITIONS} partitions, {changes} changes before"
+
+
+def _heartbeat_case(members: int) -> str:
+    return f"heartbeat of a group with {members:,} members"
+
+
+WORKER_CASES: Final = (*map(_gate_case, _CHANGES), *map(_heartbeat_case, _MEMBERS))
+
+
+@dataclass(frozen=True)
+class Way:
+    """One kind of clients, on its way to the broker.
+
+    Attributes:
+        name: What the results call it.
+        client: "aiokafka" or "sdk".
+        contender: Through whom.
+        topics: Makes topics.
+        partitions: Of the topic, as clients without the SDK see it.
+    """
+
+    name: str
+    client: str
+    contender: Contender
+    topics: Topics
+    partitions: int
+
+
+def measure_way(case: Sdk, way: Way, topic: str) -> dict[str, float]:
+    """Sends all records of a case to a new topic and reads them back.
+
+    Raises:
+        ToolError: Records were refused, or did not come back.
+    """
+    way.topics.create([topic], way.partitions)
+    try:
+        figures = {}
+        for direction, megabytes, proxy_cpu, client_cpu in (
+            ("produce", results.PRODUCE_MB, results.PRODUCE_CPU, results.PRODUCE_CLIENT_CPU),
+            ("consume", results.CONSUME_MB, results.CONSUME_CPU, results.CONSUME_CLIENT_CPU),
+        ):
+            with watched(way.contender) as usage:
+                done = _load(direction, case, way, topic)
+            payload = case.records * case.record_bytes
+            figures[megabytes] = payload / 1e6 / done["seconds"]
+            figures[client_cpu] = done["cpu_seconds"] / (payload / 1e9)
+            if way.contender.pid is not None:
+                figures[proxy_cpu] = usage.cpu_seconds / (payload / 1e9)
+        return figures
+    finally:
+        way.topics.delete([topic])
+
+
+def _load(direction: str, case: Sdk, way: Way, topic: str) -> dict[str, float]:
+    command = [sys.executable, "-m", "kordon.bench.sdk_load", direction, "--client", way.client]
+    command += ["--bootstrap", way.contender.bootstrap, "--topic", topic]
+    command += ["--record-bytes", str(case.record_bytes), "--records", str(case.records)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=False)
+    if done.returncode:
+        raise ToolError(f"{way.name}, {direction}: {done.stderr.strip()[-1000:]}")
+    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return said
+
+
+def measure_worker() -> Iterator[tuple[str, dict[str, float]]]:
+    """Measures gate and heartbeats without a broker; yields cases and their figures."""
+    for cost in gate_cost.measure(_CHANGES):
+        yield _gate_case(cost.changes), {results.GATE_US: cost.open * 1e6}
+    for each in asyncio.run(positions.measure(_MEMBERS)):
+        figures = {results.HEARTBEAT_US: each.unchanged * 1e6, results.HEARTBEAT_MOVED_US: each.moved * 1e6}
+        yield _heartbeat_case(each.members), figures

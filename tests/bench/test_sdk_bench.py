@@ -1,0 +1,29 @@
+"""What groups of the dialect cost a worker is measured without a broker."""
+
+from __future__ import annotations
+
+from kordon.bench import gate_cost, results
+from kordon.bench.sdk import WORKER_CASES, measure_worker
+from kordon.proxy.ordering.gate import Evidence, Gate
+
+
+def test_gates_are_measured_of_topics_that_really_changed() -> None:
+    """12 partitions; who has read all is held nowhere, and of whom nothing is known is held where keys came from."""
+    layout = gate_cost.changed_often(10)
+    assert (layout.u, layout.epoch) == (gate_cost.PARTITIONS, 11)
+    gate, end = Gate.of(layout), 100 * 11
+    known = Evidence(dict.fromkeys(range(gate_cost.PARTITIONS), end))
+    assert all(gate.limit(q, end, known) is None for q in range(gate_cost.PARTITIONS))
+    assert any(gate.limit(q, end, Evidence()) == end for q in range(gate_cost.PARTITIONS))
+
+
+def test_each_cost_has_its_case() -> None:
+    """What the page asks for is what is measured, and nothing of it is free."""
+    measured = dict(measure_worker())
+    assert tuple(measured) == WORKER_CASES
+    assert all(value > 0 for figures in measured.values() for value in figures.values())
+    assert {name for figures in measured.values() for name in figures} == {
+        results.GATE_US,
+        results.HEARTBEAT_US,
+        results.HEARTBEAT_MOVED_US,
+    }
