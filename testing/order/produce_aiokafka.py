@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import MessageSizeTooLargeError, TopicAuthorizationFailedError
+from aiokafka.errors import KafkaTimeoutError, MessageSizeTooLargeError, TopicAuthorizationFailedError
 
 from kordon.testing.order.client import Orders, Records, Settings, State, now_us
 from kordon.testing.order.history import Recorder, recorded
@@ -70,7 +70,11 @@ async def produce(
         while not orders.finishing.is_set():
             key, sequence, value = records.next()
             told = {"n": records.number, "k": key, "s": sequence, "sent": now_us()}
-            outcomes.expect(await producer.send(settings.topic, value, key.encode()), told)
+            try:
+                outcomes.expect(await producer.send(settings.topic, value, key.encode()), told)
+            except KafkaTimeoutError as error:  # there was no room for it
+                recorder.note("failed", now_us(), **told, error=type(error).__name__, refused=True)
+                state.failed += 1
             await asyncio.sleep(max(0.0, records.seconds_ahead()))
         if outcomes.waiting:
             await asyncio.wait(set(outcomes.waiting), timeout=FLUSH_SECONDS)
