@@ -209,6 +209,10 @@ class OrderedFetcher(Fetcher):
         return needs_wakeup
 
     async def _update_fetch_positions(self, assignment: Assignment, node_id: int, tps: list[TopicPartition]) -> bool:
+        topics = {tp.topic for tp in tps}
+        if not await self._keeper.segments.refresh(topics):
+            await asyncio.sleep(self._retry_backoff)  # where they begin is not known yet; this is asked again
+            return False
         for tp in tps:
             await self._begin_at_birth(assignment, tp)
         needs_wakeup: bool = await super()._update_fetch_positions(assignment, node_id, tps)

@@ -28,7 +28,6 @@ from kordon.client.moves_events import (
     CallReturned,
     Command,
     Event,
-    LayoutChanged,
     Leaving,
     Left,
     Place,
@@ -291,9 +290,12 @@ class Keeper:
             return
         if any(self._epoch(topic) < epoch for topic, epoch in self._assigned_by.items()):
             await self._client.force_metadata_update()  # whoever shared out knows more
-        if await self.segments.refresh(topics) and self._next_assignment is assignment:
-            self._assignment = assignment
-            self._next_assignment = None
+        if any(self._client.cluster.partitions_for_topic(topic) is None for topic in topics):
+            return  # nor is it known whether it is managed
+        is_known = await self.segments.refresh(topics)
+        is_wanted = self._next_assignment is assignment
+        if is_known and is_wanted:
+            self._assignment, self._next_assignment = assignment, None
             self._do(Assigned(_now(), assignment.tps, self._gates(topics), self._goes_on))
             self._resume()
 
@@ -321,8 +323,7 @@ class Keeper:
             self._group.request_rejoin()
         elif await self.segments.refresh(newer):
             self._assigned_by = {**self._assigned_by, **epochs}
-            for topic, gate in self._gates(newer).items():
-                self._do(LayoutChanged(_now(), topic, gate))
+            self._do(Assigned(_now(), self._assignment.tps, self._gates(topics), goes_on=True))
 
     def _do(self, event: Event) -> None:
         for command in self._moves.handle(event):

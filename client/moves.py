@@ -33,7 +33,6 @@ from kordon.client.moves_events import (
     CallReturned,
     Command,
     Event,
-    LayoutChanged,
     Leaving,
     Left,
     Report,
@@ -131,8 +130,6 @@ class KeyMoves:
         match event:
             case Assigned():
                 self._assigned(event)
-            case LayoutChanged():
-                self._layout_changed(event)
             case Stood():
                 self._stood(event)
             case Answered():
@@ -170,10 +167,6 @@ class KeyMoves:
         self._heard.clear()
         self._topics.clear()
         self._call = self._report = self._said = None
-
-    def _layout_changed(self, event: LayoutChanged) -> None:
-        if event.topic in self._topics:
-            self._topics[event.topic] = event.gate
 
     def _stood(self, event: Stood) -> None:
         for tp, place in event.places.items():

@@ -43,16 +43,7 @@ class Assigned:
     topics: Mapping[str, TopicGate]
     """Those of managed topics with ordered delivery; of others keys do not move."""
     goes_on: bool = False
-    """Whether the member keeps what it had, and gets or loses some: so it is with one that reads alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class LayoutChanged:
-    """More segments of a topic are known."""
-
-    now: float
-    topic: str
-    gate: TopicGate
+    """Whether it is the same member under a newer layout, or with others beside: so it is with one that reads alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +107,7 @@ class Ticked:
     now: float
 
 
-Event: TypeAlias = (
-    Assigned | LayoutChanged | Stood | Answered | ReportFailed | CallReturned | CallFailed | Leaving | Left | Ticked
-)
+Event: TypeAlias = Assigned | Stood | Answered | ReportFailed | CallReturned | CallFailed | Leaving | Left | Ticked
 
 
 @dataclass(frozen=True, slots=True)
