@@ -76,6 +76,12 @@ class ManagedNumbers:
     """By topic."""
     findings: dict[str, int] = field(default_factory=dict[str, int])
     """By kind."""
+    janitor_markers: dict[str, int] = field(default_factory=dict[str, int])
+    """By topic."""
+    janitor_behind_records: dict[str, int] = field(default_factory=dict[str, int])
+    """By topic."""
+    janitor_behind_seconds: dict[str, float] = field(default_factory=dict[str, float])
+    """By topic."""
     gate_holds: dict[str, int] = field(default_factory=dict[str, int])
     """By topic."""
     gate_held_seconds: dict[str, float] = field(default_factory=dict[str, float])
@@ -154,6 +160,9 @@ FAMILIES: Final = {
             "kordon_managed_bypassed_batches_total", "counter", ("topic",), "Batches of writers that went round it."
         ),
         Family("kordon_managed_findings_total", "counter", ("kind",), "What the controller found wrong with topics."),
+        Family("kordon_janitor_markers_total", "counter", ("topic",), "Tombstones for partitions that keys have left."),
+        Family("kordon_janitor_behind_records", "gauge", ("topic",), "Offsets that the janitor has not looked at."),
+        Family("kordon_janitor_behind_seconds", "gauge", ("topic",), "Since when it has not come to some log's end."),
         Family("kordon_gate_holds_total", "counter", ("topic",), "Times that a dialect client's partition was held."),
         Family(
             "kordon_gate_held_seconds_total", "counter", ("topic",), "How long dialect clients' partitions were held."
@@ -324,6 +333,9 @@ VALUES: Final[dict[str, Callable[[Metrics], Samples]]] = {
     "kordon_managed_hidden_batches_total": lambda m: _by_label(m.read_managed().hidden),
     "kordon_managed_bypassed_batches_total": lambda m: _by_label(m.read_managed().bypassed),
     "kordon_managed_findings_total": lambda m: _by_label(m.read_managed().findings),
+    "kordon_janitor_markers_total": lambda m: _by_label(m.read_managed().janitor_markers),
+    "kordon_janitor_behind_records": lambda m: _by_label(m.read_managed().janitor_behind_records),
+    "kordon_janitor_behind_seconds": lambda m: _by_label(m.read_managed().janitor_behind_seconds),
     "kordon_gate_holds_total": lambda m: _by_label(m.read_managed().gate_holds),
     "kordon_gate_held_seconds_total": lambda m: _by_label(m.read_managed().gate_held_seconds),
     "kordon_gate_held_partitions": lambda m: {(): m.read_managed().gate_held},

@@ -174,9 +174,12 @@ def explain(topic: str, virtual: int | None, admin: str, *, as_json: bool) -> No
     help="Within this time all its clients have refreshed their metadata and ended what they send: "
     "metadata.max.age.ms + delivery.timeout.ms.  [default: 420]",
 )
+@click.option("--janitor", is_flag=True, help="It is compacted, or will be: keys' old values are to go as well.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @target_options
-def manage(topic: str, virtual: int, *, quiesced: bool, transition: int | None, yes: bool, **target: Any) -> None:
+def manage(
+    topic: str, virtual: int, *, quiesced: bool, transition: int | None, janitor: bool, yes: bool, **target: Any
+) -> None:
     """Lets TOPIC be managed: clients see V virtual partitions, for good.
 
     V is the number of partitions it has now, times a power of two; it is the most that it can be grown to, and the most
@@ -190,11 +193,12 @@ def manage(topic: str, virtual: int, *, quiesced: bool, transition: int | None, 
       kordon topics manage orders --virtual 48 --bootstrap kordon:19092
       kordon topics manage orders --virtual 48 --transition 900 --config kordon.yaml --yes
       kordon topics manage orders --virtual 48 --quiesced --bootstrap kordon:19092
+      kordon topics manage prices --virtual 48 --janitor --bootstrap kordon:19092
     """  # noqa: D301
 
     async def do(client: TopicsClient) -> str:
         transition_ms = None if transition is None else transition * 1000
-        await client.manage(topic, virtual, quiesced=quiesced, transition_ms=transition_ms)
+        await client.manage(topic, virtual, quiesced=quiesced, transition_ms=transition_ms, janitor=janitor)
         return f"{topic} is managed, with {virtual} virtual partitions"
 
     kordon = _Target(target)
@@ -208,6 +212,30 @@ def manage(topic: str, virtual: int, *, quiesced: bool, transition: int | None, 
         click.echo(MANAGING.format(topic=topic, virtual=virtual))
         click.confirm("Go on?", abort=True)
     kordon.do(f"managing {topic}", do)
+
+
+@topics.command()
+@click.argument("topic")
+@click.argument("state", type=click.Choice(["on", "off"]))
+@target_options
+def janitor(topic: str, state: str, **target: Any) -> None:
+    """Has a managed TOPIC's old values taken out of the partitions that their keys have left, or not any more.
+
+    To be switched on before cleanup.policy is set to compact, and off only after it is not compact any more.
+
+    \b
+    Examples:
+      kordon topics janitor prices on --bootstrap kordon:19092
+      kordon topics janitor prices off --config kordon.yaml
+    """  # noqa: D301
+
+    async def do(client: TopicsClient) -> str:
+        if await client.counts(topic) is None:
+            raise Failed(_unmanaged(topic))
+        await client.set_janitor(topic, on=state == "on")
+        return f"the janitor of {topic} is {state}"
+
+    _Target(target).do(f"switching the janitor of {topic} {state}", do)
 
 
 @topics.command(name="leave-out")

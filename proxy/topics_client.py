@@ -27,6 +27,7 @@ _SET, _DELETE = 0, 1
 _VIRTUAL_PARTITIONS: Final = "kordon.virtual.partitions"
 _TAKEOVER: Final = "kordon.takeover"
 _TRANSITION_MS: Final = "kordon.takeover.transition.ms"
+_JANITOR: Final = "kordon.janitor"
 _LEFT_OUT: Final = "kordon.takeover.left.out"
 _PARTITIONS: Final = "kordon.undeleted.partition.count"
 
@@ -96,7 +97,13 @@ class TopicsClient:
         return Counts(virtual=int(found[keys[0]]), physical=int(found[keys[1]]))
 
     async def manage(
-        self, topic: str, virtual_partitions: int, *, quiesced: bool = False, transition_ms: int | None = None
+        self,
+        topic: str,
+        virtual_partitions: int,
+        *,
+        quiesced: bool = False,
+        transition_ms: int | None = None,
+        janitor: bool = False,
     ) -> None:
         """Lets a topic be managed; returns when it is.
 
@@ -105,6 +112,7 @@ class TopicsClient:
             virtual_partitions: V.
             quiesced: Nobody writes to it; that is checked.
             transition_ms: If it has data: how long its clients may take to see V partitions; None: Kordon's default.
+            janitor: It is compacted, or will be.
 
         Raises:
             RequestRefused: It cannot be.
@@ -115,7 +123,18 @@ class TopicsClient:
             configs[_TAKEOVER] = "quiesced"
         if transition_ms is not None:
             configs[_TRANSITION_MS] = str(transition_ms)
+        if janitor:
+            configs[_JANITOR] = "true"
         await self._alter(topic, _SET, configs)
+
+    async def set_janitor(self, topic: str, *, on: bool) -> None:
+        """Has old values of keys taken out of the partitions that they have left, or not any more.
+
+        Raises:
+            RequestRefused: The topic is not managed, or is compacted and cannot do without.
+            UpstreamUnavailable: No answer.
+        """
+        await self._alter(topic, _SET, {_JANITOR: str(on).lower()})
 
     async def leave_out(self, topic: str, groups: Iterable[str]) -> None:
         """Has the takeover of a topic not wait for these groups.

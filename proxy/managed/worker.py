@@ -201,6 +201,7 @@ class ManagedWorker:
         """Returns what is counted, as it stands."""
         written, read = self.lanes.counts, self.readers.tally
         log, reported = self.group_positions.tally, self.group_positions.positions
+        janitors = self.keeper.leading.janitors.counts() if self.keeper.leading is not None else {}
         return ManagedNumbers(
             partitions={topic.name: topic.layout.u for topic in self.topics},
             epochs={topic.name: topic.layout.epoch for topic in self.topics},
@@ -228,6 +229,9 @@ class ManagedWorker:
             hidden={kind.value: read.hidden[kind.value] for kind in Hidden},
             bypassed=dict(read.bypassed),
             findings={kind: self.keeper.found[kind] for kind in KINDS},
+            janitor_markers={topic: each.markers for topic, each in janitors.items()},
+            janitor_behind_records={topic: each.behind_records for topic, each in janitors.items()},
+            janitor_behind_seconds={topic: each.behind_seconds for topic, each in janitors.items()},
             position_reports=dict(self.position_reports.outcomes),
             position_records={"written": log.written, "read": log.read, "unreadable": log.unreadable},
             position_failures={"lost": log.lost, "unavailable": log.failed, "forgotten": reported.forgotten},
