@@ -180,9 +180,6 @@ class Member(ConsumerRebalanceListener, PartitionKeyRebalanceListener):  # type:
 
 def live(settings: Settings, name: str, group: Connection, stay_seconds: float) -> None:
     """Runs one member, in a process of its own."""
-    bootstraps = settings.bootstrap.split(",")
-    turn = int(name.rpartition("-")[2].partition(".")[0]) % len(bootstraps)
-    settings = replace(settings, bootstrap=bootstraps[turn])  # a client of aiokafka keeps to the proxy it has found
     chance = Random(f"{name} {settings.seed} character")  # noqa: S311 - chance that can be repeated
     if chance.random() * 100 < settings.slow_percent:
         settings = replace(settings, consume_rate=(settings.consume_rate or _USUAL_RATE) // _SLOWER)
@@ -252,7 +249,7 @@ def main() -> None:
     settings, orders, state = Settings.from_arguments(sys.argv[1:]), Orders(), State("group", GROUP)
     state.tell_until(orders.stopping)
     processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload([__spec__.name if __spec__ is not None else __name__])
+    processes.set_forkserver_preload(["kordon.client"])
     members = [
         threading.Thread(target=come_and_go, args=(f"{GROUP}-{number}", settings, orders, state, processes))
         for number in range(settings.members)

@@ -117,8 +117,7 @@ class Clients:
             first = self._bootstraps[:1]
             self._add("aiokafka", *python, "kordon.testing.order.produce_aiokafka", bootstraps=first)
         if "dialect" in self._producers:
-            first = self._bootstraps[:1]
-            self._add("dialect", *python, "kordon.testing.order.produce_dialect", bootstraps=first)
+            self._add("dialect", *python, "kordon.testing.order.produce_dialect")
         if "dialect-group" in self._groups:
             self._add("dialect-group", *python, "kordon.testing.order.consume_dialect")
         if "librdkafka-group" in self._groups:

@@ -37,7 +37,7 @@ def dialect_in_trouble(
     """Returns a plan of the SDK's clients: members come and go, are killed, go back, are slow, and do not answer.
 
     Args:
-        bootstraps: Of Kordons; members are divided over them. The producer keeps to the first.
+        bootstraps: Of Kordons; each client begins at one of them by chance.
         topic: Managed.
         resize_to: Numbers of partitions.
         seconds: For which producers send.
