@@ -41,7 +41,14 @@ def dialect(proxy: ProxyProcess) -> Iterator[DialectConnection]:
         yield connection
 
 
-def changed(proxy: ProxyProcess, topic: str, *counts: int, seconds: float = 0.3) -> Sender:
+@pytest.fixture(scope="module")
+def grown(proxy: ProxyProcess) -> str:
+    """A topic that went from 3 partitions to 4, with records in all segments."""
+    changed(proxy, "grown", 4)
+    return "grown"
+
+
+def changed(proxy: ProxyProcess, topic: str, *counts: int, seconds: float = 0.2) -> Sender:
     """A topic of 3 partitions that went through counts, with records of 50 keys written before, between and after."""
     admin = create_managed(proxy.bootstrap, topic)
     sender = Sender(proxy.bootstrap, topic)
@@ -86,30 +93,28 @@ def _reads_to(reader: DialectReader, partition: int, until: int) -> bool:
     return reader.positions[partition] >= until
 
 
-def test_a_child_is_held_until_its_parent_is_read_up_to_the_cut(proxy: ProxyProcess) -> None:
+def test_a_child_is_held_until_its_parent_is_read_up_to_the_cut(proxy: ProxyProcess, grown: str) -> None:
     """3 -> 4: partition 3 is told its true end and gives nothing, until 0's reader has passed the cut."""
-    changed(proxy, "child", 4)
-    reader = DialectReader(proxy.bootstrap, "child")
+    reader = DialectReader(proxy.bootstrap, grown)
     reader.refresh()
-    (sealed, opened), (child,) = (segments(reader.connection, "child", q) for q in (0, 3))
+    (sealed, opened), (child,) = (segments(reader.connection, grown, q) for q in (0, 3))
     assert (sealed.end_offset, opened.start_offset, opened.end_offset) == (opened.start_offset, sealed.end_offset, OPEN)
-    end = ends(reader.connection, "child", 3)[3]
+    end = ends(reader.connection, grown, 3)[3]
     assert end > child.start_offset
     held = reader.read(3)[3]
     assert (held.error_code, held.high_watermark, bytes(held.records)) == (0, end, b"")
     read_on(reader, 0, sealed.end_offset)
     assert reader.positions[0] == sealed.end_offset, "an answer ends where what follows may be gated"
     read_on(reader, 3, end)
-    assert proxy.metric("kordon_gate_holds_total", topic="child") >= 1
-    assert proxy.metric("kordon_gate_held_seconds_total", topic="child") > 0.1
+    assert proxy.metric("kordon_gate_holds_total", topic=grown) >= 1
+    assert proxy.metric("kordon_gate_held_seconds_total", topic=grown) > 0.1
     assert proxy.metric("kordon_gate_held_partitions") == 0
     reader.close()
 
 
-def test_a_held_partition_is_answered_at_max_wait_and_does_not_hold_up_others(proxy: ProxyProcess) -> None:
+def test_a_held_partition_is_answered_at_max_wait_and_does_not_hold_up_others(proxy: ProxyProcess, grown: str) -> None:
     """It alone waits as long as the client allows; beside one that has something the answer comes at once."""
-    changed(proxy, "beside", 4)
-    reader = DialectReader(proxy.bootstrap, "beside")
+    reader = DialectReader(proxy.bootstrap, grown)
     reader.refresh()
     began = time.monotonic()
     assert bytes(reader.read(3, max_wait_ms=1500)[3].records) == b""
@@ -144,14 +149,13 @@ def test_an_empty_child_passes_the_wait_on(proxy: ProxyProcess) -> None:
     reader.close()
 
 
-def test_a_reader_that_goes_back_is_gated_again(proxy: ProxyProcess) -> None:
+def test_a_reader_that_goes_back_is_gated_again(proxy: ProxyProcess, grown: str) -> None:
     """Partition 3 has been read; its group begins 0 anew: what is left of 3 waits, wherever its reader stands."""
-    changed(proxy, "rewound", 4)
-    reader = DialectReader(proxy.bootstrap, "rewound")
+    reader = DialectReader(proxy.bootstrap, grown)
     reader.refresh()
-    cut = segments(reader.connection, "rewound", 0)[0].end_offset
+    cut = segments(reader.connection, grown, 0)[0].end_offset
     read_on(reader, 0, cut)
-    read_on(reader, 3, ends(reader.connection, "rewound", 3)[3])
+    read_on(reader, 3, ends(reader.connection, grown, 3)[3])
     reader.positions |= {0: cut - 1, 3: 1}
     assert not records_of(reader.read(3)[3])
     read_on(reader, 0, cut)
@@ -213,23 +217,22 @@ def _has_all(reader: DialectReader, *senders: Sender) -> bool:
 
 
 def test_whoever_believes_in_another_count_is_refused_for_that_topic_only(
-    dialect: DialectConnection, proxy: ProxyProcess
+    dialect: DialectConnection, proxy: ProxyProcess, grown: str
 ) -> None:
     """KIP-253 8.6: the consumer refreshes and rejoins; other topics of the same request are answered."""
-    changed(proxy, "counted", 4, seconds=0.1)
-    changed(proxy, "uncounted", seconds=0.1)
+    create_managed(proxy.bootstrap, "small")
     for count in (3, 5, -1):
-        row = dialect.fetch("counted", {0: 0}, count)[0]
+        row = dialect.fetch(grown, {0: 0}, count)[0]
         assert (row.error_code, bytes(row.records or b"")) == (INVALID_PARTITION_METADATA, b"")
     partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
     topics = [
-        {"topic": "counted", "partitions": [partition], "undeleted_partition_count": 3},
-        {"topic": "uncounted", "partitions": [partition], "undeleted_partition_count": 3},
+        {"topic": grown, "partitions": [partition], "undeleted_partition_count": 3},
+        {"topic": "small", "partitions": [partition], "undeleted_partition_count": 3},
     ]
     answer = dialect.ask(apis.FETCH, 12, {"max_wait_ms": 500, "min_bytes": 1, "topics": topics})
     refused, read = (each.partitions[0] for each in answer.responses)
     assert (refused.error_code, read.error_code) == (INVALID_PARTITION_METADATA, 0)
-    assert read.high_watermark == ends(dialect, "uncounted", 0)[0]
+    assert read.high_watermark == 0
 
 
 def test_a_change_of_the_layout_wakes_whoever_waits_under_the_former_count(
@@ -245,23 +248,20 @@ def test_a_change_of_the_layout_wakes_whoever_waits_under_the_former_count(
     done.result(60)
 
 
-def test_offsets_and_leader_epochs_are_of_the_physical_partition(
-    dialect: DialectConnection, proxy: ProxyProcess
-) -> None:
+def test_offsets_and_leader_epochs_are_of_the_physical_partition(dialect: DialectConnection, grown: str) -> None:
     """The epoch before a child's first leads to its parent's cut, as KIP-253 8.4 has consumers ask for it."""
-    changed(proxy, "epochs", 4)
-    sealed, opened = segments(dialect, "epochs", 0)
-    (row,) = dialect.leader_epochs("epochs", 3).partitions
+    sealed, opened = segments(dialect, grown, 0)
+    (row,) = dialect.leader_epochs(grown, 3).partitions
     after_creation = row.leader_epoch_after_creation
     assert after_creation == virtual_epoch(opened.layout_epoch, 0) - 1
-    (child,) = segments(dialect, "epochs", 3)
+    (child,) = segments(dialect, grown, 3)
     asked = {
-        "topic": "epochs",
+        "topic": grown,
         "partitions": [{"partition": 0, "current_leader_epoch": -1, "leader_epoch": after_creation}],
     }
     (answer,) = dialect.ask(apis.OFFSET_FOR_LEADER_EPOCH, 4, {"replica_id": -1, "topics": [asked]}).topics
     assert (answer.partitions[0].error_code, answer.partitions[0].end_offset) == (0, sealed.end_offset)
-    begins = ends(dialect, "epochs", 0, 3, timestamp=EARLIEST)
+    begins = ends(dialect, grown, 0, 3, timestamp=EARLIEST)
     assert begins == {0: 0, 3: child.start_offset}
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -64,13 +65,8 @@ def test_holes_are_passed_and_the_rest_is_read(world: World, data: st.DataObject
         starts = [0, *(base for base, _, _ in log.batches), log.end]
         log.start = data.draw(st.sampled_from(starts))
         log.batches = [each for each in log.batches if each[1] > log.start]
-    left = {
-        record.value.decode()
-        for log in world.logs.values()
-        for _, _, raw in log.batches
-        for record in MemoryRecords(raw).next_batch()
-        if record.value is not None
-    }
+    batches: list[Any] = [MemoryRecords(raw).next_batch() for log in world.logs.values() for _, _, raw in log.batches]
+    left = {record.value.decode() for batch in batches for record in batch if record.value is not None}
 
     async def play() -> dict[int, list[str]]:
         readers, _ = readers_of(world, 300, 1 << 20)
