@@ -19,6 +19,7 @@ from kordon.proxy.managed.topics import OWN_PREFIX, ManagedTopic, ManagedTopics,
 from kordon.proxy.ordering.layout import Layout, Placement
 
 _NO_OFFSET: Final = -1
+_NO_EPOCH: Final = -1
 
 
 def partitions_before(layout: Layout) -> int:
@@ -116,7 +117,8 @@ def _merged(rows: Iterable[Any], topics: ManagedTopics) -> list[Any]:
             shown = {**row, **_names(row, topic.name, topic.face_id)}
             if not is_face:
                 limit = partitions_before(topic.layout)
-                shown["partitions"] = [each for each in row.partitions if each.partition_index < limit and _tells(each)]
+                old = [each for each in row.partitions if each.partition_index < limit and _tells(each)]
+                shown["partitions"] = [_until_moved(topic.layout, each) for each in old]
             (of_faces if is_face else from_before)[topic.name] = shown
         elif not (row.get("name") or "").startswith(OWN_PREFIX):
             left.append(row)
@@ -135,6 +137,23 @@ def _newest(face: Iterable[Any], before: Iterable[Any]) -> list[Any]:
         if known is None or (known.committed_offset == _NO_OFFSET and not known.error_code):
             rows[row.partition_index] = row
     return list(rows.values())
+
+
+def _until_moved(layout: Layout, row: Any) -> Any:
+    """Takes an old commit back to where the virtual partition left the partition of its number, if it is behind that.
+
+    Only a group of the dialect commits there: what it has read of that partition since is other virtual partitions'.
+    """
+    end: int | None = None
+    for stay in layout.chains[row.partition_index].stays:
+        if stay.partition != row.partition_index or stay.delta:
+            break
+        end = stay.end
+        if end is None:
+            return row
+    if end is None or row.committed_offset <= end:
+        return row
+    return {**row, "committed_offset": end, "committed_leader_epoch": _NO_EPOCH}
 
 
 def _tells(row: Any) -> bool:

@@ -13,6 +13,7 @@ from kordon.codecs.messages import request, response
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
 from kordon.proxy.interception import Announce, Decision, Serve
+from kordon.proxy.managed import groups
 from kordon.proxy.managed.admin_requests import AdminRequests
 from kordon.proxy.managed.dialect import DIALECT_REFUSALS, TRANSLATIONS
 from kordon.proxy.managed.dialect_metadata import RetiredPartitions
@@ -213,6 +214,25 @@ def test_a_partition_that_is_used_again_is_shown_again() -> None:
     topic.adopt(resized(4, 2, 4), {})
     (row,) = answered(worker, [row_of(4)])
     assert [each.partition_index for each in row.partitions] == [0, 1, 2, 3]
+
+
+def test_commits_of_a_dialect_group_are_no_virtual_offsets() -> None:
+    """A group that goes back to virtual partitions begins no later than where each left the partition of its number."""
+    before = Layout.unmanaged("orders", REAL_ID, 2, 8)
+    own = before.changed(before.next_epoch(2, Placement.OWN), {0: 5, 1: 5})
+    following = own.next_epoch(2)
+    layout = own.changed(following, dict.fromkeys(own.sealed_by(following) | own.opened_by(following), 20))
+    assert layout.homes[:2] == (0, 0), "1 has moved"
+    topics = ManagedTopics()
+    topics.add(ManagedTopic(layout, FACE_ID))
+    table = response(apis.OFFSET_FETCH)
+    rows = [{"partition_index": q, "committed_offset": 100} for q in (0, 1)]
+    answer = table.parse(7, table.build(7, {"topics": [{"name": "orders", "partitions": rows}]}))
+    asks = request(apis.OFFSET_FETCH)
+    asked = asks.parse(7, asks.build(7, {"topics": [{"name": "orders", "partition_indexes": [0, 1]}]}))
+    groups.TRANSLATIONS[apis.OFFSET_FETCH].response(7, answer, topics, asked)
+    (row,) = table.parse(7, table.build(7, answer)).topics
+    assert [each.committed_offset for each in row.partitions] == [100, 20]
 
 
 def test_members_of_kip_848_groups_are_refused_managed_topics() -> None:
