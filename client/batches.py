@@ -11,12 +11,14 @@ from aiokafka.producer.message_accumulator import MessageBatch
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.structs import RecordMetadata, TopicPartition
 
-from kordon.client.homes import NO_COUNT
+from kordon.client.homes import NO_STAMP
 
 # pyright: reportPrivateUsage=false
 # aiokafka has no hooks; tests/client/test_aiokafka_parts.py fails when what is used here changes.
 
 Header = tuple[str, bytes | None]
+FindPlace = Callable[[int, bytes | None], int]
+"""From a partition, and a key that was put there before its topic was managed, to the place of that record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +38,20 @@ class OrderedBatch(MessageBatch):
     """aiokafka's batch, with the place of each record.
 
     Attributes:
-        count: undeleted_partition_count that all its records fit, with which it goes out.
+        stamp: Of a layout that all its records fit, with which it goes out.
         question: Whether it was last sent as a question for its outcome.
         base_sequence: The sequence of its first record, once it was sent.
+        opened: It was opened before it was sent, and cannot get a sequence any more: it is to be taken apart.
     """
 
     def __init__(self, tp: TopicPartition, builder: Any, ttl: float, linger_seconds: float) -> None:
         super().__init__(tp, builder, ttl, linger_seconds)
         self._ctime: float
         self._msg_futures: list[tuple[asyncio.Future[Any], Any]] = []
-        self.count = NO_COUNT
+        self.stamp = NO_STAMP
         self.question = False
         self.base_sequence = 0
+        self.opened = False
         self._places: list[int] = []
 
     def append_at(
@@ -70,14 +74,15 @@ class OrderedBatch(MessageBatch):
         self._places.append(record.place)
         return True
 
-    def places(self, place_of: Callable[[bytes | None], int]) -> Sequence[int]:
+    def places(self, find_place: FindPlace) -> Sequence[int]:
         """Returns the places of its records, in their order.
 
         Args:
-            place_of: Tells the place of a key: for a batch that was filled before its topic was managed.
+            find_place: For a batch that was filled before its topic was managed.
         """
         if len(self._places) < self.record_count:
-            self._places = [place_of(record.key) for record in self._records()]
+            self.opened = self.retry_count == 0
+            self._places = [find_place(self.tp.partition, record.key) for record in self._records()]
         return self._places
 
     def pin(self) -> None:
@@ -116,12 +121,12 @@ class OrderedBatch(MessageBatch):
             if not future.done():
                 future.set_result(metadata)
 
-    def take_apart(self, place_of: Callable[[bytes | None], int]) -> Iterator[HeldRecord]:
+    def take_apart(self, find_place: FindPlace) -> Iterator[HeldRecord]:
         """Yields its records, to be put into other batches; it is done when they are. It must not be sent again."""
         loop = asyncio.get_running_loop()
         asked = {metadata.offset: future for future, metadata in self._msg_futures}
         futures = [asked.get(offset) or loop.create_future() for offset in range(self.record_count)]
-        places = self.places(place_of)
+        places = self.places(find_place)
         for record, place, future in zip(self._records(), places, futures, strict=True):
             yield HeldRecord(place, record.key, record.value, record.timestamp, record.headers, future)
         if not self._drain_waiter.done():

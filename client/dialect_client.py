@@ -15,6 +15,7 @@ from aiokafka.util import create_task
 
 from kordon.client.connection import DialectConnection, DialectMetadata
 from kordon.client.layouts import Layouts
+from kordon.codecs import dialect
 
 # pyright: reportPrivateUsage=false
 # aiokafka has no hooks; tests/client/test_aiokafka_parts.py fails when what is used here changes.
@@ -81,21 +82,33 @@ class DialectClient(AIOKafkaClient):
             KafkaConnectionError: None answers.
         """
         for host, port, _ in self.hosts:
-            if await self._bootstrap_from(host, port):
+            if await self._bootstrap_from(host, port, self.cluster, []):
                 break
         else:
             raise KafkaConnectionError(f"Unable to bootstrap from {self.hosts}")
         if self._sync_task is None:
             self._sync_task = create_task(self._md_synchronizer())
 
-    async def _bootstrap_from(self, host: str, port: int) -> bool:
+    async def _metadata_update(self, cluster_metadata: Any, topics: Any) -> bool:
+        """Asks the known nodes; if none answers, the bootstrap servers, as Java's clients do since KIP-899.
+
+        A Kordon has its own addresses for all nodes, so when it dies, another one is known by bootstrap only.
+        """
+        if await super()._metadata_update(cluster_metadata, topics):
+            return True
+        for host, port, _ in self.hosts:
+            if await self._bootstrap_from(host, port, cluster_metadata, list(topics) if topics else None):
+                return True
+        return False
+
+    async def _bootstrap_from(self, host: str, port: int, cluster: Any, topics: list[str] | None) -> bool:
         try:
             connection = await self._connect(host, port)
         except (TimeoutError, OSError, KafkaError) as error:
             _log.error('Unable connect to "%s:%s": %s', host, port, error)
             return False
         try:
-            self.cluster.update_metadata(await connection.send(MetadataRequest([])))
+            cluster.update_metadata(await connection.send(MetadataRequest(topics)))
         except (TimeoutError, KafkaError) as error:
             _log.warning('Unable to request metadata from "%s:%s": %s', host, port, error)
             connection.close()
@@ -152,4 +165,8 @@ class DialectClient(AIOKafkaClient):
             **options,
         )
         await connection.connect()
+        if self.cluster.ordered and not connection.ordered:
+            # it would take physical partitions for virtual ones
+            connection.close()
+            raise KafkaConnectionError(f"{host}:{port} does not speak {dialect.ORDERED}, as those asked before did")
         return connection

@@ -11,9 +11,9 @@ answer. New records of it queue up behind them. What has no answer is decided by
 
     newest layout           the batch                           then
     all records still       goes out again as it is, with the   NONE: written
-    belong to q             newest count
+    belong to q             newest stamp
     some belong elsewhere   is asked about: it goes out as it   NONE: it is written, then or now
-                            was, with the count that it had     INVALID_PARTITION_METADATA: it is not and will not be:
+                            was, with the stamp that it had     INVALID_PARTITION_METADATA: it is not and will not be:
                                                                 taken back, its records go to their new homes
 
 The second refusal is proof, the first is not: it may come from a layout in which q was not sealed (rule I8).
@@ -23,19 +23,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from kordon.client.layouts import TopicLayout
 
-NO_COUNT = -1
-"""What a batch is sent with to a topic that is not managed."""
+
+class Stamp(NamedTuple):
+    """By which layout a batch goes out: what a Produce request says of it."""
+
+    undeleted_partition_count: int = -1
+    layout_epoch: int = -1
+
+    @classmethod
+    def of(cls, layout: TopicLayout) -> Stamp:
+        """Returns the stamp of what fits a layout."""
+        return cls(layout.undeleted_partition_count, layout.layout_epoch)
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
+NO_STAMP: Final = Stamp()
+"""Of what goes out to a topic that is not managed."""
+
+
+class Course(NamedTuple):
     """How a batch goes out next."""
 
-    count: int
-    """undeleted_partition_count of its topic."""
+    stamp: Stamp
     question: bool
     """Whether a refusal proves that it is not written, and never will be."""
 
@@ -80,14 +92,14 @@ class Homes:
         """Whether all records of some places belong to a partition, by the newest layout."""
         return all(self.layout.home(place) == partition for place in places)
 
-    def course(self, partition: int, places: Iterable[int], count: int) -> Course:
+    def course(self, partition: int, places: Iterable[int], stamp: Stamp) -> Course:
         """Says how a batch goes out.
 
         Args:
             partition: Its own.
             places: Of its records.
-            count: With which it went out before; the newest when it was taken to be sent, if it never did.
+            stamp: With which it went out before; the newest when it was taken to be sent, if it never did.
         """
         if self.fits(partition, places):
-            return Course(self.layout.undeleted_partition_count, question=False)
-        return Course(count, question=True)
+            return Course(Stamp.of(self.layout), question=False)
+        return Course(stamp, question=True)

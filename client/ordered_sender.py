@@ -13,6 +13,7 @@ from aiokafka.structs import TopicPartition
 
 from kordon.client.batches import OrderedBatch
 from kordon.client.errors import InvalidPartitionMetadataError
+from kordon.client.homes import Stamp
 from kordon.client.outbox import Outbox
 from kordon.client.requests import WireRequest
 
@@ -48,16 +49,16 @@ class OrderedSender(Sender):
             self._muted_partitions.remove(tp)
 
     def _requests(self, batches: Batches) -> Iterator[Batches]:
-        """Yields the batches that can share a request: it has one count per topic."""
+        """Yields the batches that can share a request: it has one stamp per topic."""
         for batch in batches.values():
             self._outbox.course_of(batch)
         rest = batches
         while rest:
-            counts: dict[str, int] = {}
+            stamps: dict[str, Stamp] = {}
             for tp, batch in rest.items():
-                counts.setdefault(tp.topic, batch.count)
-            yield {tp: batch for tp, batch in rest.items() if batch.count == counts[tp.topic]}
-            rest = {tp: batch for tp, batch in rest.items() if batch.count != counts[tp.topic]}
+                stamps.setdefault(tp.topic, batch.stamp)
+            yield {tp: batch for tp, batch in rest.items() if batch.stamp == stamps[tp.topic]}
+            rest = {tp: batch for tp, batch in rest.items() if batch.stamp != stamps[tp.topic]}
 
 
 class _OrderedProduce(SendProduceReqHandler):
@@ -71,9 +72,7 @@ class _OrderedProduce(SendProduceReqHandler):
     def create_request(self) -> Any:
         topics: dict[str, dict[str, Any]] = {}
         for tp, batch in self._batches.items():
-            row = topics.setdefault(
-                tp.topic, {"name": tp.topic, "undeleted_partition_count": batch.count, "partition_data": []}
-            )
+            row = topics.setdefault(tp.topic, {"name": tp.topic, "partition_data": [], **batch.stamp._asdict()})
             row["partition_data"].append({"index": tp.partition, "records": batch.get_data_buffer()})
         body = {
             "acks": self._sender._acks,
@@ -107,7 +106,7 @@ class _OrderedProduce(SendProduceReqHandler):
 
     def _on_refused(self, batch: OrderedBatch) -> None:
         if batch.question:
-            _log.info("%s: a batch of %s records moves on with its keys", batch.tp, batch.record_count)
+            _log.debug("%s: a batch of %s records moves on with its keys", batch.tp, batch.record_count)
             self._outbox.take_back(batch)
         else:
             self._refused.append(batch)

@@ -14,7 +14,7 @@ from aiokafka.producer.transaction_manager import TransactionManager
 from aiokafka.structs import TopicPartition
 
 from kordon.client.batches import Header, HeldRecord, OrderedBatch
-from kordon.client.homes import Homes
+from kordon.client.homes import Homes, Stamp
 from kordon.client.layouts import Layouts, TopicLayout
 
 # pyright: reportPrivateUsage=false
@@ -69,20 +69,47 @@ class Outbox(MessageAccumulator):
             KafkaTimeoutError: There was no room in time.
         """
         while True:
-            if self._closed:
-                raise ProducerClosed
-            if self._exception is not None:
-                raise copy.copy(self._exception)
-            batch = self._last_batch(homes, homes.home(place))
+            self._refuse_if_closed()
+            batch = self._last_batch(TopicPartition(homes.layout.topic, homes.home(place)))
             future = batch.append_at(place, key, value, timestamp_ms, headers)
             if future is not None:
                 return future
-            self._wake()
-            start = time.monotonic()
-            await batch.wait_drain(timeout_seconds)
-            timeout_seconds -= time.monotonic() - start
-            if timeout_seconds <= 0:
-                raise KafkaTimeoutError
+            timeout_seconds = await self._wait_for_room(batch, timeout_seconds)
+
+    async def add_message(  # noqa: PLR0917  as the parent
+        self,
+        tp: TopicPartition,
+        key: bytes | None,
+        value: bytes | None,
+        timeout: float,
+        timestamp_ms: int | None = None,
+        headers: Sequence[Header] = (),
+    ) -> Any:
+        """Adds a record to a topic that is not managed, as the parent does; it may become so while there is no room.
+
+        Returns:
+            The future of its metadata.
+
+        Raises:
+            ProducerClosed: The producer was stopped.
+            KafkaTimeoutError: There was no room in time.
+        """
+        while (homes := self._topics.get(tp.topic)) is None:
+            self._refuse_if_closed()
+            batch = self._last_batch(tp)
+            future = batch.append(key, value, timestamp_ms, headers=headers)
+            if future is not None:
+                return future
+            timeout = await self._wait_for_room(batch, timeout)
+        return await self.add(
+            homes,
+            self._find_place(homes.layout, tp.partition, key),
+            key=key,
+            value=value,
+            timestamp_ms=timestamp_ms,
+            headers=headers,
+            timeout_seconds=timeout,
+        )
 
     def refresh(self) -> None:
         """Takes in the newest layouts of all topics that are written to."""
@@ -98,11 +125,11 @@ class Outbox(MessageAccumulator):
             self._change(topic, homes, layout)
 
     def course_of(self, batch: OrderedBatch) -> None:
-        """Decides how a batch goes out next: sets its count, and whether it is a question."""
+        """Decides how a batch goes out next: sets its stamp, and whether it is a question."""
         homes = self._topics.get(batch.tp.topic)
         if homes is not None:
-            course = homes.course(batch.tp.partition, self._places(batch, homes.layout), batch.count)
-            batch.count, batch.question = course.count, course.question
+            course = homes.course(batch.tp.partition, self._places(batch, homes.layout), batch.stamp)
+            batch.stamp, batch.question = course
 
     def take_back(self, batch: OrderedBatch) -> None:
         """A batch that was sent is not written and never will be: its records begin anew, in front of all others."""
@@ -141,15 +168,30 @@ class Outbox(MessageAccumulator):
         batch: OrderedBatch = super()._pop_batch(tp)
         homes = self._topics.get(tp.topic)
         if homes is not None and tp not in self._unanswered:
-            # not the count when it was begun: since then records may have come to it that were not at home here then
-            batch.count = homes.layout.undeleted_partition_count
+            # not that of when it was begun: since then records may have come to it that were not at home here then
+            batch.stamp = Stamp.of(homes.layout)
         self._unanswered[tp] = batch
         return batch
 
-    def _last_batch(self, homes: Homes, partition: int) -> OrderedBatch:
-        tp = TopicPartition(homes.layout.topic, partition)
+    def _last_batch(self, tp: TopicPartition) -> OrderedBatch:
         waiting = self._batches.get(tp)
         return waiting[-1] if waiting else self._append_batch(self.create_builder(), tp)
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise ProducerClosed
+        if self._exception is not None:
+            raise copy.copy(self._exception)
+
+    async def _wait_for_room(self, batch: OrderedBatch, seconds: float) -> float:
+        """Waits until a full batch has gone; returns the seconds that are left."""
+        self._wake()
+        start = time.monotonic()
+        await batch.wait_drain(seconds)
+        left = seconds - (time.monotonic() - start)
+        if left <= 0:
+            raise KafkaTimeoutError
+        return left
 
     def _forget_answered(self) -> list[TopicPartition]:
         """Returns the partitions that were waiting for an answer and do not any more."""
@@ -163,7 +205,15 @@ class Outbox(MessageAccumulator):
             self._waiter_future.set_result(None)
 
     def _places(self, batch: OrderedBatch, layout: TopicLayout) -> Sequence[int]:
-        return batch.places(partial(self._place_of, layout))
+        return batch.places(partial(self._find_place, layout))
+
+    def _find_place(self, layout: TopicLayout, partition: int, key: bytes | None) -> int:
+        """Returns the place of a record that was put into a partition before its topic was managed.
+
+        What is not where its key belonged then was put there without regard to that, and goes with the partition.
+        """
+        place = -1 if key is None else self._place_of(layout, key)
+        return place if place >= 0 and place % layout.initial_partition_count == partition else ~partition
 
     def _change(self, topic: str, homes: Homes | None, layout: TopicLayout) -> None:
         if homes is None:
@@ -193,18 +243,18 @@ class Outbox(MessageAccumulator):
             return
         homes.leave(tp.partition)
         queue = self._batches.get(tp, ())
-        if not all(homes.fits(tp.partition, self._places(batch, homes.layout)) for batch in queue):
+        if not all(homes.fits(tp.partition, self._places(each, homes.layout)) and not each.opened for each in queue):
             self._rehouse(homes, tp)
 
     def _rehouse(self, homes: Homes, tp: TopicPartition) -> None:
         """Takes all batches of a partition apart, and puts their records where they belong now."""
         homes.leave(tp.partition)
         for batch in self._batches.pop(tp):
-            for record in batch.take_apart(partial(self._place_of, homes.layout)):
+            for record in batch.take_apart(partial(self._find_place, homes.layout)):
                 self._put(homes, record, batch)
 
     def _put(self, homes: Homes, record: HeldRecord, held_in: OrderedBatch) -> None:
-        batch = self._last_batch(homes, homes.home(record.place))
+        batch = self._last_batch(TopicPartition(homes.layout.topic, homes.home(record.place)))
         if not batch.append_held(record):
             batch = self._append_batch(self.create_builder(), batch.tp)
             batch.append_held(record)
