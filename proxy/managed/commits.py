@@ -151,9 +151,9 @@ def _until_moved(layout: Layout, row: Any) -> Any:
         end = stay.end
         if end is None:
             return row
-    if end is None or row.committed_offset <= end:
-        return row
-    return {**row, "committed_offset": end, "committed_leader_epoch": _NO_EPOCH}
+    if end is not None and row.committed_offset > end:
+        row.update({"committed_offset": end, "committed_leader_epoch": _NO_EPOCH})
+    return row
 
 
 def _tells(row: Any) -> bool:
