@@ -85,9 +85,7 @@ def shown(row: Any, topics: ManagedTopics) -> Any:
         return {**row, "error_code": Code.LEADER_NOT_AVAILABLE, "partitions": []}
     row = {**row, "partitions": physical_partitions(layout, row["partitions"])}
     if layout.epochs[-1].placement is not Placement.LINEAR:
-        return (
-            row  # while it is taken over, keys lie by the hash of before: it is the topic that it was (A2)
-        )
+        return row  # while it is taken over, keys lie by the hash of before: it is the topic that it was (A2)
     return {
         **row,
         "initial_partition_count": layout.n,
