@@ -102,9 +102,9 @@ class Member:
         self.story, self.name = story, name
         self.handled: dict[int, int] = {}
         self.callbacks = Callbacks(self)
-        common = {"group_id": topic, "auto_offset_reset": "earliest", "heartbeat_interval_ms": 500}
+        options.setdefault("auto_offset_reset", "earliest")
         self.consumer = OrderedConsumer(
-            bootstrap_servers=bootstrap, **(common | {"session_timeout_ms": 6000} | options)
+            bootstrap_servers=bootstrap, group_id=topic, heartbeat_interval_ms=500, session_timeout_ms=6000, **options
         )
         self.consumer.subscribe([topic], key_listener=self.callbacks)
         self._task: asyncio.Task[None] | None = None
