@@ -134,12 +134,14 @@ class GroupMember:
             frozenset(row.partition for row in told if row.need_position),
         )
 
-    def tell(self, topic: str, owned: Mapping[int, int], wanted: Sequence[int] = ()) -> Told:
-        """Reports until it is answered otherwise than to come again later."""
+    def tell(
+        self, topic: str, owned: Mapping[int, int], wanted: Sequence[int] = (), *, sequence: int | None = None
+    ) -> Told:
+        """Reports, as `report` does, until it is answered otherwise than to come again later."""
         answers: list[Told] = []
 
         def answered() -> bool:
-            answers.append(self.report(topic, owned, wanted))
+            answers.append(self.report(topic, owned, wanted, sequence=sequence))
             return answers[-1].error_code not in _LATER
 
         wait_until(f"{self.member_id} is answered", answered, _PATIENCE_SECONDS)

@@ -48,6 +48,8 @@ class PositionsTally:
 
     written: int = 0
     """Records that were written from here."""
+    batches: int = 0
+    """Batches in which they were written."""
     read: int = 0
     """Records that were read, of all proxies."""
     unreadable: int = 0
@@ -228,6 +230,7 @@ class GroupPositions:
                 log.warning("reports_not_written", reports=len(batch), error=str(error))
                 _fail(batch, error)
             else:
+                self.tally.batches += 1
                 self._tasks.start(_tell_when_read(opened, last, batch), name="read reports back")
 
     def _take_batch(self) -> list[_ToWrite]:

@@ -94,7 +94,7 @@ def test_a_report_that_says_nothing_new_is_not_written_again(
     owner.tell(topic, {0: 40})
     before = proxies[0].metric(REPORTS, outcome="written")
     for _ in range(5):
-        assert owner.report(topic, {0: 40}, sequence=owner.sequence).error_code == Code.NONE
+        assert owner.tell(topic, {0: 40}, sequence=owner.sequence).error_code == Code.NONE
     assert proxies[0].metric(REPORTS, outcome="written") == before
     assert proxies[0].metric(REPORTS, outcome="unchanged") >= 5
 
@@ -108,7 +108,7 @@ def test_a_report_that_comes_late_changes_nothing(
     owner.tell(topic, {0: 3})
     late = owner.sequence - 1
     owner.go_to(proxies[1].bootstrap)
-    owner.report(topic, {0: 40}, sequence=late)
+    owner.tell(topic, {0: 40}, sequence=late)
     hears(waiting, topic, {}, (0,), Told(Code.NONE, {0: 3}, frozenset()))
 
 
