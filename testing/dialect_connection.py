@@ -58,8 +58,12 @@ class DialectConnection(PlainConnection):
             count: undeleted_partition_count; -1: it is not said.
             layout_epoch: Of the layout that has this count; -1: it is not said.
         """
-        row = {"name": topic, "partition_data": [{"index": partition, "records": records}]}
-        row |= {"undeleted_partition_count": count, "layout_epoch": layout_epoch}
+        row = {
+            "name": topic,
+            "partition_data": [{"index": partition, "records": records}],
+            "undeleted_partition_count": count,
+            "layout_epoch": layout_epoch,
+        }
         fields = {"acks": -1, "timeout_ms": 10_000, "topic_data": [row]}
         (answer,) = self.ask(apis.PRODUCE, PRODUCE, fields).responses
         return answer.partition_responses[0]
