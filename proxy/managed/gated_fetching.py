@@ -85,8 +85,10 @@ class _GatedFetching(Fetching):
 
     def _changes(self) -> list[Coroutine[Any, Any, object]]:
         waiting = {portion.topic for portion in self._gated if portion.topic and portion.waits_for_others}
-        moved = [self._reader.moved(topic.name, known) for topic, known in self._positions.items()]
-        return [*super()._changes(), *(_changed(topic, topic.layout) for topic in waiting), *moved]
+        changes = [*super()._changes(), *(_changed(topic, topic.layout) for topic in waiting)]
+        if self._reader.has_group:
+            changes += [self._reader.moved(topic.name, known) for topic, known in self._positions.items()]
+        return changes
 
     @property
     def gates(self) -> Gates:

@@ -73,14 +73,19 @@ class Reader:
             return dict(self._positions.of(self._group, self._generation, topic, self._member))
         return {each.partition: each.position for each in row.get("positions") or ()}
 
+    @property
+    def has_group(self) -> bool:
+        """Whether others may come to know that it, or its group, stands elsewhere."""
+        return bool(self._group)
+
     async def moved(self, topic: str, known: Mapping[int, int]) -> None:
-        """Returns when the group stands elsewhere than it was known to, or may do so; never for one without a group.
+        """Returns when the group stands elsewhere than it was known to.
 
         Args:
             topic: Its name.
             known: By `stands_at`.
         """
-        while not self._group or self.stands_at(topic, {}) == known:
+        while self.stands_at(topic, {}) == known:
             await self._positions.changed(self._group)
 
 

@@ -44,6 +44,7 @@ class Reported:
 
     async def changed(self, group_id: str) -> None:
         """Returns at the next report."""
+        assert group_id, "who has no group is not waited for"
         await self.news.wait()
 
     def report(self, positions: dict[int, int]) -> None:

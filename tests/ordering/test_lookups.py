@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from kordon.proxy.ordering import lookups
 from kordon.proxy.ordering.chain import Chain, Stay
-from kordon.proxy.ordering.epochs import split_epoch, virtual_epoch
+from kordon.proxy.ordering.epochs import LARGEST_EPOCH, split_epoch, virtual_epoch
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.lookups import Found, epoch_end, epoch_question, partitions_to_ask, resolve, visible
+from kordon.proxy.ordering.reading import first_readable
 
 
 @dataclass
@@ -217,3 +218,28 @@ def test_virtual_epochs_are_taken_apart_again(move: int, epoch: int) -> None:
     assert 0 <= virtual < 1 << 31
     assert split_epoch(virtual) == (move, epoch)
     assert virtual_epoch(move, -1) == -1
+
+
+def test_the_epoch_before_a_change_leads_to_the_cut_of_a_physical_partition() -> None:
+    """KIP-253 8.4.3: what was open before layout epoch 4 ended at 120, though no segment begins with epoch 3."""
+    sealed, opened = Stay(0, 1, 20, 120, 0), Stay(0, 4, 120, None, 0)
+    chain = Chain((sealed, opened))
+    question = epoch_question(chain, virtual_epoch(4, 0) - 1)
+    assert question == (sealed, LARGEST_EPOCH)
+    assert question is not None
+    assert epoch_end(question, Found()).offset == 120  # the broker knows no such epoch
+    assert epoch_question(chain, virtual_epoch(5, 0)) is None  # larger than any there is
+    assert epoch_question(chain, virtual_epoch(0, 9)) is None  # from before its time
+    assert epoch_question(chain, virtual_epoch(4, 2)) == (opened, 2)
+
+
+def test_a_retired_partition_ends_for_every_later_epoch_and_begins_at_its_end_when_it_is_empty() -> None:
+    """Partition 3 was there from 0 to 95; retention has taken all of it."""
+    chain = Chain((Stay(3, 1, 0, 95, 0),))
+    question = epoch_question(chain, virtual_epoch(2, 0))
+    assert question is not None
+    assert epoch_end(question, Found()).offset == 95
+    stays = visible(chain)
+    assert resolve(stays, lookups.LATEST, {3: Found(99, -1, 7)}).offset == 95
+    assert resolve(stays, lookups.EARLIEST, {3: Found(97, -1, 7)}).offset == 95
+    assert first_readable(chain, 0, lambda _: 97) == 95
