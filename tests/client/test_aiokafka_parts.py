@@ -1,0 +1,96 @@
+"""What the SDK relies upon of aiokafka beyond what it documents: fails when a new aiokafka has changed it.
+
+The range of aiokafka in pyproject.toml is as wide as this list is known to hold.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+from aiokafka import errors
+from aiokafka.client import AIOKafkaClient
+from aiokafka.cluster import ClusterMetadata
+from aiokafka.conn import AIOKafkaConnection
+from aiokafka.producer import AIOKafkaProducer
+from aiokafka.producer.message_accumulator import BatchBuilder, MessageAccumulator, MessageBatch
+from aiokafka.producer.sender import Sender, SendProduceReqHandler
+from aiokafka.producer.transaction_manager import TransactionManager
+from aiokafka.protocol.metadata import MetadataRequest
+
+from kordon.client.errors import InvalidPartitionMetadataError
+
+ATTRIBUTES: list[tuple[type, str]] = [
+    (AIOKafkaConnection, "_versions _request_timeout"),
+    (
+        AIOKafkaClient,
+        "_conns _topics _sync_task _client_id _request_timeout_ms _ssl_context _security_protocol _get_conn_lock "
+        "_connections_max_idle_ms _sasl_mechanism _sasl_plain_username _sasl_plain_password _bootstrap_servers "
+        "_sasl_kerberos_service_name _sasl_kerberos_domain_name _sasl_oauth_token_provider _md_synchronizer "
+        "_on_connection_closed _wait_on_metadata _metadata_update",
+    ),
+    (ClusterMetadata, "_partitions _listeners"),
+    (AIOKafkaProducer, "_metadata _message_accumulator _sender _txn_manager _partitioner _serialize"),
+    (MessageBatch, "_builder _tp _ctime future _msg_futures _drain_waiter _retry_count"),
+    (
+        MessageAccumulator,
+        "_batches _pending_batches _batch_ttl _linger_time _closed _exception _compression_type _txn_manager "
+        "_waiter_future _pop_batch _append_batch reenqueue",
+    ),
+    (Sender, "_in_flight _muted_partitions _acks _request_timeout_ms _send_produce_req"),
+    (SendProduceReqHandler, "_batches _client _default_backoff _sender handle_response create_request"),
+    (TransactionManager, "_sequence_numbers maybe_add_partition_to_txn"),
+    (MetadataRequest, "_topics"),
+    (BatchBuilder, "_relative_offset _build _set_producer_state"),
+]
+
+SIGNATURES: list[tuple[Callable[..., Any], str]] = [
+    (AIOKafkaConnection.send, "self, request, expect_response"),
+    (AIOKafkaClient._get_conn, "self, node_id, group, no_hint"),
+    (AIOKafkaClient._metadata_update, "self, cluster_metadata, topics"),
+    (MessageAccumulator._append_batch, "self, builder, tp"),
+    (MessageAccumulator._pop_batch, "self, tp"),
+    (MessageAccumulator.drain_by_nodes, "self, ignore_nodes, muted_partitions"),
+    (MessageAccumulator.add_message, "self, tp, key, value, timeout, timestamp_ms, headers"),
+    (MessageAccumulator.add_batch, "self, builder, tp, timeout"),
+    (MessageBatch.__init__, "self, tp, builder, ttl, linger_time"),
+    (MessageBatch.append, "self, key, value, timestamp_ms, _create_future, headers"),
+    (MessageBatch.done, "self, base_offset, timestamp, log_start_offset, _record_metadata_class"),
+    (MessageBatch.set_producer_state, "self, producer_id, producer_epoch, base_sequence"),
+    (Sender._send_produce_req, "self, node_id, batches"),
+    (SendProduceReqHandler.do, "self, node_id"),
+]
+
+
+@pytest.mark.parametrize(("owner", "names"), ATTRIBUTES, ids=lambda each: getattr(each, "__name__", ""))
+def test_aiokafka_has_the_attributes_that_are_used(owner: type, names: str) -> None:
+    """As attributes of the class, or set somewhere in its code."""
+    source = inspect.getsource(owner)
+    assert [name for name in names.split() if not re.search(rf"\b{name}\b", source)] == []
+
+
+@pytest.mark.parametrize(("function", "names"), SIGNATURES, ids=lambda each: getattr(each, "__qualname__", ""))
+def test_what_is_overridden_is_called_as_before(function: Callable[..., Any], names: str) -> None:
+    """With these parameters, in this order."""
+    assert list(inspect.signature(function).parameters) == names.split(", ")
+
+
+def test_one_batch_of_a_partition_is_under_way_at_a_time() -> None:
+    """Aiokafka mutes a partition until its batch is answered; the order of keys rests on that."""
+    source = inspect.getsource(Sender)
+    assert "self._muted_partitions.add(tp)" in source
+    assert "muted_partitions=muted_partitions" in source
+
+
+def test_the_error_is_found_by_its_code() -> None:
+    """Aiokafka's own table has it."""
+    assert errors.kafka_errors[16384] is InvalidPartitionMetadataError
+
+
+def test_the_range_of_aiokafka_is_the_one_that_is_known() -> None:
+    """pyproject.toml is to be widened only after this file has passed with what is new."""
+    assert version("aiokafka").startswith("0.14.")
