@@ -26,6 +26,7 @@ from rich.table import Table
 from kordon.testing.cluster import Cluster, ClusterFailed
 from kordon.testing.demo_clients import Account, Digest, librdkafka_consume, values
 from kordon.testing.demo_growing import grow_and_shrink
+from kordon.testing.demo_words import count_words
 from kordon.testing.jars import MissingTool, jars_dir
 from kordon.testing.proxy_process import ProxyFailed, ProxyProcess
 from kordon.testing.socket_watch import SocketWatch
@@ -257,6 +258,7 @@ def demonstrate(console: Console) -> list[str]:
             wrong.append(f"Kordon ended with exit code {exit_code}:\n{kordon.log()[-2000:]}")
     console.print(table(demo.rows))
     wrong += grow_and_shrink(console)
+    wrong += count_words(console)
     left = psutil.Process().children(recursive=True)
     return wrong + [f"still running: {process}" for process in left]
 
@@ -285,6 +287,7 @@ def main() -> int:
     if not wrong:
         console.print("Every record came out as it went in; through Kordon, no client dialled the broker.")
         console.print("While partitions came and went and a proxy died, no key lost its order and no record was lost.")
+        console.print("Counters of the SDK handed their words over as keys moved: each word was counted once.")
     return 1 if wrong else 0
 
 
