@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import struct
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from aiokafka.consumer.fetcher import UNKNOWN_OFFSET, Fetcher, OffsetResetStrategy
 from aiokafka.consumer.subscription_state import Assignment, SubscriptionState, TopicPartitionState
+from aiokafka.errors import KafkaError, StaleMetadata
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.structs import TopicPartition
 
@@ -31,6 +34,11 @@ _LEADER_EPOCH: Final = struct.Struct(">12xi")
 """Where a record batch has it."""
 
 
+_log = logging.getLogger(__name__)
+
+_ASK_METADATA: Final = (5, 74, 75, InvalidPartitionMetadataError.errno)
+"""Codes upon which metadata is asked for, and the Fetch repeated a little later: LEADER_NOT_AVAILABLE (a topic is being
+taken over), FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, and that of the dialect. aiokafka repeats it at once."""
 KnownToGroup: TypeAlias = Callable[[str], Awaitable[bool]]
 """Says whether a group has a commit on any partition of a topic."""
 
@@ -66,7 +74,7 @@ class OrderedFetchRequest(FetchRequest):
         return _Prepared(FETCH, _VERSION, self._body(), self)
 
     def taken(self, answer: Any) -> Answer:
-        """Reads the answer into aiokafka's shape; rows that the layout known here does not fit are left out."""
+        """Reads the answer into aiokafka's shape; rows that newer metadata may mend are left out."""
         return Answer([(topic.topic, list(self._rows(topic))) for topic in answer.responses])
 
     def _body(self) -> dict[str, Any]:
@@ -115,7 +123,7 @@ class OrderedFetchRequest(FetchRequest):
             )
 
     def _does_not_fit(self, tp: TopicPartition, row: Any) -> bool:
-        if row.error_code == InvalidPartitionMetadataError.errno:
+        if row.error_code in _ASK_METADATA:
             return True
         if self._layouts.get(tp.topic) is None or len(row.records or b"") < _LEADER_EPOCH.size:
             return False
@@ -205,19 +213,28 @@ class OrderedFetcher(Fetcher):
         needs_wakeup: bool = await super()._proc_fetch_request(assignment, node_id, request)
         if isinstance(request, OrderedFetchRequest) and request.shows_newer_layout:
             self._keeper.is_out_of_date()
-            await asyncio.sleep(self._retry_backoff)
+            with contextlib.suppress(asyncio.CancelledError):  # as the parent does: whoever ends this awaits it
+                await asyncio.sleep(self._retry_backoff)
         return needs_wakeup
 
     async def _update_fetch_positions(self, assignment: Assignment, node_id: int, tps: list[TopicPartition]) -> bool:
-        topics = {tp.topic for tp in tps}
-        if not await self._keeper.segments.refresh(topics):
-            await asyncio.sleep(self._retry_backoff)  # where they begin is not known yet; this is asked again
+        try:
+            await self._settle_beginnings(assignment, tps)
+        except asyncio.CancelledError:
+            return False  # as the parent does: whoever ends this awaits it
+        except KafkaError as error:
+            _log.warning("Where %s begin is not known yet: %r", tps, error)
             return False
-        for tp in tps:
-            await self._begin_at_birth(assignment, tp)
         needs_wakeup: bool = await super()._update_fetch_positions(assignment, node_id, tps)
         self._keeper.look()
         return needs_wakeup
+
+    async def _settle_beginnings(self, assignment: Assignment, tps: list[TopicPartition]) -> None:
+        if not await self._keeper.segments.refresh({tp.topic for tp in tps}):
+            await asyncio.sleep(self._retry_backoff)
+            raise StaleMetadata("segments")
+        for tp in tps:
+            await self._begin_at_birth(assignment, tp)
 
     async def _begin_at_birth(self, assignment: Assignment, tp: TopicPartition) -> None:
         """Has a group that reads a topic already read a partition that was added to it from its start (KIP-1327)."""
