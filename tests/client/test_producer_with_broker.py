@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterator
@@ -19,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[repor
 from kordon.client import OrderedProducer
 from kordon.client.partitioning import key_hash
 from kordon.proxy.ordering.hashing import homes
+from kordon.testing.broker_config import USERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import KEYS, VIRTUAL_PARTITIONS, create_managed, read_all, resize
 from kordon.testing.proxy_process import ProxyProcess
@@ -235,3 +237,17 @@ async def test_the_example_sends_orders(pair: list[ProxyProcess]) -> None:
     lines = [line.split() for line in output.decode().splitlines()]
     assert [line[1] for line in lines] == ["0:", "1:", "2:"]
     assert sum(int(line[2]) for line in lines) == 300
+
+
+async def test_it_logs_in_over_tls_as_aiokafka_does(secure_cluster: Cluster) -> None:
+    """SASL_SSL with SCRAM: ApiVersions with the tag goes before the log-in."""
+    assert secure_cluster.certificates is not None
+    async with OrderedProducer(
+        bootstrap_servers=secure_cluster.bootstrap("SASL_SSL"),
+        security_protocol="SASL_SSL",
+        ssl_context=ssl.create_default_context(cafile=secure_cluster.certificates.ca),
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_plain_username="admin",
+        sasl_plain_password=USERS["admin"],
+    ) as producer:
+        assert (await producer.send_and_wait("logged-in", b"value", b"key")).offset == 0
