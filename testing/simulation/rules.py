@@ -16,16 +16,17 @@ from kordon.codecs.produce import Outcome
 from kordon.proxy.control.ends import Snapshot
 from kordon.proxy.managed import write_outcomes
 from kordon.proxy.managed.settle import Place
-from kordon.proxy.ordering import controller, hashing, reading, takeover
+from kordon.proxy.ordering import controller, hashing, line, reading, takeover
 from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.gate import Evidence, Gate
 from kordon.proxy.ordering.images import Image, sequence_at_home
 from kordon.proxy.ordering.layout import Epoch, Layout, Placement
-from kordon.proxy.ordering.line import Line
+from kordon.proxy.ordering.line import Line, Write
 from kordon.proxy.ordering.member import Member
 from kordon.proxy.ordering.positions import Positions
-from kordon.proxy.ordering.writers import Verdict, Writers
+from kordon.proxy.ordering.streams import Stream, is_physical
+from kordon.proxy.ordering.writers import Unfit, Verdict, Writers
 from kordon.testing.simulation.reading import Reading
 
 
@@ -46,6 +47,24 @@ def _no_image(layout: Layout, following: Epoch, *_: object) -> dict[int, Image]:
 def _no_gate(self: object, image: Image, client_id: int, *batch: int, asked: bool, is_outdated: bool) -> Verdict:
     del self, asked, is_outdated
     return sequence_at_home(image.get(client_id), *batch)
+
+
+def _count_before_image(
+    self: Any, image: Image, client_id: int, *batch: int, asked: bool, is_outdated: bool = False
+) -> Verdict:
+    if is_outdated:
+        return Unfit.OUTDATED
+    verdict: Verdict = _JUDGE(self, image, client_id, *batch, asked=asked)
+    return verdict
+
+
+def _no_physical_image(*change: Any) -> dict[Stream, Image]:
+    return {stream: image for stream, image in _IMAGES_AFTER(*change).items() if not is_physical(stream)}
+
+
+def _any_count(write: Write, home: Stay, count: int | None) -> bool:
+    del count
+    return write.undeleted_partition_count is not None and home.end is not None
 
 
 def _told_as_it_is(line: Any, *_: object) -> bool:
@@ -131,6 +150,8 @@ def _constant(value: object) -> Callable[..., Any]:
 
 
 _ON_MEMBERS: Final = Controller.on_members
+_JUDGE: Final = Writers.judge
+_IMAGES_AFTER: Final = vars(controller)["_images_after"]
 _STAY_OF: Final = Chain.stay_of
 _HOME: Final[Callable[[Layout, int, Epoch], int | None]] = vars(Layout)["_home"]
 _BEYOND: Final = reading.position_beyond
@@ -161,17 +182,24 @@ PLACES: Final[Mapping[str, _Place]] = {
 }
 """By rule of `rules.md` (or of design §3 and §5), what keeps it."""
 
+OF_WRITERS: Final[Mapping[str, _Place]] = {
+    "I8: the image before the count": _Place(Writers, "judge", _count_before_image),
+    "I8: images of physical partitions": _Place(controller, "_images_after", _no_physical_image),
+    "I8: the count": _Place(line, "_is_outdated", _any_count),
+}
+"""The same, of rules that only clients of the dialect need which write."""
+
 
 @contextmanager
 def without(rule: str) -> Iterator[None]:
     """Takes a rule out for a while.
 
     Args:
-        rule: One of `PLACES`; empty: none.
+        rule: One of `PLACES` or `OF_WRITERS`; empty: none.
     """
     if not rule:
         yield
         return
-    place = PLACES[rule]
+    place = PLACES.get(rule) or OF_WRITERS[rule]
     with patch.object(place.owner, place.name, place.instead):
         yield
