@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from kordon.proxy.control.codes import Code
 from kordon.proxy.ordering.line import NO_PRODUCER
+from kordon.proxy.ordering.streams import Stream
 from kordon.testing.simulation.kafka import Record
 from kordon.testing.simulation.world import Pipe
 
@@ -30,7 +31,8 @@ _MOST_IN_FLIGHT: Final = 5
 class Produce:
     """A batch as a client sends it, numbered as the client counts."""
 
-    v: int
+    v: Stream
+    """The virtual partition, or the physical one as such."""
     client_id: int
     """-1 without idempotence."""
     base_sequence: int
@@ -38,6 +40,9 @@ class Produce:
     made: float
     acknowledged: bool = False
     epoch: int = 0
+    count: int | None = None
+    """undeleted_partition_count, of dialect clients, which write to physical partitions as such."""
+    layout_epoch: int = -1
 
 
 @dataclass(eq=False)

@@ -15,6 +15,7 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import TopicRecord, Value
 from kordon.testing.simulation import promises
 from kordon.testing.simulation.clients import Consumer, IdempotentProducer, PlainProducer, Producer
+from kordon.testing.simulation.dialect_clients import DialectProducer
 from kordon.testing.simulation.groups import DialectGroup
 from kordon.testing.simulation.kafka import Group, LayoutsLog, Partition, Record
 from kordon.testing.simulation.leading import FACE_ID
@@ -49,6 +50,7 @@ class Cluster:
 
     Args:
         world: Time and chance.
+        has_dialect_writers: Whether clients of the dialect write beside all others.
     """
 
     topic: Final = "orders"
@@ -56,7 +58,7 @@ class Cluster:
     v_count: Final = V
     trouble_seconds: Final = TROUBLE_SECONDS
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, has_dialect_writers: bool = False) -> None:
         self.world = world
         self.failures: list[str] = []
         self.over = False
@@ -90,6 +92,8 @@ class Cluster:
             IdempotentProducer(self, self.new_producer_id()),
             PlainProducer(self, self.new_producer_id()),
         ]
+        if has_dialect_writers:
+            self.all_producers += [DialectProducer(self, self.new_producer_id()) for _ in range(2)]
         self.consumers = [Consumer(self, v) for v in range(V)]
         self.dialect_group = None if self.is_taken_over else DialectGroup(self, world.seed)
         """Where the topic is managed from the beginning: what was written before is in no order with what follows."""
@@ -229,19 +233,20 @@ class Cluster:
         self.world.after(self.world.random.choice([0.05, 0.1, 0.3]), elected)
 
 
-def run(seed: int, without: str = "") -> Cluster:
+def run(seed: int, without: str = "", *, has_dialect_writers: bool = False) -> Cluster:
     """Lets a cluster live through one seed.
 
     Args:
         seed: Decides everything.
         without: A rule that is taken out, of `rules.PLACES`.
+        has_dialect_writers: Whether clients of the dialect write beside all others.
 
     Returns:
         The cluster; `failures` is empty if every promise held.
     """
     with taken_out(without):
         world = World(seed)
-        cluster = Cluster(world)
+        cluster = Cluster(world, has_dialect_writers=has_dialect_writers)
         if cluster.is_taken_over:
             world.after(world.random.uniform(3.0, 15.0), cluster.wish)
         if not cluster.is_taken_over and world.chance(_NEMESIS_SHARE):

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from kordon.proxy.ordering.controller import FENCE_SECONDS
-from kordon.proxy.ordering.identity import MOVES, untag
-from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.identity import owner_of, untag
+from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.reading import first_readable
 from kordon.proxy.ordering.records import FenceRecord, Value
+from kordon.proxy.ordering.streams import physical_stream
 from kordon.testing.order.findings import Account, Findings
 from kordon.testing.order.handovers import Handovers
-from kordon.testing.simulation.kafka import Record
+from kordon.testing.simulation.kafka import Batch, Record
 from kordon.testing.simulation.leading import Leading
 
 if TYPE_CHECKING:
@@ -126,11 +127,24 @@ def log_of(cluster: Cluster, layout: Layout, v: int) -> list[Record]:
     records: list[Record] = []
     for stay in layout.chains[v].stays:
         log = cluster.partition(stay.partition)
-        for _, batch in log.between(stay.start, log.end if stay.end is None else stay.end):
+        for base, batch in log.between(stay.start, log.end if stay.end is None else stay.end):
             who = untag(batch.producer_id)
-            if not stay.tagged or (who is not None and (who.v, who.move) == (v, stay.move % MOVES)):
+            if not stay.tagged or (who is not None and who.owner == owner_of(v, stay.move)):
                 records += batch.records
+            elif who is not None and who.is_physical:
+                records += _of_dialect(layout, v, stay.partition, base, batch)
     return records
+
+
+def _of_dialect(layout: Layout, v: int, q: int, base: int, batch: Batch) -> list[Record]:
+    """Returns what of a dialect client's batch is a virtual partition's, unless it landed behind its cut (rule I8)."""
+    who, stream = untag(batch.producer_id), physical_stream(q)
+    segment = next((each for each in layout.chain(stream).stays if each.holds(base)), None)
+    if segment is None or who is None or who.owner != owner_of(stream, segment.move):
+        return []
+    epoch = next(each for each in layout.epochs if each.number == segment.move)
+    is_own = epoch.placement is Placement.OWN
+    return [each for each in batch.records if v == (q if is_own else each.key % layout.v_count)]
 
 
 def _check_log(cluster: Cluster, where: str, records: list[Record], acknowledged: list[Record]) -> None:

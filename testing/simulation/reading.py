@@ -101,9 +101,22 @@ class Reading:
         left = self._proxy.world.random.randint(*_BATCHES_READ)
         for base, batch in self._cluster.partition(stay.partition).between(start, end):
             owner = self._tenancies[stay.partition].owner(batch.producer_id, base, is_control=False)
-            if isinstance(owner, reading.Resident) and owner.v == v:
-                records += batch.records
+            mine = self._share(v, owner, stay.partition, base, batch.records)
+            if mine:
+                records += mine
                 left -= 1
                 if not left:
                     return Portion(records, base + len(batch.records) + stay.delta)
         return Portion(records, max(start, end) + stay.delta)
+
+    def _share(
+        self, v: int, owner: reading.Resident | reading.Hidden, q: int, base: int, records: tuple[Record, ...]
+    ) -> list[Record]:
+        """Returns what of a batch is one virtual partition's (rule I8)."""
+        if isinstance(owner, reading.Resident):
+            return list(records) if owner.v == v else []
+        if owner is not reading.Hidden.DIALECT:
+            return []
+        here = self._tenancies[q].at(base)
+        shares = reading.share_out((each.key for each in records), here, self._cluster.v_count)
+        return [record for record, share in zip(records, shares, strict=True) if share == v]

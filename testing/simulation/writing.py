@@ -11,8 +11,9 @@ from kordon.codecs.produce import Outcome
 from kordon.proxy.control.codes import Code
 from kordon.proxy.managed.write_outcomes import ProduceCounts, refused, result_of, told
 from kordon.proxy.ordering.chain import Stay
-from kordon.proxy.ordering.identity import MOVES, untag
+from kordon.proxy.ordering.identity import owner_of, untag
 from kordon.proxy.ordering.line import Line, Refuse, Result, Write
+from kordon.proxy.ordering.streams import Stream, is_physical, shown_partition
 from kordon.testing.simulation.clients import Produce
 from kordon.testing.simulation.kafka import Batch
 from kordon.testing.simulation.world import Pipe
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 HOLD_SECONDS: Final = 2.5
 _KEPT_SECONDS: Final = 15.0
-_PASSED: Final = -1
-"""The number of the pipe that clients' own requests pass by; the others are those of virtual partitions."""
+_PASSED: Final = None
+"""The pipe that clients' own requests pass by; the others are those of streams."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,9 @@ class Writing:
         self._proxy = proxy
         self._world = proxy.world
         self._cluster = proxy.cluster
-        self._lines: dict[int, Line] = {}
-        self._held_since: dict[int, float] = {}
-        self._asking: set[int] = set()
+        self._lines: dict[Stream, Line] = {}
+        self._held_since: dict[Stream, float] = {}
+        self._asking: set[tuple[Stream, str]] = set()
         self._under_way: dict[Write, int] = {}
         """Sent and unanswered, with their physical partitions."""
         self._there: Counter[int] = Counter()
@@ -53,8 +54,8 @@ class Writing:
         self._passed = 0
         """Writes to a topic that is not managed yet, sent and unanswered."""
         self._kept: list[tuple[Write, Outcome, float]] = []
-        self._to_brokers: dict[int, Pipe] = defaultdict(lambda: Pipe(self._world))
-        self._from_brokers: dict[int, Pipe] = defaultdict(lambda: Pipe(self._world))
+        self._to_brokers: dict[Stream | None, Pipe] = defaultdict(lambda: Pipe(self._world))
+        self._from_brokers: dict[Stream | None, Pipe] = defaultdict(lambda: Pipe(self._world))
         self._counts = ProduceCounts()
 
     def is_drained(self, partitions: Collection[int], *, passed: bool) -> bool:
@@ -63,8 +64,12 @@ class Writing:
 
     def produce(self, request: Produce, answer: Callable[[int], None]) -> None:
         """Takes a client's batch."""
-        if self._proxy.topic is None:
+        topic = self._proxy.topic
+        if topic is None:
             self._pass(request, answer)
+            return
+        if is_physical(request.v) and not topic.layout.chain(request.v).stays:
+            self._cluster.answer(self._proxy, answer, Code.INVALID_PARTITION_METADATA)
             return
         write = Write(
             request.client_id,
@@ -75,16 +80,18 @@ class Writing:
             acks=-1,
             since=self._world.now,
             payload=_Ticket(request, answer),
+            undeleted_partition_count=request.count,
+            layout_epoch=request.layout_epoch,
         )
         self._line(request.v).add(write)
         self.go_on(request.v)
 
-    def go_on(self, v: int) -> None:
-        """Sends what may be sent of a virtual partition."""
+    def go_on(self, v: Stream) -> None:
+        """Sends what may be sent of a stream."""
         topic, line = self._proxy.topic, self._line(v)
-        home = topic.layout.chains[v].home if topic is not None else None
+        home = topic.layout.chain(v).home if topic is not None else None
         while topic is not None and home is not None and self._may_write(home):
-            step = line.next(home, topic.images.get(v, {}), lambda _: True)
+            step = line.next(home, topic.images.get(v, {}), lambda _: True, topic.layout.count_in_force)
             if step is None:
                 break
             self._held_since.pop(v, None)
@@ -136,7 +143,7 @@ class Writing:
         for write in list(self._under_way):
             self._answered(write, None)
 
-    def _line(self, v: int) -> Line:
+    def _line(self, v: Stream) -> Line:
         if v not in self._lines:
             self._lines[v] = Line(v)
         return self._lines[v]
@@ -146,14 +153,15 @@ class Writing:
 
     def _pass(self, request: Produce, answer: Callable[[int], None]) -> None:
         """Lets a write to an ordinary topic go by as it is."""
-        if request.v >= self._cluster.n or not self._proxy.knows_layouts:
+        q = shown_partition(request.v)
+        if q >= self._cluster.n or not self._proxy.knows_layouts:
             self._cluster.answer(self._proxy, answer, Code.UNKNOWN_TOPIC_OR_PARTITION)
             return
         self._passed += 1
         batch = Batch(request.client_id, request.epoch, request.base_sequence, request.records)
 
         def there() -> None:
-            code, _ = self._cluster.partition(request.v).append(batch)
+            code, _ = self._cluster.partition(q).append(batch)
             self._from_brokers[_PASSED].send(self._delay(), lambda: self._proxy.arrive(lambda: back(code)))
 
         def back(code: Code) -> None:
@@ -207,38 +215,39 @@ class Writing:
     def _tell(self, write: Write, outcome: Outcome) -> None:
         self._cluster.answer(self._proxy, write.payload.answer, outcome.error_code)
 
-    def _give_up(self, v: int) -> None:
+    def _give_up(self, v: Stream) -> None:
         self._held_since.pop(v, None)
         for write in self._line(v).give_up():
-            self._tell(write, Outcome(v, Code.NOT_LEADER_OR_FOLLOWER))
+            self._tell(write, Outcome(shown_partition(v), Code.NOT_LEADER_OR_FOLLOWER))
 
-    def _want_id(self, v: int) -> None:
+    def _want_id(self, v: Stream) -> None:
         """Asks for a producer id (rule I5)."""
-        place = -1 - v
+        place = v, "id"
         if place not in self._asking:
             self._asking.add(place)
-            self._proxy.ask(self._cluster.new_producer_id, lambda producer_id: self._identify(v, place, producer_id))
+            self._proxy.ask(self._cluster.new_producer_id, lambda producer_id: self._identify(v, producer_id))
 
-    def _identify(self, v: int, place: int, producer_id: int) -> None:
-        self._asking.discard(place)
+    def _identify(self, v: Stream, producer_id: int) -> None:
+        self._asking.discard((v, "id"))
         if self._line(v).needs_id:
             self._line(v).identify(producer_id)
         self.go_on(v)
 
-    def _want_writers(self, v: int) -> None:
+    def _want_writers(self, v: Stream) -> None:
         """Asks which identities have begun (rule I4)."""
         topic = self._proxy.topic
-        home = topic.layout.chains[v].home if topic is not None else None
-        if v not in self._asking and home is not None:
-            self._asking.add(v)
+        home = topic.layout.chain(v).home if topic is not None else None
+        place = v, "writers"
+        if place not in self._asking and home is not None:
+            self._asking.add(place)
             self._line(v).begin_question()
             self._proxy.ask(
                 self._cluster.partition(home.partition).producers, lambda found: self._learn(v, home, found)
             )
 
-    def _learn(self, v: int, home: Stay, found: Collection[int]) -> None:
-        self._asking.discard(v)
+    def _learn(self, v: Stream, home: Stay, found: Collection[int]) -> None:
+        self._asking.discard((v, "writers"))
         identities = [identity for identity in map(untag, found) if identity is not None]
-        begun = {i.client_id for i in identities if (i.v, i.move) == (v, home.move % MOVES)}
+        begun = {each.client_id for each in identities if each.owner == owner_of(v, home.move)}
         self._line(v).learn(home.partition, home.move, begun)
         self.go_on(v)

@@ -1,0 +1,37 @@
+"""Clients of the dialect write in simulated clusters, beside others: promises hold, and need each part of rule I8."""
+
+from __future__ import annotations
+
+import pytest
+
+from kordon.testing.simulation.cluster import run
+from kordon.testing.simulation.rules import OF_WRITERS
+
+QUICK_SEEDS = 6
+DEEP_SEEDS = 300
+
+
+def promises_hold(seed: int) -> None:
+    """Lets a cluster live, and shows its last minutes if a promise was broken."""
+    cluster = run(seed, has_dialect_writers=True)
+    assert not cluster.failures, "\n".join([f"seed {seed}", *cluster.world.story[-40:], *cluster.failures])
+
+
+@pytest.mark.parametrize("seed", range(QUICK_SEEDS))
+def test_promises_hold_where_clients_write_to_physical_partitions(seed: int) -> None:
+    """What is refused by its count is asked about, and goes elsewhere: once, and each key in order, for all readers."""
+    promises_hold(seed)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(0)
+def test_promises_hold_in_many_clusters_where_clients_write_to_physical_partitions() -> None:
+    """The same for hundreds of clusters."""
+    for seed in range(DEEP_SEEDS):
+        promises_hold(seed)
+
+
+@pytest.mark.parametrize("rule", OF_WRITERS)
+def test_without_a_part_of_rule_i8_a_cluster_breaks_a_promise(rule: str) -> None:
+    """The image before the count, an image for each sealed partition, and the count: none of them can be left out."""
+    assert any(run(seed, without=rule, has_dialect_writers=True).failures for seed in range(2 * QUICK_SEEDS))
