@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from kordon.proxy.ordering.hashing import homes, parent
+
+_NO_ID: Final = UUID(int=0)
+_BELIEVED_DENIALS: Final = 5
+"""Answers without a layout after which a topic counts as let go. Until then writes go on, to the same partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,8 @@ class Layouts:
     """The newest layout that is known of each managed topic."""
 
     _layouts: dict[str, TopicLayout] = field(default_factory=dict[str, TopicLayout])
+    _denied: dict[str, int] = field(default_factory=dict[str, int])
+    """By topic: how many answers in a row did not know its layout."""
 
     def get(self, topic: str) -> TopicLayout | None:
         """Returns the layout of a topic; None if it is not managed, or not known."""
@@ -66,18 +72,32 @@ class Layouts:
         """
         for row in topics:
             if row["error_code"] == 0:
-                self._take(row["name"], _layout_of(row))
+                self._take(row["name"], row.get("topic_id", _NO_ID), _layout_of(row))
 
     def forget_all(self) -> None:
         """What answers now knows no layouts, so no topic is managed."""
         self._layouts.clear()
 
-    def _take(self, topic: str, layout: TopicLayout | None) -> None:
+    def _take(self, topic: str, topic_id: UUID, layout: TopicLayout | None) -> None:
         known = self._layouts.get(topic)
         if layout is None:
-            self._layouts.pop(topic, None)
-        elif known is None or known.topic_id != layout.topic_id or known.layout_epoch < layout.layout_epoch:
+            self._deny(topic, topic_id)
+            return
+        self._denied.pop(topic, None)
+        if known is None or known.topic_id != layout.topic_id or known.layout_epoch < layout.layout_epoch:
             self._layouts[topic] = layout
+
+    def _deny(self, topic: str, topic_id: UUID) -> None:
+        """Forgets the layout of a topic that is not managed any more.
+
+        A proxy that has not heard yet that a topic's takeover is over answers without a layout, too. So that is
+        believed at once of a topic that was made again, else of several answers in a row.
+        """
+        known = self._layouts.get(topic)
+        self._denied[topic] = self._denied.get(topic, 0) + 1
+        if known is None or known.topic_id != topic_id or self._denied[topic] >= _BELIEVED_DENIALS:
+            self._layouts.pop(topic, None)
+            self._denied.pop(topic, None)
 
 
 def _layout_of(row: Mapping[str, Any]) -> TopicLayout | None:
@@ -86,7 +106,7 @@ def _layout_of(row: Mapping[str, Any]) -> TopicLayout | None:
         return None
     return TopicLayout(
         topic=row["name"],
-        topic_id=row.get("topic_id", UUID(int=0)),
+        topic_id=row.get("topic_id", _NO_ID),
         initial_partition_count=row["initial_partition_count"],
         undeleted_partition_count=row["undeleted_partition_count"],
         virtual_partition_count=row["virtual_partition_count"],
