@@ -33,17 +33,13 @@ class Fetched:
     Attributes:
         records: With their offsets.
         position: Where it goes on.
-        segment: Of which these are; None where the layout knows no such partition.
-        is_at_end: Whether nothing more was there.
-        asks: Partitions whose positions are still needed, while the partition is held.
+        high_watermark: Up to where it could be read.
         is_old: INVALID_PARTITION_METADATA: the member believes in another undeleted_partition_count.
     """
 
     records: list[tuple[int, Record]]
     position: int
-    segment: Segment | None = None
-    is_at_end: bool = False
-    asks: tuple[int, ...] = ()
+    high_watermark: int = -1
     is_old: bool = False
 
 
@@ -90,13 +86,12 @@ class Gating:
         evidence = self._evidence(member, generation)
         limit = self._gate.limit(q, position, evidence)
         if limit is not None and limit <= position:
-            asks = self._gate.asks(q, position, evidence)
-            return Fetched([], position, segment, is_at_end=not asks, asks=asks)
+            return Fetched([], position)
         if position < segment.start:
-            return Fetched([], segment.start, segment)  # what stands between two segments is nobody's
+            return Fetched([], segment.start)  # what stands between two segments is nobody's
         shown = self._shown(q, segment)
         end = min(shown, shown if limit is None else limit)
-        return self._portion(q, position, max(end, position), segment)
+        return self._portion(q, position, max(end, position), shown)
 
     def report(self, member: str, report: Report, answer: Callable[[dict[str, list[Row]] | None], None]) -> None:
         """Takes a ConsumerGroupPosition; answered with None if the group's coordinator refuses the member."""
@@ -159,7 +154,7 @@ class Gating:
             return log_end
         return fence.high_watermarks.get(q, 0)  # 0 while what it freezes at is not known yet
 
-    def _portion(self, q: int, start: int, end: int, segment: Segment) -> Fetched:
+    def _portion(self, q: int, start: int, end: int, high_watermark: int) -> Fetched:
         records: list[tuple[int, Record]] = []
         left = self._group.random.randint(*_BATCHES_READ)
         for base, batch in self._proxy.cluster.partition(q).between(start, end):
@@ -168,5 +163,5 @@ class Gating:
                 records += enumerate(batch.records, base)
                 left -= 1
                 if not left:
-                    return Fetched(records, base + len(batch.records), segment)
-        return Fetched(records, end, segment, is_at_end=True)
+                    return Fetched(records, base + len(batch.records), high_watermark)
+        return Fetched(records, end, high_watermark)

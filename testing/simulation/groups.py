@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from kordon.proxy.ordering.gate import Gate
 from kordon.proxy.ordering.positions import Report, Row
 from kordon.testing.order.history import Processed, Read
 from kordon.testing.simulation.coordinator import ConsumerGroup
@@ -100,6 +101,12 @@ class DialectGroup:
         if topic is None or not proxy.may_serve:
             return None
         return topic.layout.u, frozenset(segment.id.partition for segment in topic.layout.segments)
+
+    def gate(self) -> Gate | None:
+        """Returns the gate of the segments that some proxy tells of; None: it does not answer now."""
+        proxy = self._some_proxy()
+        topic = proxy.topic
+        return Gate.of(topic.layout) if topic is not None and proxy.may_serve else None
 
     def delay(self, proxy: Proxy | None = None, *, stray: bool = False) -> float:
         """Returns how long something takes on its way; some of it, while things go wrong, very long."""

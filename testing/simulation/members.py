@@ -1,4 +1,7 @@
-"""A member of a dialect group: it does what the SDK's consumer does. Callbacks take time, fail or never answer."""
+"""A member of a dialect group: the SDK's own keeper of keys' moves, and a model of all around it.
+
+Callbacks take their time, fail or never answer; so do reports.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from aiokafka.structs import TopicPartition
+
+from kordon.client.moves import KeyMoves
+from kordon.client.moves_events import (
+    Answered,
+    CallAssigned,
+    CallFailed,
+    CallMaybeRevoked,
+    CallReturned,
+    Event,
+    Left,
+    Place,
+    ReportFailed,
+    Resume,
+    Stood,
+    Ticked,
+    TopicGate,
+)
+from kordon.client.moves_events import Assigned as GotPartitions
+from kordon.client.moves_events import Report as Told
 from kordon.proxy.ordering.positions import Report, Row, TopicReport
 from kordon.testing.order.history import Assigned, KeyAssigned, KeyMaybeRevoked, Revoked
 from kordon.testing.simulation.gating import Fetched
@@ -18,7 +41,7 @@ TIMEOUT_SECONDS: Final = 2.0
 """For any answer, and for callbacks: beyond it they have failed."""
 _TURN_SECONDS: Final = 0.15
 _HEARTBEAT_SECONDS: Final = 0.5
-_REPORT_SECONDS: Final = 0.3
+_HURRY_SECONDS: Final = 0.2
 _COMMIT_SECONDS: Final = 1.0
 _METADATA_SECONDS: Final = 3.0
 
@@ -28,38 +51,12 @@ class Owned:
     """A partition during one generation."""
 
     position: int
-    """Where it is read on."""
-    flushed: int
-    """Up to where `maybe_revoked` has returned, or nothing was delivered since."""
+    """Where it is read on; what was delivered before is handled."""
     stretch: int = 0
     """Counts seeks: what was asked for before one is dropped."""
     asked_at: float | None = None
     """When the Fetch was sent that is under way."""
-    loaded: int = -1
-    """Layout epoch of the segment for which `assigned` has returned; -1: of none."""
-    is_loading: bool = False
-    is_flushing: bool = False
-    is_at_end: bool = False
-    segment: int = -1
-    """Layout epoch of the segment that it stands in."""
-    asks: tuple[int, ...] = ()
-    told: tuple[int, int] | None = None
-    """Position and segment of the last report; None: none in this generation."""
-
-    @property
-    def telling(self) -> tuple[int, int]:
-        """What a report says of it now: position and segment."""
-        if self.told is not None and not self.is_worth_telling:
-            return self.told
-        return self.flushed, self.segment if self.flushed == self.position else -1
-
-    @property
-    def is_worth_telling(self) -> bool:
-        """KIP-253 7's condition: it may open a gate; and a rewind, which may have to close one."""
-        if self.told is None:
-            return True
-        position, segment = self.told
-        return self.segment > segment or self.position < position or (self.is_at_end and self.position > position)
+    high_watermark: int = -1
 
 
 class Member:
@@ -81,17 +78,15 @@ class Member:
         self._term = 0
         """Counts what it has been: answers and callbacks of an earlier term are dropped."""
         self._is_joining = False
+        self._leads = False
         self._assigned_from: tuple[int, frozenset[int]] | None = None
-        """The counts from which it made the group's assignment, as its leader."""
+        """The counts from which it made the group's assignment, as its leader; None where it knew none."""
         self._counts = group.counts()
-        self._sequence = 0
-        """Of its last report."""
-        self._reporting_since: float | None = None
+        self._moves = KeyMoves(_HEARTBEAT_SECONDS, _HURRY_SECONDS)
         self._join()
         for seconds, what in (
             (_TURN_SECONDS, self._turn),
             (_HEARTBEAT_SECONDS, self._heartbeat),
-            (_REPORT_SECONDS, self._tell),
             (_COMMIT_SECONDS, self._commit),
             (_METADATA_SECONDS, self._refresh),
         ):
@@ -114,9 +109,10 @@ class Member:
         owned = self.owned[q]
         self.group.world.say(f"{self.name} goes back from {owned.position} to {offset} of {q}")
         self.group.went_back(self.generation, q, owned.position)
-        owned.position = owned.flushed = offset
+        owned.position = offset
         owned.stretch += 1
-        owned.asked_at, owned.is_at_end, owned.segment = None, False, -1
+        owned.asked_at = None
+        self._look()
 
     def _loop(self, what: Callable[[], None]) -> Callable[[], bool]:
         def turn() -> bool:
@@ -159,8 +155,9 @@ class Member:
                 self._commit()
             self.group.tell(self.name, Revoked(0, tuple(self.owned), lost=False))
         self._term += 1
-        self._is_joining, self._reporting_since = True, None
-        self.owned, self._assigned_from = {}, None
+        self._is_joining = True
+        self._moves.handle(Left(self.group.world.now))
+        self.owned, self._leads = {}, False
         back = self._in_this_term()
 
         def answer(generation: int, members: list[str]) -> None:
@@ -177,7 +174,8 @@ class Member:
 
     def _joined(self, generation: int, members: list[str]) -> None:
         self.generation = generation
-        if members[0] == self.name:
+        self._leads = members[0] == self.name
+        if self._leads:
             self._assigned_from = self._counts
             assignment = assign(self._counts, members, self.group.random.randrange(8))
             self.group.after(lambda: self.group.coordinator.assign(generation, assignment))
@@ -194,11 +192,20 @@ class Member:
         self.group.after(there)
 
     def _own(self, partitions: frozenset[int], commits: dict[int, int]) -> None:
+        """Begins with its partitions, as soon as their segments are known (PartitionLeaderEpochsForPartitions)."""
+        gate = self.group.gate()
+        if gate is None:
+            self.group.after(self._back(lambda: self._own(partitions, commits)), _HURRY_SECONDS)
+            return
         self._is_joining = False
-        starts = {q: commits.get(q, 0) for q in sorted(partitions)}
-        self.owned = {q: Owned(start, start) for q, start in starts.items()}
+        self.owned = {q: Owned(commits.get(q, 0)) for q in sorted(partitions)}
         self.group.tell(self.name, Assigned(0, tuple(self.owned)))
-        self._tell()
+        topics = {self.group.topic: TopicGate(gate)}
+        self._do(GotPartitions(self.group.world.now, [self._partition(q) for q in self.owned], topics))
+        self._look()
+
+    def _partition(self, q: int) -> TopicPartition:
+        return TopicPartition(self.group.topic, q)
 
     def _heartbeat(self) -> None:
         """Is heard, also while it waits for the others or for its leader; joins again when it is told to."""
@@ -221,25 +228,24 @@ class Member:
         counts = self.group.counts()
         if counts is not None and counts != self._counts:
             self._counts = counts
-        leads_by_others = self._assigned_from is not None and self._assigned_from != self._counts
-        if leads_by_others and not self._is_joining:
+        if self._leads and self._assigned_from != self._counts and not self._is_joining:
             self._join()
 
     # --- reading
 
     def _turn(self) -> None:
+        self._look()
         if self.is_slow and self.group.is_troubled and self.group.random.random() < 0.7:
             return
         for q, owned in self.owned.items():
             late = owned.asked_at is not None and self.group.world.now - owned.asked_at > TIMEOUT_SECONDS
-            if (owned.asked_at is None or late) and not owned.is_loading:
-                self._fetch(q, owned)
+            may = self._moves.admits(self._partition(q), owned.position)
+            if (owned.asked_at is None or late) and may and self._counts is not None:
+                self._fetch(q, owned, self._counts[0])
 
-    def _fetch(self, q: int, owned: Owned) -> None:
-        if self._counts is None:
-            return
+    def _fetch(self, q: int, owned: Owned, count: int) -> None:
         at = owned.asked_at = self.group.world.now
-        stretch, position, generation, count = owned.stretch, owned.position, self.generation, self._counts[0]
+        stretch, position, generation = owned.stretch, owned.position, self.generation
 
         def back(found: Fetched | None) -> None:
             if owned.asked_at == at and owned.stretch == stretch:
@@ -258,79 +264,83 @@ class Member:
             if self._counts != before and not self._is_joining:
                 self._join()
             return
-        owned.asks, owned.is_at_end = found.asks, found.is_at_end
-        segment = found.segment
-        if segment is None or found.asks:
-            return
-        if found.records and segment.id.epoch != owned.loaded and segment.predecessors:
-            self._load(q, owned, segment.id.epoch)
-            return
+        if not self._moves.admits(self._partition(q), owned.position):
+            return  # it is held again
         if found.records:
             self.group.deliver(self, q, found.records)
         owned.position = max(found.position, owned.position)
-        owned.segment = segment.id.epoch
+        owned.high_watermark = found.high_watermark
+        self._look()
 
-    def _load(self, q: int, owned: Owned, epoch: int) -> None:
-        """Awaits `on_partition_key_assigned` before the first record of a segment whose keys were elsewhere."""
-        owned.is_loading = True
-        self.group.tell(self.name, KeyAssigned(0, (q,)))
+    # --- the keeper of keys' moves
 
-        def done(fine: bool) -> None:
-            owned.is_loading = False
-            if fine:
-                owned.loaded = epoch
+    def _look(self) -> None:
+        """Tells it where all stand, and what time it is."""
+        now = self.group.world.now
+        places = {
+            self._partition(q): Place(owned.position, owned.position, owned.high_watermark)
+            for q, owned in self.owned.items()
+        }
+        self._do(Stood(now, places))
+        due = self._moves.next_tick()
+        if due is not None and due <= now:
+            self._do(Ticked(now))
 
-        self._call(done)
+    def _do(self, event: Event) -> None:
+        for command in self._moves.handle(event):
+            match command:
+                case CallMaybeRevoked(partitions):
+                    self._flush([each.partition for each in partitions])
+                case CallAssigned(partitions):
+                    self.group.tell(self.name, KeyAssigned(0, tuple(each.partition for each in partitions)))
+                    self._call(lambda: None)
+                case Told():
+                    self._report(command)
+                case Resume():
+                    pass
 
-    # --- positions
+    def _flush(self, partitions: list[int]) -> None:
+        """Is called in `on_partition_key_maybe_revoked`: all that was delivered by then is flushed."""
+        at = tuple((q, self.owned[q].position) for q in partitions)
+        self._call(lambda: self.group.tell(self.name, KeyMaybeRevoked(0, at)))
 
-    def _tell(self) -> None:
-        """Flushes what is worth telling, and reports what is flushed."""
-        for q, owned in self.owned.items():
-            if owned.is_worth_telling and owned.position > owned.flushed and not owned.is_flushing:
-                self._flush(q, owned)
-        late = self._reporting_since is not None and self.group.world.now - self._reporting_since > TIMEOUT_SECONDS
-        if self.owned and not self._is_joining and (self._reporting_since is None or late):
-            self._report()
-
-    def _flush(self, q: int, owned: Owned) -> None:
-        """Awaits `on_partition_key_maybe_revoked` for what was delivered so far."""
-        owned.is_flushing = True
-        position, stretch = owned.position, owned.stretch
-
-        def done(fine: bool) -> None:
-            owned.is_flushing = False
-            if fine and owned.stretch == stretch:
-                owned.flushed = position
-                self.group.tell(self.name, KeyMaybeRevoked(0, ((q, position),)))
-
-        self._call(done)
-
-    def _call(self, done: Callable[[bool], None]) -> None:
-        """Calls back the application: most of the time it is quick."""
+    def _call(self, returned: Callable[[], None]) -> None:
+        """Calls the application: most of the time it is quick."""
         chance = self.group.random.random() if self.group.is_troubled else 1.0
         seconds = TIMEOUT_SECONDS if chance < 0.03 else self.group.random.uniform(0.0, 0.2)
-        self.group.world.after(seconds, self._back(lambda: done(chance > 0.1)))
 
-    def _report(self) -> None:
-        """Says all that it owns and wants; a position moves on only where that is worth telling."""
-        now = self._reporting_since = self.group.world.now
-        told = {q: owned.telling for q, owned in self.owned.items()}
-        rows = {q: each[0] for q, each in told.items()}
-        wanted = sorted({asked for owned in self.owned.values() for asked in owned.asks})
-        self._sequence += 1
-        report = Report(self.generation, self._sequence, {self.group.topic: TopicReport(rows, array("i", wanted))})
+        def done() -> None:
+            if chance <= 0.1:
+                self._do(CallFailed(self.group.world.now))
+            else:
+                returned()
+                self._do(CallReturned(self.group.world.now))
+
+        self.group.world.after(seconds, self._back(done))
+
+    def _report(self, told: Told) -> None:
+        """Sends ConsumerGroupPosition; what is not answered in time has failed, and may arrive all the same."""
+        owned = {row.partition.partition: row.position for row in told.rows if row.partition.partition in self.owned}
+        wanted = array("i", sorted(row.partition.partition for row in told.rows if row.needed))
+        report = Report(self.generation, told.sequence, {self.group.topic: TopicReport(owned, wanted)})
+        is_answered = False
 
         def back(answer: dict[str, list[Row]] | None) -> None:
-            if self._reporting_since != now:
+            nonlocal is_answered
+            if is_answered:
                 return
-            self._reporting_since = None
+            is_answered = True
+            now = self.group.world.now
             if answer is None:
-                return  # its heartbeat tells it what to do
-            for q, each in told.items():
-                self.owned[q].told = each
+                self._do(ReportFailed(now))
+                return
+            rows = answer.get(self.group.topic, ())
+            positions = {self._partition(row.partition): row.position for row in rows if row.partition in wanted}
+            needed = {self._partition(row.partition) for row in rows if row.need_position}
+            self._do(Answered(now, positions, needed))
 
         self.group.ask_to_report(self.name, report, self._in_this_term(), back)
+        self.group.world.after(TIMEOUT_SECONDS, self._back(lambda: back(None)))
 
 
 def assign(counts: tuple[int, frozenset[int]] | None, members: list[str], turn: int) -> dict[str, frozenset[int]]:

@@ -7,11 +7,13 @@ the simulation has a model.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 from unittest.mock import patch
 
+from kordon.client.moves import KeyMoves
+from kordon.client.owned import Owned
 from kordon.codecs.produce import Outcome
 from kordon.proxy.control.ends import Snapshot
 from kordon.proxy.managed import write_outcomes
@@ -130,6 +132,18 @@ def _direct_only(gate: Any, partition: int, offset: int, evidence: Evidence) -> 
     return offset if waits else segment.end
 
 
+def _asks_of_the_proposal(gate: Any, partition: int, offset: int, evidence: Evidence) -> tuple[int, ...]:
+    segment = gate.segment_at(partition, offset)
+    if segment is None or _proposals_own(gate, partition, offset, evidence) != offset:
+        return ()
+    return tuple(each.partition for each in segment.predecessors if each.partition != partition)
+
+
+def _nothing_to_flush(owned: Any) -> bool:
+    owned.safe = owned.handled
+    return False
+
+
 def _no_cut(gate: Gate, partition: int, offset: int, evidence: Evidence) -> int | None:
     limit = _LIMIT(gate, partition, offset, evidence)
     return offset if limit == offset else None
@@ -157,7 +171,7 @@ _HOME: Final[Callable[[Layout, int, Epoch], int | None]] = vars(Layout)["_home"]
 _BEYOND: Final = reading.position_beyond
 _LIMIT: Final = Gate.limit
 
-PLACES: Final[Mapping[str, _Place]] = {
+PLACES: Final[Mapping[str, _Place | tuple[_Place, ...]]] = {
     "I3": _Place(controller, "_images_after", _no_image),
     "I4": _Place(Writers, "judge", _no_gate),
     "I5": _Place(Line, "_own_answered", _told_as_it_is),
@@ -175,9 +189,14 @@ PLACES: Final[Mapping[str, _Place]] = {
     "A2: wait for groups": _Place(takeover, "has_passed", _constant(True)),
     "A2: wait for the old view": _Place(takeover, "first_placement", _constant(Placement.LINEAR)),
     "fence": _Place(Member, "may_write", _no_fence),
-    "done": _Place(Gate, "limit", _proposals_own),
+    "done": (_Place(Gate, "limit", _proposals_own), _Place(Gate, "asks", _asks_of_the_proposal)),
     "a segment ends an answer": _Place(Gate, "limit", _no_cut),
-    "positions of one generation": _Place(Positions, "of", _of_any_generation),
+    "positions of one generation": (
+        _Place(Positions, "of", _of_any_generation),
+        _Place(KeyMoves, "admits", _constant(True)),  # the SDK knows better, and asks for nothing too early
+    ),
+    "flush before it is told": _Place(Owned, "begin_flush", _nothing_to_flush),
+    "load before it is read": _Place(Owned, "_is_entered_freely", _constant(True)),
     "predecessors": _Place(Chain, "stay_of", _home_at_once),
 }
 """By rule of `rules.md` (or of design §3 and §5), what keeps it."""
@@ -200,6 +219,8 @@ def without(rule: str) -> Iterator[None]:
     if not rule:
         yield
         return
-    place = PLACES.get(rule) or OF_WRITERS[rule]
-    with patch.object(place.owner, place.name, place.instead):
+    kept = PLACES.get(rule) or OF_WRITERS[rule]
+    with ExitStack() as stack:
+        for place in kept if isinstance(kept, tuple) else (kept,):
+            stack.enter_context(patch.object(place.owner, place.name, place.instead))
         yield

@@ -60,9 +60,11 @@ NOTICED_IN = {
     "A2: wait for the old view": 1,  # no cut before all clients see V partitions
     "fence": 0,  # writes are held while a cut is read
     "predecessors": 0,  # former homes are read first
-    "done": 0,  # a dialect group waits for all that had a key before, wherever it stands: not KIP-253's own rule
+    "done": 2,  # a dialect group waits for all that had a key before, wherever it stands: not KIP-253's own rule
     "a segment ends an answer": 0,  # what follows a cut is judged anew
-    "positions of one generation": 6,  # who owns a partition next may begin at an earlier offset
+    "positions of one generation": 0,  # who owns a partition next may begin at an earlier offset
+    "flush before it is told": 0,  # others load what this member has flushed
+    "load before it is read": 0,  # what others have flushed is not known here
 }
 """By rule, a cluster that breaks a promise without it. Another number only costs time: more are looked through."""
 
