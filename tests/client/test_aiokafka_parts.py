@@ -16,10 +16,15 @@ from aiokafka import errors
 from aiokafka.client import AIOKafkaClient
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.conn import AIOKafkaConnection
+from aiokafka.consumer import AIOKafkaConsumer
+from aiokafka.consumer.fetcher import Fetcher
+from aiokafka.consumer.group_coordinator import BaseCoordinator, GroupCoordinator, NoGroupCoordinator
+from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.producer import AIOKafkaProducer
 from aiokafka.producer.message_accumulator import BatchBuilder, MessageAccumulator, MessageBatch
 from aiokafka.producer.sender import Sender, SendProduceReqHandler
 from aiokafka.producer.transaction_manager import TransactionManager
+from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
 from kordon.client.errors import InvalidPartitionMetadataError
@@ -46,6 +51,23 @@ ATTRIBUTES: list[tuple[type, str]] = [
     (TransactionManager, "_sequence_numbers maybe_add_partition_to_txn"),
     (MetadataRequest, "_topics"),
     (BatchBuilder, "_relative_offset _build _set_producer_state"),
+    (
+        AIOKafkaConsumer,
+        "_client _subscription _fetcher _coordinator _closed _wait_topics _group_id _group_instance_id _client_rack "
+        "_heartbeat_interval_ms _session_timeout_ms _rebalance_timeout_ms _max_poll_interval_ms _retry_backoff_ms "
+        "_auto_offset_reset _enable_auto_commit _auto_commit_interval_ms _exclude_internal_topics _isolation_level "
+        "_key_deserializer _value_deserializer _fetch_min_bytes _fetch_max_bytes _fetch_max_wait_ms _check_crcs "
+        "_max_partition_fetch_bytes _consumer_timeout",
+    ),
+    (Fetcher, "_client _default_reset_strategy _retry_backoff _wait_consume_future _notify"),
+    (FetchRequest, "_max_wait_ms _min_bytes _max_bytes _isolation_level _topics _rack_id"),
+    (SubscriptionState, "_fetch_count abort_waiters begin_reassignment"),
+    (
+        GroupCoordinator,
+        "_group_instance_id _enable_auto_commit generation member_id coordinator_id commit_offsets "
+        "fetch_committed_offsets start_commit_offsets_refresh_task request_rejoin reset_generation",
+    ),
+    (BaseCoordinator, "_cluster _subscription _client _get_metadata_snapshot"),
 ]
 
 SIGNATURES: list[tuple[Callable[..., Any], str]] = [
@@ -57,6 +79,16 @@ SIGNATURES: list[tuple[Callable[..., Any], str]] = [
     (MessageAccumulator.drain_by_nodes, "self, ignore_nodes, muted_partitions"),
     (MessageAccumulator.add_message, "self, tp, key, value, timeout, timestamp_ms, headers"),
     (MessageAccumulator.add_batch, "self, builder, tp, timeout"),
+    (Fetcher._get_actions_per_node, "self, assignment"),
+    (Fetcher._proc_fetch_request, "self, assignment, node_id, request"),
+    (Fetcher._update_fetch_positions, "self, assignment, node_id, tps"),
+    (BaseCoordinator._handle_metadata_update, "self, cluster"),
+    (GroupCoordinator._do_rejoin_group, "self, subscription"),
+    (GroupCoordinator._on_join_prepare, "self, previous_assignment"),
+    (GroupCoordinator._perform_assignment, "self, response"),
+    (GroupCoordinator._on_join_complete, "self, generation, member_id, protocol, member_assignment_bytes"),
+    (GroupCoordinator._maybe_do_last_autocommit, "self, assignment"),
+    (NoGroupCoordinator.assign_all_partitions, "self, check_unknown"),
     (MessageBatch.__init__, "self, tp, builder, ttl, linger_time"),
     (MessageBatch.append, "self, key, value, timestamp_ms, _create_future, headers"),
     (MessageBatch.done, "self, base_offset, timestamp, log_start_offset, _record_metadata_class"),
