@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer
 
+from kordon.client.consumer import OrderedConsumer
 from kordon.codecs.dialect import ORDERED
 from kordon.proxy.control.codes import Code
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
@@ -108,3 +110,53 @@ def test_no_key_loses_its_order_while_proxies_begin_to_speak_the_dialect(silent_
     stock.finish()
     stock.acknowledged += dialect.acknowledged
     assert_all_once_and_in_order(stock, read_all(two.bootstrap, "bounced", len(stock.acknowledged)))
+
+
+def read_half_and_commit(bootstrap: str, topic: str, count: int) -> list[tuple[bytes, int]]:
+    """Reads as a stock member of the group `topic`, commits, and leaves."""
+    config = {"group.id": topic, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": bootstrap, **config})
+    consumer.subscribe([topic])
+    got: list[tuple[bytes, int]] = []
+
+    def half() -> bool:
+        messages = consumer.consume(50, 1.0)
+        assert not [message.error() for message in messages if message.error()]
+        got.extend((message.key() or b"", int(message.value() or b"")) for message in messages)
+        return len(got) >= count // 2
+
+    wait_until("half of it is read", half, 90)
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    return got
+
+
+async def read_with_sdk(bootstrap: str, topic: str, wanted: set[tuple[bytes, int]]) -> None:
+    """Reads as a member of the same group with the SDK until all that is wanted has come."""
+    consumer = OrderedConsumer(
+        bootstrap_servers=bootstrap, group_id=topic, auto_offset_reset="latest", enable_auto_commit=False
+    )
+    consumer.subscribe([topic])
+    got: set[tuple[bytes, int]] = set()
+    async with consumer, asyncio.timeout(90):
+        while not wanted <= got:
+            for records in (await consumer.getmany(timeout_ms=500)).values():
+                got |= {(record.key, int(record.value)) for record in records}
+
+
+def test_a_group_that_comes_back_with_the_sdk_misses_nothing(silent_proxies: list[ProxyProcess]) -> None:
+    """Its members stop and begin as OrderedConsumers: what they had not read is read, though "latest" is the reset."""
+    proxy = silent_proxies[0]
+    with DialectConnection(proxy.bootstrap) as dialect:
+        speaks = ORDERED in dialect.features
+    if not speaks:
+        let_speak(proxy)
+    admin = create_managed(proxy.bootstrap, "comes-back")
+    sender = Sender(proxy.bootstrap, "comes-back")
+    sender.send_for(0.1)
+    resize(admin, "comes-back", 4).result(60)
+    sender.send_for(0.1)
+    sender.finish()
+    first = read_half_and_commit(proxy.bootstrap, "comes-back", sender.sent)
+    asyncio.run(read_with_sdk(proxy.bootstrap, "comes-back", set(sender.acknowledged) - set(first)))
+    sender.close()
