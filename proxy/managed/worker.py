@@ -216,6 +216,7 @@ class ManagedWorker:
                 "given_up": written.given_up,
                 "lost": written.lost,
                 "stray": written.strays,
+                "outdated": written.outdated,
             },
             written_bytes=written.bytes,
             holds=written.held,
