@@ -10,6 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
+
 from kordon.testing.folders import make_folder, remove_folder
 from kordon.testing.jars import jars_dir, kafka_version
 from kordon.testing.java_process import java_command
@@ -210,7 +213,7 @@ class TopicTool:
         self._topic = topic
 
     def create(self, partitions: int, virtual: int = 0) -> None:
-        """Creates the topic, if there is none yet.
+        """Creates the topic; an ordinary one if there is none yet.
 
         Args:
             partitions: How many it begins with.
@@ -219,8 +222,18 @@ class TopicTool:
         Raises:
             RuntimeError: It failed; what the tool wrote is in the message.
         """
-        managed = ("--config", f"kordon.virtual.partitions={virtual}") if virtual else ()
-        self._run("--create", "--if-not-exists", "--partitions", str(partitions), "--replication-factor", "1", *managed)
+        if virtual:  # the tool refuses topic configs that it does not know
+            self._create_managed(partitions, virtual)
+            return
+        self._run("--create", "--if-not-exists", "--partitions", str(partitions), "--replication-factor", "1")
+
+    def _create_managed(self, partitions: int, virtual: int) -> None:
+        config = {"kordon.virtual.partitions": str(virtual)}
+        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        try:
+            admin.create_topics([NewTopic(self._topic, partitions, 1, config=config)])[self._topic].result(TOOL_SECONDS)
+        except KafkaException as error:
+            raise RuntimeError(f"{self._topic} was not created: {error}") from error
 
     def resize(self, partitions: int) -> None:
         """Changes its number of partitions.
