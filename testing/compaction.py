@@ -12,17 +12,19 @@ from typing import Final
 from uuid import UUID
 
 from kordon.proxy.ordering.identity import tag
-from kordon.proxy.ordering.janitor import FormerHomes, KnownKeys, Visible, marker_id
-from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.janitor import Doubts, FormerHomes, KnownKeys, Latest, Visible, marker_id
+from kordon.proxy.ordering.layout import Epoch, Layout
 from kordon.proxy.ordering.reading import Hidden
 from kordon.proxy.ordering.streams import physical_stream
 
-TOMBSTONES_STAY: Final = 40
+TOMBSTONES_STAY: Final = 70
 """Steps after the first compaction that meets it, for which a tombstone stays (delete.retention.ms)."""
 COMPACTED_EVERY: Final = 12
 """Steps after which a log is compacted at the latest (max.compaction.lag.ms)."""
 LOOKED_AT_EVERY: Final = 8
 """Steps after which the janitor has looked at all there is, at the latest."""
+LEFT_ALONE: Final = 20
+"""Steps for which a record is not compacted (min.compaction.lag.ms)."""
 KEYS: Final = 6
 _CLIENT: Final = 7
 
@@ -35,6 +37,8 @@ class Logged:
     key: bytes
     value: int | None
     producer_id: int
+    written: int
+    """When."""
     dropped_at: int | None = None
     """Of a tombstone that has been compacted, when it goes."""
 
@@ -48,14 +52,21 @@ class Log:
     compacted: int = 0
     """When, last."""
 
-    def append(self, key: bytes, value: int | None, producer_id: int) -> None:
+    def append(self, now: int, key: bytes, value: int | None, producer_id: int) -> None:
         """Writes a record."""
-        self.records.append(Logged(self.end, key, value, producer_id))
+        self.records.append(Logged(self.end, key, value, producer_id, now))
         self.end += 1
 
     def compact(self, now: int, active_from: int) -> None:
-        """Does what a broker does: keeps the last record of each key before an offset, tombstones for a time."""
+        """Does what a broker does: keeps the last record of each key before an offset, tombstones for a time.
+
+        Args:
+            now: What time it is.
+            active_from: Offset from which on the last file begins.
+        """
         self.compacted = now
+        young = (each.offset for each in self.records if each.written > now - LEFT_ALONE)
+        active_from = min(active_from, next(young, self.end))
         last = {each.key: each.offset for each in self.records if each.offset < active_from}
         kept = [each for each in self.records if each.offset >= active_from or each.offset == last[each.key]]
         for each in kept:
@@ -72,9 +83,20 @@ class CompactedTopic:
         n: initial_partition_count.
         v_count: V.
         is_swept: Whether a layout waits for the janitor; False to see what breaks.
+        has_mishaps: Whether hidden records land behind visible ones.
+        is_mended: Whether the janitor brings values back that stand before such a one; False to see what breaks.
     """
 
-    def __init__(self, random: Random, n: int, v_count: int, *, is_swept: bool = True) -> None:
+    def __init__(
+        self,
+        random: Random,
+        n: int,
+        v_count: int,
+        *,
+        is_swept: bool = True,
+        has_mishaps: bool = False,
+        is_mended: bool = True,
+    ) -> None:
         self.layout = Layout.created("orders", UUID(int=1), n, v_count)
         self.truth: dict[bytes, int] = {}
         """The last value of each key that has one."""
@@ -83,7 +105,12 @@ class CompactedTopic:
         self._logs = {q: Log() for q in range(n)}
         self._now = 0
         self._is_swept = is_swept
+        self._has_mishaps = has_mishaps
+        self._is_mended = is_mended
         self._looked_at = 0
+        self._sent: list[tuple[int, bytes, int]] = []
+        """Markers, by partition, key and producer id; one that was written again as it had no answer may land late."""
+        self._doubts = Doubts()
         self._begin_janitor({})
 
     def step(self) -> None:
@@ -93,6 +120,8 @@ class CompactedTopic:
             (self.write, self.resize, self.crash, self.compact, self._look_at_some), (9, 3, 1, 3, 4)
         )
         what[0]()
+        if self._has_mishaps and self._random.random() < 0.05:
+            self.mishap()
         if self._now - self._looked_at > LOOKED_AT_EVERY:
             self.look_at_all()
         for log in self._logs.values():
@@ -108,27 +137,48 @@ class CompactedTopic:
         q = home.partition
         by_dialect = self._random.random() < 0.3
         stream, move = (physical_stream(q), self.layout.open_segments[q].id.epoch) if by_dialect else (v, home.move)
-        self._logs[q].append(key, value, tag(stream, move, _CLIENT))
+        self._logs[q].append(self._now, key, value, tag(stream, move, _CLIENT))
         self.truth.pop(key, None)
         if value is not None:
             self.truth[key] = value
 
     def resize(self) -> None:
         """The layout changes, as it does under a fence: nobody writes."""
-        following = self.layout.next_epoch(self._random.randint(self.layout.n, self.layout.v_count))
+        self._change(self.layout.next_epoch(self._random.randint(self.layout.n, self.layout.v_count)))
+
+    def mishap(self) -> None:
+        """A write that nobody waits for lands: a client's behind its cut, or the janitor's in another epoch."""
+        number = self._random.randrange(KEYS)
+        key, stays = b"key %d" % number, self.layout.chains[self._v(number)].stays
+        stay = self._random.choice(stays)
+        if self._random.random() < 0.5:
+            for q, marked, producer_id in self._random.sample(self._sent, min(len(self._sent), 1)):
+                self._logs[q].append(self._now, marked, None, producer_id)
+        elif stay.end is not None:
+            value = self._random.choice((None, self._now))
+            self._logs[stay.partition].append(self._now, key, value, tag(self._v(number), stay.move, _CLIENT))
+
+    def _change(self, following: Epoch) -> None:
         sealed, opened = self.layout.sealed_by(following), self.layout.opened_by(following)
         for q in opened:
             self._logs.setdefault(q, Log(compacted=self._now))
         if self._is_swept:
             for q in sealed:
                 self._look_at(q, self._logs[q].end)
-        self.layout = self.layout.changed(following, {q: self._logs[q].end for q in sealed | opened})
+        cuts = {q: self._logs[q].end for q in sealed | opened}
+        for key, latest in self._doubts.lost().items() if following.renewed else ():
+            home = self.layout.chains[latest.v].stays[-1]
+            if home.partition in following.renewed:
+                producer_id = tag(latest.v, home.move + 1, _CLIENT + 1)
+                self._logs[home.partition].append(self._now, key, latest.record, producer_id)
+        self.layout = self.layout.changed(following, cuts)
         self._homes = FormerHomes(self.layout)
 
     def crash(self) -> None:
         """Another controller goes on, from an older state that was durable."""
-        some = {q: self._random.randint(0, end) for q, end in self._looked_to.items()}
-        self._begin_janitor(self._durable | {q: min(end, self._looked_to[q]) for q, end in some.items()})
+        firsts = {q: self._doubts.first(q) for q in self._looked_to}
+        ends = {q: end if (first := firsts[q]) is None else min(first, end) for q, end in self._looked_to.items()}
+        self._begin_janitor({q: self._random.randint(0, end) for q, end in ends.items()})
 
     def compact(self) -> None:
         """A broker compacts a log, but for what is in its active segment."""
@@ -140,11 +190,13 @@ class CompactedTopic:
         for q, log in self._logs.items():
             self._look_at(q, log.end)
         self._looked_at = self._now
+        if self._is_mended:
+            self._mend()
 
     def settle(self) -> None:
         """Time passes in which nobody writes, until compaction has nothing more to do."""
-        self.look_at_all()
-        for later in (0, TOMBSTONES_STAY + 1):
+        for later in (0, 1, 2, LEFT_ALONE + 1, TOMBSTONES_STAY + 1):
+            self.look_at_all()
             self._now += later
             for log in self._logs.values():
                 log.compact(self._now, log.end)
@@ -177,7 +229,26 @@ class CompactedTopic:
     def _begin_janitor(self, looked_to: dict[int, int]) -> None:
         self._homes, self._known = FormerHomes(self.layout), KnownKeys(most=3)
         self._looked_to = dict(looked_to)
-        self._durable = dict(looked_to)
+        self._doubts = Doubts()
+
+    def _see(self, q: int, record: Logged) -> None:
+        v = self._v(int(record.key.split()[1]))
+        place = self._homes.place(v, q, record.offset)
+        assert place is not None
+        self._doubts.see(record.key, Latest(place, q, record.offset, v, record.value))
+
+    def _mend(self) -> None:
+        """The janitor looks for the last values of keys in doubt, and writes again what would be lost."""
+        keys = self._doubts.unsearched
+        for q, log in self._logs.items():
+            for record in log.records:
+                seen = self._homes.look(q, record.producer_id, record.offset, is_control=False)
+                if record.key in keys and isinstance(seen, Visible):
+                    self._see(q, record)
+        self._doubts.searched(keys)
+        if lost := self._doubts.lost():
+            homes = {self.layout.chains[latest.v].stays[-1].partition for latest in lost.values()}
+            self._change(self.layout.next_epoch(self.layout.u, renewed=homes))
 
     def _look_at_some(self) -> None:
         q = self._random.choice(list(self._logs))
@@ -189,10 +260,15 @@ class CompactedTopic:
             seen = self._homes.look(q, record.producer_id, record.offset, is_control=False)
             if seen is Hidden.CONTROL:
                 continue
+            if seen is Hidden.STRAY:
+                self._doubts.hide(record.key, q, record.offset)
+                continue
             assert isinstance(seen, Visible)
+            self._see(q, record)
             for key in self._known.unknown(seen, [record.key]) if seen.former else ():
                 for former in sorted(seen.former):
-                    self._logs[former].append(key, None, marker_id(self.layout.epoch, _CLIENT))
+                    self._sent.append((former, key, marker_id(self.layout.epoch, _CLIENT)))
+                    self._logs[former].append(self._now, key, None, marker_id(self.layout.epoch, _CLIENT))
                     self.markers += 1
                 self._known.add(seen, [key])
         self._looked_to[q] = max(start, until)

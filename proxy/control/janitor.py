@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 import structlog
@@ -23,6 +23,7 @@ from kordon.proxy.control.codes import Code
 from kordon.proxy.control.compaction import Compaction, roll_ms
 from kordon.proxy.control.layouts_writer import Fenced
 from kordon.proxy.control.ledger import Ledger
+from kordon.proxy.control.lost_values import LostValues
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.bypass import records_of
@@ -30,6 +31,7 @@ from kordon.proxy.managed.hidden_writes import Copy, HiddenWrites, NotNow
 from kordon.proxy.managed.pulls import Want
 from kordon.proxy.ordering.janitor import FormerHomes, KnownKeys, Visible, marker_id
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.reading import Hidden
 from kordon.proxy.ordering.records import JanitorRecord
 from kordon.proxy.tasks import Tasks
 
@@ -87,6 +89,10 @@ class JanitorCounts(NamedTuple):
     """Since when it has not come to the end of some partition; a few seconds where nothing is written."""
 
 
+Renew: TypeAlias = Callable[[str, frozenset[int]], None]
+"""Has a topic begin another segment on physical partitions, as soon as nothing else goes on with it."""
+
+
 class TopicJanitor:
     """Looks through one topic.
 
@@ -96,6 +102,7 @@ class TopicJanitor:
         hands: What it works with.
         admin: Asks where logs begin.
         looked_to: How far it was looked through before.
+        renew: Is told of homes on which values are to be brought back; again and again, until that is done.
     """
 
     def __init__(
@@ -105,6 +112,8 @@ class TopicJanitor:
         hands: Hands,
         admin: TopicsAdmin,
         looked_to: Mapping[int, int],
+        *,
+        renew: Renew,
     ) -> None:
         self.looked_to = dict(looked_to)
         self.roll_seconds = 0.0
@@ -114,6 +123,8 @@ class TopicJanitor:
         self._topic = topic
         self._hands = hands
         self._admin = admin
+        self._renew = renew
+        self._lost = LostValues(topic, hands.pull, admin)
         self._homes: FormerHomes | None = None
         self._known = KnownKeys()
         self._one_at_a_time = asyncio.Lock()
@@ -132,9 +143,30 @@ class TopicJanitor:
     def follow(self) -> None:
         """Begins with partitions that are not looked at yet."""
         layout = self._layout()
+        if not self._level_at:
+            self._tasks.start(self._settle_doubts(), name=f"look for last values of {self._topic}")
         for q in {segment.id.partition for segment in layout.segments} - self._level_at.keys() if layout else ():
             self._level_at[q] = self._unrolled[q] = time.monotonic()
             self._tasks.start(self._follow(q), name=f"look through {self._topic}-{q}")
+
+    def durable(self) -> dict[int, int]:
+        """Returns from where on another controller must look: where doubts come from, it looks again."""
+        firsts = {q: self._lost.doubts.first(q) for q in self.looked_to}
+        return {q: end if (first := firsts[q]) is None else min(first, end) for q, end in self.looked_to.items()}
+
+    async def bring_back(self, fence: str, renewed: Collection[int]) -> None:
+        """Writes values again that brokers would take away; see `LostValues.bring_back`.
+
+        Raises:
+            UpstreamUnavailable: Not all is known to be written.
+            NotNow: The fence was cancelled.
+        """
+        layout = self._layout()
+        if layout is None:
+            raise NotNow(f"{self._topic} was let go")
+        may = partial(self._hands.may, self._topic, layout.epoch, fence)
+        async with self._one_at_a_time:
+            await self._lost.bring_back(layout, renewed, self._hands.writes, may)
 
     def counts(self) -> JanitorCounts:
         """Returns how it stands."""
@@ -200,6 +232,21 @@ class TopicJanitor:
                 log.warning("janitor_delayed", topic=self._topic, partition=q, error=str(error))
             await asyncio.sleep(_RETRY_SECONDS)
 
+    async def _settle_doubts(self) -> None:
+        """Looks for the last values of keys that hidden records stand behind, and has those brought back."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            layout = self._layout()
+            if layout is None or not len(self._lost.doubts):
+                continue
+            try:
+                homes = await self._lost.search(FormerHomes(layout), dict(self.looked_to))
+            except (UpstreamUnavailable, WireError) as error:
+                log.warning("janitor_delayed", topic=self._topic, error=str(error))
+                continue
+            if homes:
+                self._renew(self._topic, homes)
+
     async def _look_at(self, q: int, position: int, fetched: Fetched, fence: str | None) -> None:
         """Takes in what a broker has answered, and goes on behind it when all markers are written."""
         if fetched.error_code == Code.OFFSET_OUT_OF_RANGE:
@@ -229,12 +276,19 @@ class TopicJanitor:
     async def _mark(self, layout: Layout, q: int, records: memoryview, batches: list[Batch], fence: str | None) -> None:
         if self._homes is None or self._homes.layout is not layout:
             self._homes = FormerHomes(layout)
+        if self._lost.are_many:
+            raise UpstreamUnavailable(f"the last values of {len(self._lost.doubts)} keys are looked for")
         found: dict[Visible, set[bytes]] = {}
         for batch in batches:
             is_control = bool(batch.attributes & CONTROL)
             seen = self._homes.look(q, batch.producer_id, batch.base_offset, is_control=is_control)
-            if isinstance(seen, Visible) and seen.former:
-                found.setdefault(seen, set()).update(self._known.unknown(seen, self._keys(q, records, batch)))
+            if seen is Hidden.STRAY:
+                self._lost.hide(q, self._records(q, records, batch))
+            elif isinstance(seen, Visible) and (seen.former or len(self._lost.doubts)):
+                opened = self._records(q, records, batch)
+                self._lost.see(self._homes, q, seen, opened)
+                here = (bytes(record.key) for record in opened if record.key is not None)
+                found.setdefault(seen, set()).update(self._known.unknown(seen, here) if seen.former else ())
                 await asyncio.sleep(0)  # clients of this worker wait for no more than one batch
         wanted: dict[int, set[bytes]] = {}
         for seen, keys in found.items():
@@ -244,13 +298,12 @@ class TopicJanitor:
         for seen, keys in found.items():
             self._known.add(seen, keys)
 
-    def _keys(self, q: int, records: memoryview, batch: Batch) -> list[bytes]:
+    def _records(self, q: int, records: memoryview, batch: Batch) -> list[Any]:
         try:
-            opened = records_of(records[batch.start : batch.end])
+            return records_of(records[batch.start : batch.end])
         except WireError as error:
             log.error("batch_unreadable", topic=self._topic, partition=q, offset=batch.base_offset, error=str(error))
             return []
-        return [bytes(record.key) for record in opened if record.key is not None]
 
     async def _write(self, partition: int, keys: list[bytes], fence: str | None) -> None:
         """Writes markers under the layout in force."""
@@ -275,6 +328,7 @@ class Janitors:
         hands: What they work with.
         compaction: Sees to the configs of topics.
         looked_to: Returns what is written down of how far topics were looked through.
+        renew: As of `TopicJanitor`.
     """
 
     def __init__(
@@ -284,12 +338,15 @@ class Janitors:
         hands: Hands,
         compaction: Compaction,
         looked_to: Callable[[], Mapping[str, Mapping[int, int]]],
+        *,
+        renew: Renew,
     ) -> None:
         self._ledger = ledger
         self._admin = admin
         self._hands = hands
         self._compaction = compaction
         self._looked_to = looked_to
+        self._renew = renew
         self._janitors: dict[tuple[str, UUID], TopicJanitor] = {}
         self._saved: dict[tuple[str, UUID], dict[int, int]] = {}
         self._saves_at = self._holds_at = 0.0
@@ -333,6 +390,21 @@ class Janitors:
         except NotNow as error:
             raise UpstreamUnavailable(str(error)) from error
 
+    async def bring_back(self, topic: str, fence: str, renewed: Collection[int]) -> None:
+        """Writes values again that stand before hidden records; see `TopicJanitor.bring_back`.
+
+        Raises:
+            UpstreamUnavailable: That was not possible.
+        """
+        layout = self._layout(topic)
+        janitor = self._janitors.get((topic, layout.topic_id)) if layout is not None else None
+        if janitor is None:
+            raise UpstreamUnavailable(f"the janitor of {topic} has not begun")
+        try:
+            await janitor.bring_back(fence, renewed)
+        except NotNow as error:
+            raise UpstreamUnavailable(str(error)) from error
+
     def _layout(self, topic: str) -> Layout | None:
         record = self._ledger.topics.get(topic)
         return record.layout if record is not None else None
@@ -366,12 +438,14 @@ class Janitors:
             return found if found is not None and found.topic_id == topic_id else None
 
         looked_to = self._looked_to().get(topic, {})
-        self._janitors[topic, topic_id] = TopicJanitor(layout, topic, self._hands, self._admin, looked_to)
+        self._janitors[topic, topic_id] = TopicJanitor(
+            layout, topic, self._hands, self._admin, looked_to, renew=self._renew
+        )
         log.info("janitor_began", topic=topic, looked_to=dict(looked_to))
 
     async def _save(self, topic: str, topic_id: UUID, janitor: TopicJanitor) -> None:
         """Writes down how far a topic was looked through, unless writers wait for the layouts' writer just now."""
-        controller, found = self._ledger.controller, dict(janitor.looked_to)
+        controller, found = self._ledger.controller, janitor.durable()
         if controller is None or topic in controller.changes or found == self._saved.get((topic, topic_id)):
             return
         try:

@@ -420,8 +420,10 @@ class Keeper:
         if (renewing := self._renewing.get(fence.topic)) is not None:
             await asyncio.wait({renewing})  # whoever wished the topic managed waits until clients have the new view
         if topic is not None:
+            # where a segment begins without one that ends, only Kordon itself may have written (KIP-253 9)
+            opened = topic.layout.opened_by(fence.following) if fence.sealed else frozenset[int]()
             landed, marks = await asyncio.gather(
-                self._writers.drain(fence.topic, fence.sealed | topic.layout.opened_by(fence.following)),
+                self._writers.drain(fence.topic, fence.sealed | opened),
                 self._readers.freeze(fence.topic, fence.sealed),
             )
             if topic.fence is None or topic.fence.id != fence.id:

@@ -126,7 +126,7 @@ class Leading:
         self._letting_go = LettingGo(self._ledger, admin, self._adoption)
         self._takeovers = TakeoverSteps(self._ledger, self._tasks, takeovers, self._do)
         compaction = Compaction(admin, cleaning.least_lag_ms)
-        self.janitors = Janitors(self._ledger, admin, cleaning.hands, compaction, cleaning.looked_to)
+        self.janitors = Janitors(self._ledger, admin, cleaning.hands, compaction, cleaning.looked_to, renew=self._renew)
         managing = Managing(
             self._ledger,
             admin,
@@ -304,6 +304,18 @@ class Leading:
         if topic in controller.changes or topic not in self._ledger.busy:
             self._do(controller.mend(topic, shortened, clock()))
 
+    def _renew(self, topic: str, partitions: frozenset[int]) -> None:
+        """Has a topic begin other segments, in which the janitor writes first, unless it is being changed just now."""
+        controller, record = self.controller, self._ledger.topics.get(topic)
+        if controller is None or record is None or topic in controller.changes or topic in self._ledger.busy:
+            return
+        if open_ones := partitions & record.layout.open_segments.keys():
+            self._do(controller.renew(topic, frozenset(open_ones), clock()))
+
+    def _renewed_by(self, topic: str) -> tuple[int, ...]:
+        change = self.controller.changes.get(topic) if self.controller is not None else None
+        return change.fence.following.renewed if change is not None and change.fence is not None else ()
+
     async def _report_loss(self, layout: Layout) -> None:
         finding = records_lost(layout, round(time.time() * 1000))
         log.error("finding", kind=finding.kind, topic=layout.topic, detail=finding.text)
@@ -378,6 +390,8 @@ class Leading:
                 cuts = await self._settled(topic, partitions)
                 while await self.janitors.sweep(topic, fence, {q: cut.end for q, cut in cuts.items()}):
                     cuts = await self._settled(topic, partitions)
+                if renewed := self._renewed_by(topic):
+                    await self.janitors.bring_back(topic, fence, renewed)  # behind the cuts: first of the new segments
                 return cuts
         except (TimeoutError, UpstreamUnavailable) as error:
             log.warning("cuts_unread", topic=topic, error=str(error) or f"no end stood still in {CUT_SECONDS} s")

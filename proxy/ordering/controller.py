@@ -63,6 +63,8 @@ class Change:
     placement: Placement = Placement.LINEAR
     shortened: dict[int, int] = field(default_factory=dict[int, int])
     """Physical partitions whose log has got shorter, by the offset from which on all was lost (rule C10)."""
+    renewed: frozenset[int] = frozenset()
+    """Physical partitions that begin another segment, in which the janitor writes first (KIP-253 9)."""
     told: dict[int, int] = field(default_factory=dict[int, int])
     """Of these, up to where readers may have been told of them, as the proxies say that acknowledge."""
     expected: Mapping[int, int] | None = None
@@ -193,7 +195,10 @@ class Controller:
         """
         if not fence.sealed:  # it asked who knows the layout, and changes nothing
             return [Commit(fence.topic, ((f"fence/{fence.topic}", None),))]
-        problem = "another controller has begun" if fence.taking_over is not None else ""
+        has_no_wish = (
+            fence.taking_over is not None or fence.following.renewed
+        )  # a takeover, or the janitor, begins again
+        problem = "another controller has begun" if has_no_wish else ""
         change = Change(fence.topic, fence.following.u, Stage.CANCELLING, now, fence, problem=problem)
         if fence.following.shortened:
             change.placement, change.shortened = fence.following.placement, dict(fence.following.shortened)
@@ -221,6 +226,18 @@ class Controller:
             return self._prepare(change, now)
         change.shortened.update(shortened)  # the next attempt has it; one that stands now cannot find its cuts
         return self._cancel(change, now) if change.stage in (Stage.CONFIRMING, Stage.FENCING) else []
+
+    def renew(self, topic: str, partitions: frozenset[int], now: float) -> list[Command]:
+        """Begins another segment on partitions, so that the janitor can write first in it (KIP-253 9).
+
+        Args:
+            topic: Known, and no change of it is under way.
+            partitions: Physical, that are written to.
+            now: Seconds on the clock of leases.
+        """
+        newest = self._topics[topic].layout.epochs[-1]
+        change = self._changes[topic] = Change(topic, newest.u, placement=newest.placement, renewed=partitions)
+        return self._prepare(change, now)
 
     def take_over(
         self, record: TopicRecord, placement: Placement, now: float, *, expected: Mapping[int, int] | None = None
@@ -360,7 +377,7 @@ class Controller:
     def _open(self, change: Change, fence_id: str, now: float) -> list[Command]:
         record = self._topics[change.topic]
         layout = record.layout
-        following = layout.next_epoch(change.target, change.placement, dict(change.shortened))
+        following = layout.next_epoch(change.target, change.placement, dict(change.shortened), change.renewed)
         taking_over = None if layout.is_managed else record
         change.fence = FenceRecord(fence_id, change.topic, following, layout.sealed_by(following), taking_over)
         change.acknowledged = set()

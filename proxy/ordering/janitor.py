@@ -19,13 +19,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from itertools import groupby
+from typing import Any, Final, NamedTuple
 
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.identity import JANITOR, MOVES, NO_V, tag, untag
 from kordon.proxy.ordering.layout import Layout, Placement, SegmentId
-from kordon.proxy.ordering.reading import Hidden, tenancies
+from kordon.proxy.ordering.reading import Hidden, share_out, tenancies
 from kordon.proxy.ordering.streams import physical_stream
 
 MOST_KEYS: Final = 200_000
@@ -104,6 +106,16 @@ class FormerHomes:
         is_known = identity is None or (identity.v == NO_V and identity.move == stay.move % MOVES)
         return self._of(segment, None) if is_known else Hidden.STRAY
 
+    def place(self, v: int, partition: int, offset: int) -> int | None:
+        """Returns the virtual offset of a record of `v`; None: it did not live there."""
+        stays = (stay for stay in self.layout.chains[v].stays if stay.partition == partition and stay.holds(offset))
+        return next((offset + stay.delta for stay in stays), None)
+
+    def owner_of_key(self, key_hash: int, partition: int, offset: int) -> int | None:
+        """Returns who is given a record that belongs to no virtual partition (rule F2); None: nobody lived there."""
+        residents = self._tenancies[partition].at(offset) if partition in self._tenancies else {}
+        return share_out([key_hash], residents, self.layout.v_count)[0] if residents else None
+
     def _stay(self, partition: int, offset: int) -> Stay | None:
         stays = self.layout.chain(physical_stream(partition)).stays
         return next((stay for stay in stays if stay.holds(offset)), None)
@@ -150,6 +162,85 @@ class FormerHomes:
 
     def _successors(self, segment: SegmentId) -> Iterable[SegmentId]:
         return (each.id for each in self.layout.segments if segment in each.predecessors)
+
+
+class Latest(NamedTuple):
+    """The last visible record of a key, as far as is known."""
+
+    place: int
+    """Its virtual offset."""
+    partition: int
+    offset: int
+    """In the physical partition."""
+    v: int
+    record: Any
+    """What is written again; a tombstone, too: older values may not be compacted yet in partitions the key has left."""
+
+
+@dataclass(slots=True)
+class _Doubt:
+    hidden: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
+    """By physical partition, the first and the last hidden record."""
+    latest: Latest | None = None
+    is_searched: bool = False
+
+
+class Doubts:
+    """Keys whose last visible record brokers may take away, because a hidden one stands behind it.
+
+    A hidden record is a batch that landed behind its cut (a stray), or a marker that landed late. Its key is in doubt
+    until its last visible record is found; where that stands before the hidden one it is lost, and is to be written
+    again.
+    """
+
+    def __init__(self) -> None:
+        self._doubts: dict[bytes, _Doubt] = {}
+
+    def __len__(self) -> int:
+        return len(self._doubts)
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._doubts
+
+    @property
+    def unsearched(self) -> frozenset[bytes]:
+        """Keys whose last visible record is still to be looked for."""
+        return frozenset(key for key, doubt in self._doubts.items() if not doubt.is_searched)
+
+    def hide(self, key: bytes, partition: int, offset: int) -> None:
+        """Takes in a hidden record."""
+        doubt = self._doubts.setdefault(key, _Doubt())
+        first, last = doubt.hidden.get(partition, (offset, offset))
+        doubt.hidden[partition] = min(first, offset), max(last, offset)
+        doubt.is_searched = False
+
+    def see(self, key: bytes, latest: Latest) -> None:
+        """Takes in a visible record of a key in doubt."""
+        doubt = self._doubts.get(key)
+        if doubt is not None and (doubt.latest is None or doubt.latest.place <= latest.place):
+            doubt.latest = latest
+
+    def searched(self, keys: Iterable[bytes]) -> None:
+        """All visible records of these keys have been seen; those that are not lost are not in doubt any more."""
+        for key in keys:
+            if key in self._doubts:
+                self._doubts[key].is_searched = True
+        lost = self.lost()
+        self._doubts = {key: doubt for key, doubt in self._doubts.items() if key in lost or not doubt.is_searched}
+
+    def lost(self) -> dict[bytes, Latest]:
+        """Returns the records that brokers will take away, by key."""
+        found = {key: doubt.latest for key, doubt in self._doubts.items() if doubt.is_searched}
+        return {key: latest for key, latest in found.items() if latest is not None and self._is_lost(key, latest)}
+
+    def first(self, partition: int) -> int | None:
+        """Returns the first offset of a partition whose record is the reason of a doubt."""
+        firsts = (doubt.hidden[partition][0] for doubt in self._doubts.values() if partition in doubt.hidden)
+        return min(firsts, default=None)
+
+    def _is_lost(self, key: bytes, latest: Latest) -> bool:
+        _, last = self._doubts[key].hidden.get(latest.partition, (-1, -1))
+        return last > latest.offset
 
 
 class KnownKeys:
@@ -200,4 +291,5 @@ def _closure(begin: SegmentId, step: Callable[[SegmentId], Iterable[SegmentId]])
 def has_returned(layout: Layout) -> bool:
     """Whether keys have come back to a partition that they had left: what nobody has cleaned there, nobody can."""
     partitions = ([stay.partition for stay in chain.stays] for chain in layout.chains)
-    return any(len(set(each)) < len(each) for each in partitions)
+    runs = ([partition for partition, _ in groupby(each)] for each in partitions)
+    return any(len(set(each)) < len(each) for each in runs)

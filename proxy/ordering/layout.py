@@ -74,6 +74,9 @@ class Epoch:
     placement: Placement = Placement.LINEAR
     shortened: Mapping[int, int] | None = None
     """By physical partition whose log got shorter: from which offset on all was lost (rule C10)."""
+    renewed: tuple[int, ...] = ()
+    """Physical partitions that begin another segment though nobody comes or goes: values stand first in it that brokers
+    would have taken away (KIP-253 9)."""
 
 
 class Bound(NamedTuple):
@@ -232,7 +235,11 @@ class Layout:
         return tuple(v for v, q in enumerate(self.homes) if q == partition)
 
     def next_epoch(
-        self, u: int, placement: Placement = Placement.LINEAR, shortened: Mapping[int, int] | None = None
+        self,
+        u: int,
+        placement: Placement = Placement.LINEAR,
+        shortened: Mapping[int, int] | None = None,
+        renewed: Iterable[int] = (),
     ) -> Epoch:
         """Returns the epoch that a change to `u` partitions would begin.
 
@@ -240,13 +247,14 @@ class Layout:
             u: As many as now, or another number.
             placement: How virtual partitions will lie.
             shortened: Physical partitions whose log has got shorter, by the offset from which on all was lost (C10).
+            renewed: Physical partitions that begin another segment; as many partitions as now.
 
         Raises:
             ValueError: The count is impossible.
         """
         if problem := why_not(self.n, u, self.v_count):
             raise ValueError(problem)
-        return Epoch(self.epoch + 1, u, placement, shortened or None)
+        return Epoch(self.epoch + 1, u, placement, shortened or None, tuple(sorted(renewed)))
 
     def sealed_by(self, following: Epoch) -> frozenset[int]:
         """Returns the physical partitions whose segment ends when `following` begins.
@@ -257,7 +265,8 @@ class Layout:
             return frozenset(self.open_segments) | frozenset(following.shortened or ())
         changes = zip(self.homes, self._homes(following), strict=True)
         touched = frozenset(q for change in changes if change[0] != change[1] for q in change if q is not None)
-        return touched & frozenset(self.open_segments) | frozenset(following.shortened or ())
+        renewed = touched.union(following.renewed)
+        return renewed & frozenset(self.open_segments) | frozenset(following.shortened or ())
 
     def opened_by(self, following: Epoch) -> frozenset[int]:
         """Returns the physical partitions on which a segment begins with `following`."""
@@ -268,13 +277,13 @@ class Layout:
     def movers(self, following: Epoch) -> tuple[int, ...]:
         """Returns the virtual partitions that write under another identity from `following` on.
 
-        Their home changes, or has lost what they wrote, or what they are was not written down before.
+        Their home changes, is renewed, or has lost what they wrote, or what they are was not written down before.
         """
         if not self.is_managed:
             return tuple(range(self.n))
         changes = enumerate(zip(self.homes, self._homes(following), strict=True))
-        shortened = following.shortened or {}
-        return tuple(v for v, (q, after) in changes if q is not None and (q != after or q in shortened))
+        anew = {*(following.shortened or ()), *following.renewed}
+        return tuple(v for v, (q, after) in changes if q is not None and (q != after or q in anew))
 
     def changed(
         self,
@@ -348,7 +357,7 @@ class Layout:
                 continue  # not born yet, or its segment goes on
             tagged = epoch.placement is not Placement.UNMANAGED
             last = stays[-1] if stays else None
-            moves = last is not None and (last.partition != q or q in (epoch.shortened or ()))
+            moves = last is not None and (last.partition != q or q in (epoch.shortened or ()) or q in epoch.renewed)
             if last is not None and last.tagged == tagged and last.lost_from is None and not moves:
                 stays[-1] = replace(last, end=segment.end, lost_from=segment.lost_from)
                 continue

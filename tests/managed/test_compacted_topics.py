@@ -7,12 +7,26 @@ from collections import Counter
 from collections.abc import Generator
 
 import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
+from kordon.proxy import apis
+from kordon.proxy.ordering.identity import tag
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
+from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.steps import wait_until
+
+# confluent_kafka.admin re-exports these without saying so.
+# pyright: reportPrivateImportUsage=false
 
 PATIENCE_SECONDS = 90
 HASTY = {
@@ -124,5 +138,54 @@ def test_a_compacted_topic_read_from_0_gives_the_latest_value_of_each_key(
         return Counter(left) == Counter(writer.truth.items())
 
     wait_until("only the latest values are left", is_compacted, PATIENCE_SECONDS)
-    assert Counter(read_from_0(proxies[1].bootstrap, "prices")) == Counter(writer.truth.items())
+    got = read_from_0(proxies[1].bootstrap, "prices")
+    assert Counter(each for each in got if each[1] is not None) == Counter(writer.truth.items())
+    assert {key for key, value in got if value is None} <= writer.deleted
     writer.close()
+
+
+def test_a_value_that_a_hidden_record_stands_behind_comes_back(brokers: Cluster, proxies: list[ProxyProcess]) -> None:
+    """Tombstones that landed late: no reader sees them, but brokers compact by them. What they take is repeated."""
+    configs = {**HASTY, "min.compaction.lag.ms": "600000"}
+    create_managed(proxies[0].bootstrap, "quotes", configs=configs)
+    writer = Writer(proxies[1].bootstrap, "quotes")
+    writer.put(range(30), b"first")
+    shadowed = sorted(key for key, _ in read_from_0(brokers.bootstrap(), "quotes", partitions=1))
+    assert shadowed
+    land_strays(brokers, "quotes", shadowed)
+
+    def are_back() -> bool:
+        got = Counter(key for key, _ in read_from_0(proxies[0].bootstrap, "quotes"))
+        return all(got[key] == 1 + (key in shadowed) for key in writer.truth)
+
+    wait_until("values are written again", are_back, PATIENCE_SECONDS)
+    configure(brokers, "quotes", {"min.compaction.lag.ms": "0", "max.compaction.lag.ms": "100"})
+
+    def is_compacted() -> bool:
+        writer.roll()
+        left = read_from_0(brokers.bootstrap(), "quotes", partitions=3)
+        return Counter(left) == Counter(writer.truth.items())
+
+    wait_until("only the latest values are left", is_compacted, PATIENCE_SECONDS)
+    assert Counter(read_from_0(proxies[1].bootstrap, "quotes")) == Counter(writer.truth.items())
+    writer.close()
+
+
+def land_strays(brokers: Cluster, topic: str, keys: list[bytes]) -> None:
+    """Has tombstones land on partition 0 with an identity that nobody has there: as those of a proxy that woke late."""
+    builder = DefaultRecordBatchBuilder(2, 0, 0, tag(0, 7, 5), 0, 0, 16_000_000)
+    for offset, key in enumerate(keys):
+        builder.append(offset, timestamp=time.time_ns() // 1_000_000, key=key, value=None, headers=[])
+    row = {"name": topic, "partition_data": [{"index": 0, "records": bytes(builder.build())}]}
+    with PlainConnection(brokers.bootstrap()) as broker:
+        written = broker.ask(apis.PRODUCE, 9, {"acks": -1, "timeout_ms": 9_000, "topic_data": [row]})
+        assert written.responses[0].partition_responses[0].error_code == 0
+
+
+def configure(brokers: Cluster, topic: str, values: dict[str, str]) -> None:
+    """Sets configs of a topic at the brokers themselves."""
+    set_ = AlterConfigOpType.SET
+    entries = [ConfigEntry(name, value, incremental_operation=set_) for name, value in values.items()]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": brokers.bootstrap()})
+    admin.incremental_alter_configs([resource])[resource].result(60)
