@@ -12,7 +12,9 @@ like others: behind a visible record of its key it would take that away. So
 
 - a marker goes only where its key has lived before and has not lived since (`FormerHomes`), under a layout in force;
 - no layout comes into force before all that its cuts end has been looked at, and the markers are written. What becomes
-  a key's home again has all markers of that key behind it, before its new segment begins.
+  a key's home again has all markers of that key behind it, before its new segment begins;
+- what lands late all the same, or is a stray, is found: its keys are in doubt until what it would have brokers take
+  away is written again (`Doubts`).
 """
 
 from __future__ import annotations

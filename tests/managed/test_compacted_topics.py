@@ -8,7 +8,7 @@ from collections.abc import Generator
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -159,7 +159,7 @@ def test_a_value_that_a_hidden_record_stands_behind_comes_back(brokers: Cluster,
         return all(got[key] == 1 + (key in shadowed) for key in writer.truth)
 
     wait_until("values are written again", are_back, PATIENCE_SECONDS)
-    configure(brokers, "quotes", {"min.compaction.lag.ms": "0", "max.compaction.lag.ms": "100"})
+    configure(brokers.bootstrap(), "quotes", {"min.compaction.lag.ms": "0", "max.compaction.lag.ms": "100"})
 
     def is_compacted() -> bool:
         writer.roll()
@@ -169,6 +169,20 @@ def test_a_value_that_a_hidden_record_stands_behind_comes_back(brokers: Cluster,
     wait_until("only the latest values are left", is_compacted, PATIENCE_SECONDS)
     assert Counter(read_from_0(proxies[1].bootstrap, "quotes")) == Counter(writer.truth.items())
     writer.close()
+
+
+def test_a_managed_topic_is_compacted_only_with_its_janitor(proxies: list[ProxyProcess]) -> None:
+    """Compaction waits for the janitor to be switched on, and the janitor stays as long as the topic is compacted."""
+    bootstrap = proxies[0].bootstrap
+    create_managed(bootstrap, "rates")
+    with pytest.raises(KafkaException, match=r"kordon\.janitor=true"):
+        configure(bootstrap, "rates", {"cleanup.policy": "compact"})
+    configure(bootstrap, "rates", {"kordon.janitor": "true"})
+    configure(bootstrap, "rates", {"cleanup.policy": "compact"})
+    with pytest.raises(KafkaException, match="is compacted"):
+        configure(bootstrap, "rates", {"kordon.janitor": "false"})
+    configure(bootstrap, "rates", {"cleanup.policy": "delete"})
+    configure(bootstrap, "rates", {"kordon.janitor": "false"})
 
 
 def land_strays(brokers: Cluster, topic: str, keys: list[bytes]) -> None:
@@ -182,10 +196,10 @@ def land_strays(brokers: Cluster, topic: str, keys: list[bytes]) -> None:
         assert written.responses[0].partition_responses[0].error_code == 0
 
 
-def configure(brokers: Cluster, topic: str, values: dict[str, str]) -> None:
-    """Sets configs of a topic at the brokers themselves."""
+def configure(bootstrap: str, topic: str, values: dict[str, str]) -> None:
+    """Sets configs of a topic."""
     set_ = AlterConfigOpType.SET
     entries = [ConfigEntry(name, value, incremental_operation=set_) for name, value in values.items()]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    admin = AdminClient({"bootstrap.servers": brokers.bootstrap()})
+    admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.incremental_alter_configs([resource])[resource].result(60)
