@@ -19,12 +19,13 @@ from kordon.testing.steps import wait_until
 
 pytestmark = pytest.mark.broker
 
+TOPIC = "words-of-the-example"
 WORDS = [f"word-{n}" for n in range(60)]
 
 
 def counter(bootstrap: str, store: Path) -> subprocess.Popen[str]:
     """Starts a counter as a user would."""
-    what = ["--bootstrap", bootstrap, "--topic", "words", "--store", str(store)]
+    what = ["--bootstrap", bootstrap, "--topic", TOPIC, "--store", str(store)]
     command = [sys.executable, "-m", "kordon.client.examples.word_count", *what]
     return subprocess.Popen(command, text=True, stdout=subprocess.PIPE)
 
@@ -33,15 +34,15 @@ def test_every_word_is_counted_once_while_the_topic_grows(open_cluster: Cluster,
     """Three counters with counts in memory; 3 -> 6 -> 4 partitions; one is killed; the store has it all in the end."""
     path, chance, written = tmp_path / "counts.db", random.Random(7), Counter[str]()
     with ProxyProcess.start(open_cluster.bootstrap("PLAINTEXT")) as proxy:
-        admin = create_managed(proxy.bootstrap, "words")
+        admin = create_managed(proxy.bootstrap, TOPIC)
         store, producer = Store(path), Producer({"bootstrap.servers": proxy.bootstrap, "enable.idempotence": True})
         counters = [counter(proxy.bootstrap, path) for _ in range(3)]
         try:
             for partitions in (6, 4):
-                changed = resize(admin, "words", partitions)
+                changed = resize(admin, TOPIC, partitions)
                 while not changed.done():
                     for word in chance.choices(WORDS, k=50):
-                        producer.produce("words", key=word)
+                        producer.produce(TOPIC, key=word)
                         written[word] += 1
                     producer.poll(0.02)
                 assert producer.flush(60) == 0
