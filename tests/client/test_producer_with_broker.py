@@ -157,7 +157,7 @@ async def test_transactions_are_for_other_topics(pair: list[ProxyProcess]) -> No
     producer = OrderedProducer(bootstrap_servers=pair[0].bootstrap, transactional_id="some")
     async with producer:
         async with producer.transaction():
-            await producer.send_and_wait("ordinary", b"value", b"key")
+            await producer.send_and_wait("sdk-ordinary", b"value", b"key")
         await producer.begin_transaction()
         with pytest.raises(IllegalOperation, match="managed by Kordon"):
             await producer.send("no-transactions", b"value", b"key")
@@ -177,14 +177,14 @@ async def test_without_a_kordon_it_is_as_aiokafkas_own(open_cluster: Cluster, ca
     """Keys go where AIOKafkaProducer puts them; one warning says that no Kordon answers."""
     bootstrap = open_cluster.bootstrap()
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    await asyncio.to_thread(admin.create_topics([NewTopic("bare", 5, 1)])["bare"].result, 60)
+    await asyncio.to_thread(admin.create_topics([NewTopic("sdk-bare", 5, 1)])["sdk-bare"].result, 60)
     with caplog.at_level(logging.WARNING, "kordon.client"):
         async with (
             OrderedProducer(bootstrap_servers=bootstrap) as ordered,
             AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True) as plain,
         ):
             for number in range(20):
-                put = [await each.send_and_wait("bare", b"value", b"%d" % number) for each in (ordered, plain)]
+                put = [await each.send_and_wait("sdk-bare", b"value", b"%d" % number) for each in (ordered, plain)]
                 assert put[0].partition == put[1].partition
                 assert put[1].offset == put[0].offset + 1
     assert [message[:20] for message in warnings(caplog)] == ["No Kordon answers at"]

@@ -74,18 +74,18 @@ def test_who_does_not_speak_the_dialect_is_refused_its_api_keys(proxy: ProxyProc
 def test_a_broker_skips_what_only_the_dialect_has(open_cluster: Cluster) -> None:
     """A client of the dialect without Kordon: its tags in ApiVersions, Metadata, Produce and Fetch change nothing."""
     admin = AdminClient({"bootstrap.servers": open_cluster.bootstrap()})
-    admin.create_topics([NewTopic("bare", 2, 1)])["bare"].result(60)
+    admin.create_topics([NewTopic("tags", 2, 1)])["tags"].result(60)
     with DialectConnection(open_cluster.bootstrap()) as connection:
         assert ORDERED not in connection.features
         assert not any(map(is_private, connection.api_keys))
-        wait_until("the topic is there", lambda: connection.metadata("bare").error_code == Code.NONE, 60)
-        row = connection.metadata("bare")
+        wait_until("the topic is there", lambda: connection.metadata("tags").error_code == Code.NONE, 60)
+        row = connection.metadata("tags")
         assert (row.initial_partition_count, row.undeleted_partition_count, row.layout_epoch) == (-1, -1, -1)
         assert sorted(partitions_of(row)) == [0, 1]
         batch = a_batch("one", "two")
-        wait_until("it is written", lambda: connection.produce("bare", 1, batch, count=7).error_code == Code.NONE, 60)
+        wait_until("it is written", lambda: connection.produce("tags", 1, batch, count=7).error_code == Code.NONE, 60)
         positions = [{"partition": 0, "position": 5}]
-        read = connection.fetch("bare", {1: 0}, 7, group_id="g", generation_id=3, member_id="m", positions=positions)
+        read = connection.fetch("tags", {1: 0}, 7, group_id="g", generation_id=3, member_id="m", positions=positions)
         assert (read[1].error_code, read[1].high_watermark) == (Code.NONE, 2)
         assert b"one" in read[1].records
 
@@ -95,13 +95,13 @@ def test_topics_that_are_not_managed_are_what_they_are_on_brokers(
 ) -> None:
     """No tags, and the broker's own numbers; written and read as ever."""
     admin = AdminClient({"bootstrap.servers": open_cluster.bootstrap()})
-    admin.create_topics([NewTopic("ordinary", 2, 1)])["ordinary"].result(60)
-    wait_until("the topic is there", lambda: dialect.metadata("ordinary").error_code == Code.NONE, 60)
+    admin.create_topics([NewTopic("dialect-ordinary", 2, 1)])["dialect-ordinary"].result(60)
+    wait_until("the topic is there", lambda: dialect.metadata("dialect-ordinary").error_code == Code.NONE, 60)
     with DialectConnection(open_cluster.bootstrap()) as bare:
-        assert dialect.metadata("ordinary") == bare.metadata("ordinary")
+        assert dialect.metadata("dialect-ordinary") == bare.metadata("dialect-ordinary")
     batch = a_batch("one")
-    wait_until("it is written", lambda: dialect.produce("ordinary", 0, batch).error_code == Code.NONE, 60)
-    assert b"one" in dialect.fetch("ordinary", {0: 0})[0].records
+    wait_until("it is written", lambda: dialect.produce("dialect-ordinary", 0, batch).error_code == Code.NONE, 60)
+    assert b"one" in dialect.fetch("dialect-ordinary", {0: 0})[0].records
 
 
 def test_metadata_shows_physical_partitions_and_the_layout(proxy: ProxyProcess, dialect: DialectConnection) -> None:
@@ -225,8 +225,8 @@ def test_resizing_through_a_dialect_connection_changes_the_count(
     proxy: ProxyProcess, dialect: DialectConnection
 ) -> None:
     """CreatePartitions asks for U, up or down, as on every connection."""
-    create_managed(proxy.bootstrap, "resized")
+    create_managed(proxy.bootstrap, "dialect-resized")
     for count in (5, 4):
-        asked = {"topics": [{"name": "resized", "count": count}], "timeout_ms": 60_000}
+        asked = {"topics": [{"name": "dialect-resized", "count": count}], "timeout_ms": 60_000}
         assert dialect.ask(apis.CREATE_PARTITIONS, 2, asked).results[0].error_code == Code.NONE
-        assert dialect.metadata("resized").undeleted_partition_count == count
+        assert dialect.metadata("dialect-resized").undeleted_partition_count == count
