@@ -24,7 +24,7 @@ demo: $(VENV)/ready ## real clients on a real broker, direct and through Kordon,
 	$(BIN)/python -m kordon.testing.demo
 
 test: $(VENV)/ready ## every test, with real brokers (KAFKA=3.9 or 2.4 for older ones)
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/python -m kordon.testing.lanes $(PYTEST_ARGS)
 
 deep: $(VENV)/ready ## the long profiles: a million mutated inputs, ten thousand clusters in virtual time (hours)
 	$(BIN)/pytest -m deep $(PYTEST_ARGS)

@@ -72,11 +72,25 @@ class ManagedNumbers:
     cached_bytes: int = 0
     hidden: dict[str, int] = field(default_factory=dict[str, int])
     """By kind."""
+    producers_carried: dict[str, int] = field(default_factory=dict[str, int])
+    """By topic."""
     bypassed: dict[str, int] = field(default_factory=dict[str, int])
     """By topic."""
     findings: dict[str, int] = field(default_factory=dict[str, int])
     """By kind."""
     janitor_markers: dict[str, int] = field(default_factory=dict[str, int])
+    """By topic."""
+    janitor_read_bytes: dict[str, int] = field(default_factory=dict[str, int])
+    """By topic."""
+    janitor_opened: dict[str, int] = field(default_factory=dict[str, int])
+    """By topic."""
+    janitor_brought_back: dict[str, int] = field(default_factory=dict[str, int])
+    """By topic."""
+    janitor_given_up: dict[str, int] = field(default_factory=dict[str, int])
+    """By topic."""
+    janitor_failures: dict[str, int] = field(default_factory=dict[str, int])
+    """By topic."""
+    janitor_doubts: dict[str, int] = field(default_factory=dict[str, int])
     """By topic."""
     janitor_behind_records: dict[str, int] = field(default_factory=dict[str, int])
     """By topic."""
@@ -142,6 +156,12 @@ FAMILIES: Final = {
         Family("kordon_managed_topics", "gauge", (), "Managed topics of the cluster."),
         Family("kordon_managed_partitions", "gauge", ("topic",), "Partitions that are written to."),
         Family("kordon_managed_layout_epoch", "gauge", ("topic",), "Layout epoch in force here; the same everywhere."),
+        Family(
+            "kordon_managed_producers_carried",
+            "gauge",
+            ("topic",),
+            "Producers whose past is kept for a change of partitions, by partition they wrote to.",
+        ),
         Family("kordon_managed_serving", "gauge", (), "1 while this worker may serve managed topics, else 0."),
         Family("kordon_managed_leading", "gauge", (), "1 while this worker is the controller, else 0."),
         Family("kordon_managed_fences", "gauge", (), "Changes of partitions that hold writes now."),
@@ -161,6 +181,12 @@ FAMILIES: Final = {
         ),
         Family("kordon_managed_findings_total", "counter", ("kind",), "What the controller found wrong with topics."),
         Family("kordon_janitor_markers_total", "counter", ("topic",), "Tombstones for partitions that keys have left."),
+        Family("kordon_janitor_read_bytes_total", "counter", ("topic",), "Bytes that janitors have read."),
+        Family("kordon_janitor_opened_records_total", "counter", ("topic",), "Records looked at one by one."),
+        Family("kordon_janitor_values_brought_back_total", "counter", ("topic",), "Values brokers would have taken."),
+        Family("kordon_janitor_values_given_up_total", "counter", ("topic",), "Of these, those that brokers refused."),
+        Family("kordon_janitor_failures_total", "counter", ("topic",), "Reads and writes that failed."),
+        Family("kordon_janitor_doubtful_keys", "gauge", ("topic",), "Keys whose last value may be lost."),
         Family("kordon_janitor_behind_records", "gauge", ("topic",), "Offsets that the janitor has not looked at."),
         Family("kordon_janitor_behind_seconds", "gauge", ("topic",), "Since when it has not come to some log's end."),
         Family("kordon_gate_holds_total", "counter", ("topic",), "Times that a dialect client's partition was held."),
@@ -316,6 +342,7 @@ VALUES: Final[dict[str, Callable[[Metrics], Samples]]] = {
     "kordon_managed_topics": lambda m: {(): len(m.read_managed().partitions)},
     "kordon_managed_partitions": lambda m: _by_label(m.read_managed().partitions),
     "kordon_managed_layout_epoch": lambda m: _by_label(m.read_managed().epochs),
+    "kordon_managed_producers_carried": lambda m: _by_label(m.read_managed().producers_carried),
     "kordon_managed_serving": lambda m: {(): m.read_managed().serving},
     "kordon_managed_leading": lambda m: {(): m.read_managed().leading},
     "kordon_managed_fences": lambda m: {(): m.read_managed().fences},
@@ -334,6 +361,12 @@ VALUES: Final[dict[str, Callable[[Metrics], Samples]]] = {
     "kordon_managed_bypassed_batches_total": lambda m: _by_label(m.read_managed().bypassed),
     "kordon_managed_findings_total": lambda m: _by_label(m.read_managed().findings),
     "kordon_janitor_markers_total": lambda m: _by_label(m.read_managed().janitor_markers),
+    "kordon_janitor_read_bytes_total": lambda m: _by_label(m.read_managed().janitor_read_bytes),
+    "kordon_janitor_opened_records_total": lambda m: _by_label(m.read_managed().janitor_opened),
+    "kordon_janitor_values_brought_back_total": lambda m: _by_label(m.read_managed().janitor_brought_back),
+    "kordon_janitor_values_given_up_total": lambda m: _by_label(m.read_managed().janitor_given_up),
+    "kordon_janitor_failures_total": lambda m: _by_label(m.read_managed().janitor_failures),
+    "kordon_janitor_doubtful_keys": lambda m: _by_label(m.read_managed().janitor_doubts),
     "kordon_janitor_behind_records": lambda m: _by_label(m.read_managed().janitor_behind_records),
     "kordon_janitor_behind_seconds": lambda m: _by_label(m.read_managed().janitor_behind_seconds),
     "kordon_gate_holds_total": lambda m: _by_label(m.read_managed().gate_holds),

@@ -106,7 +106,8 @@ def _summary(facts: Facts) -> list[RenderableType]:
     why = f"{bypassed} batches of writers that went round Kordon were read here: their keys are not kept in order"
     found = [Text(f"  - {why}", "red")] if bypassed else []
     found += [Text(f"  - {draw_finding(facts['finding'])}", "red")] if facts.get("finding") else []
-    return [line, ids, *found, *(Text(f"  - {_held(each)}", "yellow") for each in facts["held"]), Text()]
+    waits = [*facts["held"], *facts.get("held_for_groups", ())]
+    return [line, ids, *found, *(Text(f"  - {_held(each)}", "yellow") for each in waits), Text()]
 
 
 def _held(held: Facts) -> str:

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.janitor import Doubts, FormerHomes, KnownKeys, Latest, Visible, marker_id
-from kordon.proxy.ordering.layout import Epoch, Layout
+from kordon.proxy.ordering.layout import Epoch, Layout, Placement
 from kordon.proxy.ordering.reading import Hidden
 from kordon.proxy.ordering.streams import physical_stream
 
@@ -85,6 +85,7 @@ class CompactedTopic:
         is_swept: Whether a layout waits for the janitor; False to see what breaks.
         has_mishaps: Whether hidden records land behind visible ones.
         is_mended: Whether the janitor brings values back that stand before such a one; False to see what breaks.
+        is_taken_over: Whether there are records from before the topic was managed.
     """
 
     def __init__(
@@ -96,8 +97,10 @@ class CompactedTopic:
         is_swept: bool = True,
         has_mishaps: bool = False,
         is_mended: bool = True,
+        is_taken_over: bool = False,
     ) -> None:
-        self.layout = Layout.created("orders", UUID(int=1), n, v_count)
+        make = Layout.unmanaged if is_taken_over else Layout.created
+        self.layout = make("orders", UUID(int=1), n, v_count)
         self.truth: dict[bytes, int] = {}
         """The last value of each key that has one."""
         self.markers = 0
@@ -112,6 +115,8 @@ class CompactedTopic:
         """Markers, by partition, key and producer id; one that was written again as it had no answer may land late."""
         self._doubts = Doubts()
         self._begin_janitor({})
+        if is_taken_over:
+            self._take_over()
 
     def step(self) -> None:
         """Lets some time pass, in which something happens."""
@@ -128,16 +133,27 @@ class CompactedTopic:
             if self._now - log.compacted > COMPACTED_EVERY:
                 log.compact(self._now, log.end)
 
+    def _take_over(self) -> None:
+        """Clients that saw N partitions have written to them; then there are more (rule A2)."""
+        for _ in range(3 * KEYS):
+            self._now += 1
+            number = self._random.randrange(KEYS)
+            self._put(number, self._v(number) % self.layout.n, _CLIENT)
+        self._change(self.layout.next_epoch(self.layout.n, Placement.OWN))
+
     def write(self) -> None:
         """A client writes, or deletes, some key; clients of the dialect do it to the physical partition."""
         number = self._random.randrange(KEYS)
-        v, key = self._v(number), b"key %d" % number
-        value = None if self._random.random() < 0.4 else self._now
+        v = self._v(number)
         home = self.layout.chains[v].stays[-1]
         q = home.partition
         by_dialect = self._random.random() < 0.3
         stream, move = (physical_stream(q), self.layout.open_segments[q].id.epoch) if by_dialect else (v, home.move)
-        self._logs[q].append(self._now, key, value, tag(stream, move, _CLIENT))
+        self._put(number, q, tag(stream, move, _CLIENT))
+
+    def _put(self, number: int, q: int, producer_id: int) -> None:
+        key, value = b"key %d" % number, None if self._random.random() < 0.4 else self._now
+        self._logs[q].append(self._now, key, value, producer_id)
         self.truth.pop(key, None)
         if value is not None:
             self.truth[key] = value
@@ -154,7 +170,7 @@ class CompactedTopic:
         if self._random.random() < 0.5:
             for q, marked, producer_id in self._random.sample(self._sent, min(len(self._sent), 1)):
                 self._logs[q].append(self._now, marked, None, producer_id)
-        elif stay.end is not None:
+        elif stay.end is not None and stay.tagged:
             value = self._random.choice((None, self._now))
             self._logs[stay.partition].append(self._now, key, value, tag(self._v(number), stay.move, _CLIENT))
 
@@ -203,28 +219,23 @@ class CompactedTopic:
 
     def read(self) -> dict[bytes, int]:
         """Reads all from the beginning, as a client does that keeps the last value of each key."""
-        found: dict[bytes, int | None] = {}
-        for number in range(KEYS):
-            for _, record in sorted(self._visible(b"key %d" % number, self._v(number)), key=lambda each: each[0]):
-                found[record.key] = record.value
+        found = {record.key: record.value for _, record in sorted(self._visible(), key=lambda each: each[0])}
         return {key: value for key, value in found.items() if value is not None}
 
     def count(self) -> int:
         """Returns how many records readers get."""
-        return sum(len(list(self._visible(b"key %d" % number, self._v(number)))) for number in range(KEYS))
+        return len(list(self._visible()))
 
     def _v(self, number: int) -> int:
         return number * 5 % self.layout.v_count
 
-    def _visible(self, key: bytes, v: int) -> Iterator[tuple[int, Logged]]:
-        """What readers get of a key, by virtual offset."""
-        for stay in self.layout.chains[v].stays:
-            for record in self._logs[stay.partition].records:
-                if record.key != key or not stay.holds(record.offset):
-                    continue
-                seen = self._homes.look(stay.partition, record.producer_id, record.offset, is_control=False)
+    def _visible(self) -> Iterator[tuple[tuple[int, int], Logged]]:
+        """What readers get, by when it came there."""
+        for q, log in self._logs.items():
+            for record in log.records:
+                seen = self._homes.look(q, record.producer_id, record.offset, is_control=False)
                 if isinstance(seen, Visible):
-                    yield record.offset + stay.delta, record
+                    yield (seen.segment.epoch, record.offset), record
 
     def _begin_janitor(self, looked_to: dict[int, int]) -> None:
         self._homes, self._known = FormerHomes(self.layout), KnownKeys(most=3)
@@ -232,10 +243,11 @@ class CompactedTopic:
         self._doubts = Doubts()
 
     def _see(self, q: int, record: Logged) -> None:
-        v = self._v(int(record.key.split()[1]))
-        place = self._homes.place(v, q, record.offset)
-        assert place is not None
-        self._doubts.see(record.key, Latest(place, q, record.offset, v, record.value))
+        seen = self._homes.look(q, record.producer_id, record.offset, is_control=False)
+        assert isinstance(seen, Visible)
+        v = self._homes.owner_of(seen, self._v(int(record.key.split()[1])), record.offset)
+        assert v is not None
+        self._doubts.see(record.key, Latest(seen.segment.epoch, record.offset, q, v, record.value))
 
     def _mend(self) -> None:
         """The janitor looks for the last values of keys in doubt, and writes again what would be lost."""

@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
 from kordon.testing.dialect_connection import DialectConnection
+from kordon.testing.rights import log_in
 from kordon.testing.steps import wait_until
 
 JOIN_GROUP: Final = 7
@@ -46,15 +47,17 @@ class GroupMember:
         bootstrap: "host:port" of a proxy.
         group_id: Of the group.
         instance_id: Of a static member.
+        user: That logs in on each connection; "": nobody does.
     """
 
-    def __init__(self, bootstrap: str, group_id: str, instance_id: str | None = None) -> None:
+    def __init__(self, bootstrap: str, group_id: str, instance_id: str | None = None, user: str = "") -> None:
         self.group_id = group_id
         self.instance_id = instance_id
+        self._user = user
         self.member_id = ""
         self.generation_id = -1
         self.sequence = 0
-        self.connection = _to_coordinator(bootstrap, group_id)
+        self.connection = _to_coordinator(bootstrap, group_id, user)
 
     def __enter__(self) -> Self:
         return self
@@ -67,7 +70,7 @@ class GroupMember:
     def go_to(self, bootstrap: str) -> None:
         """Goes on through another proxy."""
         self.connection.__exit__(None, None, None)
-        self.connection = _to_coordinator(bootstrap, self.group_id)
+        self.connection = _to_coordinator(bootstrap, self.group_id, self._user)
 
     def join(self) -> Sequence[str]:
         """Joins, as one that has been a member before if it has; returns all members where it leads them."""
@@ -172,14 +175,19 @@ def _join_with(count: int, member: GroupMember) -> None:
             return
 
 
-def _to_coordinator(bootstrap: str, group_id: str) -> DialectConnection:
+def _to_coordinator(bootstrap: str, group_id: str, user: str) -> DialectConnection:
     found: list[Any] = []
 
     def is_found() -> bool:
-        with DialectConnection(bootstrap) as connection:
+        with _connect(bootstrap, user) as connection:
             asked = {"key": group_id, "key_type": 0}
             found.append(connection.ask(apis.FIND_COORDINATOR, FIND_COORDINATOR, asked))
         return bool(found[-1].error_code == Code.NONE)
 
     wait_until(f"there is a coordinator of {group_id}", is_found, _PATIENCE_SECONDS)
-    return DialectConnection(f"{found[-1].host}:{found[-1].port}")
+    return _connect(f"{found[-1].host}:{found[-1].port}", user)
+
+
+def _connect(address: str, user: str) -> DialectConnection:
+    connection = DialectConnection(address)
+    return log_in(connection, user) if user else connection

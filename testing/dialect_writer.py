@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 from aiokafka.partitioner import murmur2
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from kordon.proxy import apis
 from kordon.proxy.control.codes import Code, name_of
-from kordon.proxy.managed.writer_questions import INIT_PRODUCER_ID
 from kordon.proxy.ordering.hashing import linear, slot
 from kordon.testing.dialect_connection import DialectConnection
 
@@ -117,7 +117,7 @@ class DialectWriter(threading.Thread):
     def _begin(self) -> None:
         self._refresh()
         asked = {"transactional_id": None, "transaction_timeout_ms": 60_000}
-        self._producer_id = self._connect().ask(INIT_PRODUCER_ID, 3, asked).producer_id
+        self._producer_id = self._connect().ask(apis.INIT_PRODUCER_ID, 3, asked).producer_id
 
     def _write(self, key: bytes) -> None:
         """Writes a few records of all keys that share a partition with one, until they are where they belong."""

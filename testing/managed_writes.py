@@ -23,7 +23,7 @@ from kordon.proxy.managed.links import Links
 from kordon.proxy.managed.produce import ProduceService
 from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.identity import Identity, untag
-from kordon.proxy.ordering.images import Image, Written, carried
+from kordon.proxy.ordering.images import Parts, Written, carried
 from kordon.proxy.ordering.layout import Epoch, Layout
 from kordon.proxy.topology import Topology
 from kordon.proxy.upstream import UpstreamClient
@@ -207,16 +207,17 @@ class Worker:
                 images = await self._images(following)
                 if cuts == await self.ends_of(touched) and len(cuts) == len(touched):
                     break
-        self.topic.adopt(layout.changed(following, cuts), images)
+        self.topic.adopt(layout.changed(following, cuts), {**self.topic.images, **images})
 
-    async def _images(self, following: Epoch) -> dict[int, Image]:
+    async def _images(self, following: Epoch) -> dict[int, Parts]:
         layout = self.topic.layout
-        images: dict[int, Image] = {}
+        images: dict[int, Parts] = {}
         for v in layout.movers(following):
             home = layout.chains[v].home
             assert home is not None
             here = await self._writers(home.partition, v, home.move)
-            images[v] = carried(self.topic.images.get(v, {}), here)
+            image = self.topic.images.get(v)
+            images[v] = carried(image if isinstance(image, Parts) else Parts(), here, cut_ms=0, forgotten_ms=0)
         return images
 
     async def _writers(self, partition: int, v: int, move: int) -> dict[int, Written]:

@@ -11,6 +11,7 @@ from kordon.testing.broker_features import DESCRIBED_PRODUCERS, PEM_FILES
 from kordon.testing.cluster import FOLDER_PREFIX, Cluster
 from kordon.testing.folders import held_folders
 from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.rights import Secured
 
 settings.register_profile("quick", derandomize=True, max_examples=60, deadline=None)
 settings.register_profile("deep", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -70,6 +71,15 @@ def secure_cluster() -> Iterator[Cluster]:
         pytest.skip(PEM_FILES.reason)
     listeners = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
     with Cluster.start(brokers=1, listeners=listeners, config={"connections.max.reauth.ms": "8000"}) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def strict_cluster() -> Iterator[Secured]:
+    """One broker that allows nothing that no ACL allows, behind a Kordon that is no super user."""
+    if DESCRIBED_PRODUCERS.is_missing:
+        pytest.skip(DESCRIBED_PRODUCERS.reason)
+    with Secured.start() as started:
         yield started
 
 

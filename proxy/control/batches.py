@@ -14,6 +14,7 @@ from kordon.codecs.records import HEADER_BYTES, ControlType, batches, parse_cont
 from kordon.codecs.schema import Buffer
 
 NO_COMPRESSION: Final = 0
+ZSTD: Final = 4
 
 
 class Entry(NamedTuple):
@@ -22,6 +23,15 @@ class Entry(NamedTuple):
     key: str
     value: bytes | None
     """JSON; None takes the key out."""
+
+
+class Copy(NamedTuple):
+    """A record to be written as it is, whoever's it was."""
+
+    key: bytes
+    value: bytes | None
+    timestamp_ms: int
+    headers: Sequence[tuple[str, bytes | None]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +64,38 @@ def build_batch(entries: Sequence[Entry], identity: Identity, *, is_transactiona
         identity: Of its producer.
         is_transactional: Whether it belongs to a transaction.
     """
-    builder: Any = DefaultRecordBatchBuilder(
-        2, NO_COMPRESSION, is_transactional, *identity, sum(map(size_of, entries)) + HEADER_BYTES
-    )
     now_ms = time.time_ns() // 1_000_000
-    for place, entry in enumerate(entries):
-        builder.append(place, now_ms, entry.key.encode(), entry.value, [])
+    copies = [Copy(entry.key.encode(), entry.value, now_ms) for entry in entries]
+    return build_copies(copies, identity, is_transactional=is_transactional)
+
+
+def build_copies(
+    copies: Sequence[Copy], identity: Identity, *, is_transactional: bool = False, codec: int = NO_COMPRESSION
+) -> bytes:
+    """Makes one batch of magic 2.
+
+    Args:
+        copies: At least one.
+        identity: Of its producer.
+        is_transactional: Whether it belongs to a transaction.
+        codec: By which it is compressed.
+    """
+    size = sum(map(size_of_copy, copies)) + HEADER_BYTES
+    builder: Any = DefaultRecordBatchBuilder(2, codec, is_transactional, *identity, size)
+    for place, copy in enumerate(copies):
+        kept = builder.append(place, copy.timestamp_ms, copy.key, copy.value, list(copy.headers))
+        assert kept is not None  # the size was made for them
     return bytes(builder.build())
 
 
 def size_of(entry: Entry) -> int:
     """Returns the most bytes that a record takes in a batch."""
-    return int(DefaultRecordBatchBuilder.estimate_size_in_bytes(entry.key.encode(), entry.value, []))
+    return size_of_copy(Copy(entry.key.encode(), entry.value, 0))
+
+
+def size_of_copy(copy: Copy) -> int:
+    """Returns the most bytes that a record takes in a batch."""
+    return int(DefaultRecordBatchBuilder.estimate_size_in_bytes(copy.key, copy.value, list(copy.headers)))
 
 
 def in_batches(entries: Sequence[Entry], limit_bytes: int) -> Iterator[list[Entry]]:

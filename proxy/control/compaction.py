@@ -72,12 +72,20 @@ class Compaction:
             Refused: It is compacted.
             UpstreamUnavailable: The cluster does not answer.
         """
-        if is_compacted(await self._admin.topic_configs(topic)):
+        if await self.is_compacted(topic):
             detail = (
                 f"{topic} is compacted: a key's old value could outlive the new one in a partition it has left; "
                 "kordon.janitor=true has old values removed"
             )
             raise Refused(Code.INVALID_CONFIG, detail)
+
+    async def is_compacted(self, topic: str) -> bool:
+        """Whether brokers compact a topic now.
+
+        Raises:
+            UpstreamUnavailable: The cluster does not answer, or does not tell Kordon.
+        """
+        return is_compacted(await self._admin.topic_configs(topic))
 
     async def hold(self, topic: str) -> dict[str, str | None]:
         """Changes a topic's configs where they leave the janitor no time; returns them as they are then.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from kordon.proxy.control.batches import Entry, Record, in_batches
+from kordon.proxy.control.batches import Entry, Record, in_batches, size_of
 from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.groups_topic import GROUPS_TOPIC, ensure_groups_topic
 from kordon.proxy.control.own_log import LogLost, OwnLog
@@ -85,7 +86,8 @@ class GroupPositions:
         self._log: OwnLog | None = None
         self._current = asyncio.Event()
         """Set while the log has been read to an end that was taken after it was opened."""
-        self._queue: list[_ToWrite] = []
+        self._queue: deque[_ToWrite] = deque()
+        self._queued_records = 0
         self._queued = asyncio.Event()
         self._changes: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
         """By group that somebody waits for."""
@@ -161,10 +163,11 @@ class GroupPositions:
         await self._tasks.stop()
 
     async def _write(self, entries: Sequence[Entry], timeout: float) -> None:
-        if sum(len(each.entries) for each in self._queue) >= MOST_QUEUED:
+        if self._queued_records >= MOST_QUEUED:
             raise UpstreamUnavailable(f"{MOST_QUEUED} records wait to be written to {self._topic}")
         wanted = _ToWrite(entries, asyncio.get_running_loop().create_future())
         self._queue.append(wanted)
+        self._queued_records += len(entries)
         self._queued.set()
         try:
             await asyncio.wait_for(wanted.done, timeout)
@@ -235,16 +238,16 @@ class GroupPositions:
 
     def _take_batch(self) -> list[_ToWrite]:
         """Takes from the queue what fits into one batch; what nobody waits for any more is dropped."""
-        waiting = [each for each in self._queue if not each.done.done()]
-        (*fitting,) = in_batches([entry for each in waiting for entry in each.entries], _BATCH_BYTES)
-        room = len(fitting[0]) if fitting else 0
         taken: list[_ToWrite] = []
-        for each in waiting:
-            room -= len(each.entries)
-            if room < 0:
-                break
-            taken.append(each)
-        self._queue = waiting[len(taken) :]
+        room = _BATCH_BYTES
+        while self._queue:
+            first = self._queue[0]
+            if not first.done.done():
+                room -= sum(map(size_of, first.entries))
+                if room < 0 and taken:
+                    break
+                taken.append(first)
+            self._queued_records -= len(self._queue.popleft().entries)
         return taken
 
     def _on_record(self, record: Record) -> None:

@@ -15,7 +15,7 @@ import structlog
 
 from kordon.proxy.control.batches import Entry, Record
 from kordon.proxy.control.fence_times import FenceTimes, Phase
-from kordon.proxy.control.janitor import Hands, Tools
+from kordon.proxy.control.janitor import Tools
 from kordon.proxy.control.layouts_log import LayoutsLog
 from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
 from kordon.proxy.control.leading import Cleaning, Leading
@@ -24,10 +24,11 @@ from kordon.proxy.control.ledger import Records
 from kordon.proxy.control.membership import Generation, Membership
 from kordon.proxy.control.own_log import LogLost
 from kordon.proxy.control.takeovers import Takeovers
+from kordon.proxy.control.topic_janitor import Hands
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
-from kordon.proxy.ordering.images import Image
+from kordon.proxy.ordering.images import Parts
 from kordon.proxy.ordering.member import Acknowledge, Adopt, Command, Forget, Hold, Member, Release
 from kordon.proxy.ordering.records import (
     AckRecord,
@@ -313,6 +314,8 @@ class Keeper:
             case "finding", FindingRecord():
                 self.findings[rest] = value
                 self.found[value.kind] += self.leading is not None
+            case "finding", _:
+                self.findings.pop(rest, None)
             case _:
                 for command in self.member.on_record(record.key, value):
                     self._perform(command)
@@ -387,7 +390,7 @@ class Keeper:
             opened = managed.layout.opened_by(fence.following)
             self._tasks.start(self._writers.expect(fence.topic, opened), name=f"expect {fence.topic}")
 
-    def _adopt(self, record: TopicRecord, images: Mapping[int, Image]) -> None:
+    def _adopt(self, record: TopicRecord, images: Mapping[int, Parts]) -> None:
         layout = record.layout
         topic = self._topics.served(layout.topic)
         if topic is not None and self._topics.named(layout.topic) is topic and _is_kept(topic, record):
@@ -505,7 +508,7 @@ class Keeper:
     def _members(self) -> frozenset[str]:
         return frozenset(each.incarnation for each in self._generation.members) if self._generation else frozenset()
 
-    def _known(self) -> dict[str, tuple[TopicRecord, Mapping[int, Image]]]:
+    def _known(self) -> dict[str, tuple[TopicRecord, Mapping[int, Parts]]]:
         return {name: (record, self.member.images(name)) for name, record in self.member.topics.items()}
 
 

@@ -16,11 +16,12 @@ from contextlib import suppress
 from enum import Enum
 from typing import Any, Final
 
+from kordon.proxy import apis
 from kordon.proxy.control.batches import Entry, Identity, build_batch, in_batches
 from kordon.proxy.control.brokers import Brokers, CoordinatorKind
 from kordon.proxy.control.codes import Code, name_of
 from kordon.proxy.control.layouts_topic import LAYOUTS_TOPIC
-from kordon.proxy.control.plain_writer import INIT_PRODUCER_ID, produce
+from kordon.proxy.control.plain_writer import INIT_VERSIONS, produce
 from kordon.proxy.errors import KordonError, UpstreamUnavailable
 from kordon.proxy.upstream import UpstreamClient
 
@@ -38,7 +39,6 @@ BATCH_BYTES: Final = 900_000
 """Below Kafka's default of max.message.bytes."""
 ADD_PARTITIONS_TO_TXN: Final = 24
 END_TXN: Final = 26
-_INIT_VERSIONS: Final = range(5)
 _ADD_VERSIONS: Final = range(4)
 _END_VERSIONS: Final = range(4)
 """From 5 on the epoch changes with each transaction (KIP-890)."""
@@ -118,7 +118,7 @@ class LayoutsWriter:
         fields = {"transaction_timeout_ms": TRANSACTION_TIMEOUT_MS}
         try:
             async with asyncio.timeout(timeout):
-                answer = await self._ask_patiently(INIT_PRODUCER_ID, _INIT_VERSIONS, fields)
+                answer = await self._ask_patiently(apis.INIT_PRODUCER_ID, INIT_VERSIONS, fields)
         except TimeoutError:
             raise UpstreamUnavailable(f"opening {self._transactional_id}: no answer within {timeout:g} s") from None
         if answer.error_code != Code.NONE:

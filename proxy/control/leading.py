@@ -18,7 +18,7 @@ from kordon.proxy.control.compaction import Compaction
 from kordon.proxy.control.ends import Snapshot
 from kordon.proxy.control.fence_times import FenceTimes, Phase
 from kordon.proxy.control.fulfilment import Fulfilment
-from kordon.proxy.control.janitor import Hands, Janitors
+from kordon.proxy.control.janitor import Janitors
 from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
 from kordon.proxy.control.lease import clock
 from kordon.proxy.control.ledger import Ledger, Records
@@ -27,10 +27,12 @@ from kordon.proxy.control.managing import Managing
 from kordon.proxy.control.shortened_logs import ShortenedLogs
 from kordon.proxy.control.takeover_steps import TakeoverSteps
 from kordon.proxy.control.takeovers import Takeovers
+from kordon.proxy.control.topic_janitor import Hands
 from kordon.proxy.control.topics_admin import TopicsAdmin, TopicsRefused
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.topics import face_of
 from kordon.proxy.ordering.controller import (
+    REMEMBERED_MS,
     Abandoned,
     Command,
     Commit,
@@ -43,7 +45,7 @@ from kordon.proxy.ordering.controller import (
     Stage,
 )
 from kordon.proxy.ordering.findings import records_lost, topic_gone
-from kordon.proxy.ordering.images import Image
+from kordon.proxy.ordering.images import Parts
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.records import FenceRecord, OutcomeRecord, TopicRecord
 from kordon.proxy.ordering.wishes import Delete, Manage, Wish
@@ -161,7 +163,7 @@ class Leading:
     async def run(
         self,
         read_to_end: Callable[[], Awaitable[object]],
-        known: Callable[[], Mapping[str, tuple[TopicRecord, Mapping[int, Image]]]],
+        known: Callable[[], Mapping[str, tuple[TopicRecord, Mapping[int, Parts]]]],
         unfinished: Callable[[], tuple[Mapping[str, FenceRecord], Mapping[str, Wish]]],
     ) -> None:
         """Leads until cancelled, or until another controller writes.
@@ -360,20 +362,21 @@ class Leading:
             self._tasks.start(self._ledger.begin_transaction(), name="begin the next transaction")
 
     async def _prepare(self, controller: Controller, topic: str, partitions: int) -> None:
-        problem = None
+        problem, remembered_ms = None, REMEMBERED_MS
         try:
             await self._refuse_another(topic)
             if self.janitors.is_behind(topic):
                 raise UpstreamUnavailable(f"the janitor of {topic} is behind")
             await self._admin.create_partitions(topic, partitions)
             await self._admin.wait_for_leaders(topic, partitions=partitions)
+            remembered_ms = await self._admin.producers_remembered_ms() or REMEMBERED_MS
         except UpstreamUnavailable as error:
             if isinstance(error, TopicsRefused) and error.code in _FOR_GOOD:
                 self._do(controller.on_refused(topic, error.code, str(error)))
                 return
             log.warning("partitions_unready", topic=topic, error=str(error))
             problem = str(error)
-        self._do(controller.on_prepared(topic, problem, clock()))
+        self._do(controller.on_prepared(topic, problem, clock(), remembered_ms))
 
     async def _refuse_another(self, topic: str) -> None:
         record = self._ledger.topics.get(topic)
@@ -409,4 +412,5 @@ class Leading:
 def _producers(snapshot: Snapshot) -> Producers:
     written = {each: (state.producer_epoch, state.last_sequence) for each, state in snapshot.producers.items()}
     in_transaction = any(state.in_transaction for state in snapshot.producers.values())
-    return Producers(snapshot.ends.log_end_offset, written, in_transaction, snapshot.ends.leader_epoch)
+    ends, read_ms = snapshot.ends, round(time.time() * 1000)
+    return Producers(ends.log_end_offset, written, in_transaction, ends.leader_epoch, read_ms)

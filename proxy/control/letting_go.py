@@ -56,11 +56,11 @@ class LettingGo:
         record, controller = self._ledger.topics.get(topic), self._ledger.controller
         if record is None or controller is None:
             return
+        images: Records = tuple((key, None) for key in controller.image_keys(topic))
         controller.forget(topic)
         await self._admin.delete_topic(face_of(topic))  # first: a layout whose face has gone is found again, not this
-        images: Records = tuple((f"image/{topic}/{stream}", None) for stream in record.layout.streams)
         found: Records = () if finding is None else ((f"finding/{topic}", finding),)
-        await self._ledger.write(((f"topic/{topic}", None), (f"janitor/{topic}", None), *images, *found))
+        await self._ledger.write((*images, (f"topic/{topic}", None), (f"janitor/{topic}", None), *found))
         self._ledger.topics.pop(topic, None)
 
     async def _let_go_empty(self, record: TopicRecord) -> None:

@@ -7,21 +7,17 @@ under a fence and as the first of a new segment: no client's newer value can hav
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
 import structlog
-from aiokafka.partitioner import murmur2
 
-from kordon.codecs.fetched import Fetched
-from kordon.codecs.split import CONTROL, split
-from kordon.proxy.control.codes import Code
-from kordon.proxy.control.topics_admin import TopicsAdmin
+from kordon.proxy.control.batches import Copy
+from kordon.proxy.control.log_walk import LogWalk
 from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.managed.bypass import records_of
-from kordon.proxy.managed.hidden_writes import Copy, HiddenWrites
-from kordon.proxy.managed.pulls import Want
+from kordon.proxy.managed.bypass import hash_of
+from kordon.proxy.managed.hidden_writes import HiddenWrites
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.janitor import Doubts, FormerHomes, Latest, Visible
 from kordon.proxy.ordering.layout import Layout
@@ -32,9 +28,6 @@ MOST_DOUBTS: Final = 20_000
 """Keys of one topic that are looked for at once; until these are found nothing more is looked at."""
 _MOST_BYTES: Final = 512 * 1024
 """Written under one fence; what is left is brought back by the next."""
-_POSITIVE: Final = 0x7FFFFFFF
-_EMPTY_ANSWERS: Final = 10
-_RETRY_SECONDS: Final = 0.2
 
 
 class LostValues:
@@ -42,38 +35,40 @@ class LostValues:
 
     Args:
         topic: Its name.
-        pull: Reads a physical partition.
-        admin: Asks where logs begin.
+        walk: Reads its logs.
     """
 
-    def __init__(self, topic: str, pull: Callable[[Want], Awaitable[Fetched]], admin: TopicsAdmin) -> None:
+    def __init__(self, topic: str, walk: LogWalk) -> None:
         self.doubts = Doubts()
+        self.brought_back = 0
+        """Values."""
+        self.given_up = 0
+        """Values that brokers did not take again."""
         self._topic = topic
-        self._pull = pull
-        self._admin = admin
-
-    @property
-    def are_many(self) -> bool:
-        """Whether no more keys should come into doubt before some are found."""
-        return len(self.doubts) > MOST_DOUBTS
+        self._walk = walk
 
     def hide(self, partition: int, records: Iterable[Any]) -> None:
-        """Takes in the records of a hidden batch."""
+        """Takes in the records of a hidden batch.
+
+        Raises:
+            UpstreamUnavailable: So many keys are looked for that these have to wait.
+        """
+        if len(self.doubts.unsearched) > MOST_DOUBTS:
+            raise UpstreamUnavailable(f"the last values of more than {MOST_DOUBTS} keys are looked for")
         for record in records:
             if record.key is not None:
                 self.doubts.hide(bytes(record.key), partition, record.offset)
 
-    def see(self, homes: FormerHomes, partition: int, seen: Visible, records: Iterable[Any]) -> None:
+    def see(self, homes: FormerHomes, seen: Visible, records: Iterable[Any]) -> None:
         """Takes in the records of a batch that readers see."""
         for record in records:
             key = b"" if record.key is None else bytes(record.key)
             if key not in self.doubts:
                 continue
-            key_hash = murmur2(key) & _POSITIVE
-            v = homes.owner_of_key(key_hash, partition, record.offset) if seen.v is None else seen.v
-            place = homes.place(v, partition, record.offset) if v is not None else None
-            if v is not None and place is not None:
-                self.doubts.see(key, Latest(place, partition, record.offset, v, _copy(key, record)))
+            v = homes.owner_of(seen, hash_of(key), record.offset)
+            if v is not None:
+                latest = Latest(seen.segment.epoch, record.offset, seen.segment.partition, v, _copy(key, record))
+                self.doubts.see(key, latest)
 
     async def search(self, homes: FormerHomes, looked_to: Mapping[int, int]) -> frozenset[int]:
         """Looks for the last visible records of keys in doubt, in all that was looked at.
@@ -83,7 +78,6 @@ class LostValues:
 
         Raises:
             UpstreamUnavailable: A broker does not answer.
-            WireError: A batch cannot be read.
         """
         keys = self.doubts.unsearched
         if keys:
@@ -94,23 +88,17 @@ class LostValues:
         return frozenset(chains[each.v].stays[-1].partition for each in self.doubts.lost().values())
 
     async def _search(self, homes: FormerHomes, partition: int, end: int) -> None:
-        (position,) = (await self._admin.log_starts(self._topic, [partition])).values()
-        empty = 0
-        while position < end and empty < _EMPTY_ANSWERS:
-            fetched = await self._pull(Want(self._topic, partition, position))
-            if fetched.error_code not in (Code.NONE, Code.OFFSET_OUT_OF_RANGE):
-                raise UpstreamUnavailable(f"reading {self._topic}-{partition}: error {fetched.error_code}")
-            found = [batch for batch in split(fetched.records) if batch.next_offset > position]
-            for batch in found:
-                is_control = bool(batch.attributes & CONTROL)
-                seen = homes.look(partition, batch.producer_id, batch.base_offset, is_control=is_control)
+        position = 0  # out of range, where the log begins later
+        while position < end:
+            stretch = await self._walk.read(partition, position)
+            for batch in stretch.batches:
+                seen = stretch.seen(homes, batch)
                 if isinstance(seen, Visible):
-                    self.see(homes, partition, seen, records_of(fetched.records[batch.start : batch.end]))
+                    self.see(homes, seen, self._walk.open(stretch, batch))
                     await asyncio.sleep(0)  # clients of this worker wait for no more than one batch
-            position = found[-1].next_offset if found else position
-            empty = 0 if found else empty + 1
-            if not found:
-                await asyncio.sleep(_RETRY_SECONDS)
+            if stretch.next_offset <= position:
+                raise UpstreamUnavailable(f"{self._topic}-{partition} ends at {position}, before {end}")
+            position = stretch.next_offset
 
     async def bring_back(
         self, layout: Layout, renewed: Collection[int], writes: HiddenWrites, may: Callable[[], bool]
@@ -136,6 +124,7 @@ class LostValues:
                 size += len(latest.record.value or b"")
         await asyncio.gather(*(self._write(layout, home, by_v, writes, may) for home, by_v in copies.items()))
         count = sum(len(each) for by_v in copies.values() for each in by_v.values())
+        self.brought_back += count
         log.warning("values_brought_back", topic=self._topic, partitions=sorted(renewed), values=count)
 
     async def _write(
@@ -148,7 +137,15 @@ class LostValues:
     ) -> None:
         for v, copies in by_v.items():
             tagged = partial(tag, v, layout.chains[v].stays[-1].move + 1)  # as the next layout has it
-            await writes.write(self._topic, home, copies, tagged, may)
+            self._give_up(home, await writes.write(self._topic, home, copies, tagged, may))
+
+    def _give_up(self, home: int, refused: Collection[Copy]) -> None:
+        """Lets go what brokers will never take: to try it again and again would hold writes for nothing."""
+        for copy in refused:
+            log.error("value_given_up", topic=self._topic, partition=home, key=copy.key[:100].decode(errors="replace"))
+        self.doubts.settle(copy.key for copy in refused)
+        self.given_up += len(refused)
+        self.brought_back -= len(refused)
 
 
 def _copy(key: bytes, record: Any) -> Copy:

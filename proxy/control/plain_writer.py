@@ -15,9 +15,8 @@ from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.upstream import UpstreamClient
 
 APPEND_SECONDS: Final = 10.0
-INIT_PRODUCER_ID: Final = 22
-_INIT_VERSIONS: Final = range(5)
-_PRODUCE_VERSIONS: Final = range(3, 10)
+INIT_VERSIONS: Final = range(5)
+PRODUCE_VERSIONS: Final = range(3, 10)
 _ALL: Final = -1
 _PRODUCE_TIMEOUT_MS: Final = 5_000
 """How long a leader waits for its followers; less than `ask` waits for the leader."""
@@ -106,7 +105,7 @@ class PlainWriter:
 
     async def _new_identity(self, client: UpstreamClient) -> Identity:
         fields = {"transactional_id": None, "transaction_timeout_ms": 0}
-        answer = await client.ask(INIT_PRODUCER_ID, client.version(INIT_PRODUCER_ID, _INIT_VERSIONS), fields)
+        answer = await client.ask(apis.INIT_PRODUCER_ID, client.version(apis.INIT_PRODUCER_ID, INIT_VERSIONS), fields)
         if answer.error_code != Code.NONE:
             raise UpstreamUnavailable(f"no producer id: {name_of(answer.error_code)}")
         return Identity(answer.producer_id, answer.producer_epoch, 0)
@@ -127,12 +126,24 @@ async def produce(client: UpstreamClient, topic: str, batch: bytes, transactiona
     Raises:
         UpstreamUnavailable: No answer came, and the batch may be written.
     """
-    fields = {
+    fields = produce_fields(topic, 0, batch, transactional_id)
+    answer = await client.ask(apis.PRODUCE, client.version(apis.PRODUCE, PRODUCE_VERSIONS), fields)
+    ((found,),) = (each.partition_responses for each in answer.responses)
+    return found
+
+
+def produce_fields(topic: str, partition: int, batch: bytes, transactional_id: str | None = None) -> dict[str, Any]:
+    """Returns the fields of a Produce request with one batch of Kordon's own, with acks=all.
+
+    Args:
+        topic: Its name.
+        partition: Of the topic.
+        batch: What to append.
+        transactional_id: Of the transaction that it belongs to.
+    """
+    return {
         "transactional_id": transactional_id,
         "acks": _ALL,
         "timeout_ms": _PRODUCE_TIMEOUT_MS,
-        "topic_data": [{"name": topic, "partition_data": [{"index": 0, "records": batch}]}],
+        "topic_data": [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}],
     }
-    answer = await client.ask(apis.PRODUCE, client.version(apis.PRODUCE, _PRODUCE_VERSIONS), fields)
-    ((found,),) = (each.partition_responses for each in answer.responses)
-    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -27,6 +27,10 @@ _BROKER_RESOURCE: Final = 4
 _SET: Final = 0
 """Of IncrementalAlterConfigs (KIP-339)."""
 _AUTHORIZER: Final = "authorizer.class.name"
+_PRODUCERS_REMEMBERED: Final = "producer.id.expiration.ms"
+_REMEMBERED_BEFORE: Final = "transactional.id.expiration.ms"
+"""What brokers went by before they had the other (KIP-854, Kafka 3.5)."""
+_REMEMBERED_SECONDS: Final = 1.0
 _POLL_SECONDS: Final = 0.1
 _NEW_TOPIC_SECONDS: Final = 30.0
 
@@ -114,13 +118,39 @@ class TopicsAdmin(PartitionEnds):
         return any([await self._authorizes(broker.node_id) for broker in answer.brokers])
 
     async def _authorizes(self, node_id: int) -> bool:
-        client = await self._brokers.to(node_id)  # a broker's configs are told by itself
-        fields = {"resource_type": _BROKER_RESOURCE, "resource_name": str(node_id), "configuration_keys": [_AUTHORIZER]}
+        result = await self._ask_broker(node_id, [_AUTHORIZER])
+        return [each.value for each in result.configs] != [""]
+
+    async def producers_remembered_ms(self) -> int | None:
+        """Returns for how long brokers remember producers that are silent; None where not all tell Kordon in a second.
+
+        No change of a topic waits for a broker that has nothing to do with it.
+        """
+        names = [_PRODUCERS_REMEMBERED, _REMEMBERED_BEFORE]
+        try:
+            async with asyncio.timeout(_REMEMBERED_SECONDS):
+                nodes = [each.node_id for each in (await self._brokers.metadata([])).brokers]
+                results = await asyncio.gather(*(self._ask_broker(node, names) for node in nodes))
+        except (TimeoutError, UpstreamUnavailable):
+            return None
+        times: list[int] = []
+        for result in results:
+            found = {config.name: config.value for config in result.configs}
+            told = found.get(_PRODUCERS_REMEMBERED) or found.get(_REMEMBERED_BEFORE)
+            if result.error_code or told is None:
+                return None
+            times.append(int(told))
+        return max(times, default=None)
+
+    async def _ask_broker(self, node_id: int, names: Sequence[str]) -> Any:
+        """Asks a broker, which alone tells them, for some of its configs."""
+        client = await self._brokers.to(node_id)
+        fields = {"resource_type": _BROKER_RESOURCE, "resource_name": str(node_id), "configuration_keys": names}
         answer = await client.ask(
             DESCRIBE_CONFIGS, client.version(DESCRIBE_CONFIGS, range(1, 5)), {"resources": [fields]}
         )
         (result,) = answer.results
-        return [each.value for each in result.configs] != [""]
+        return result
 
     async def topic_configs(self, name: str) -> dict[str, str | None]:
         """Returns a topic's configs as they hold, defaults included; sensitive values are None.

@@ -41,11 +41,16 @@ def open_batch(batch: Buffer, residents: Mapping[int, Stay], v_count: int) -> di
         WireError: The batch cannot be read.
     """
     records = records_of(batch)
-    hashes = [record.offset if record.key is None else murmur2(bytes(record.key)) & _POSITIVE for record in records]
+    hashes = [record.offset if record.key is None else hash_of(bytes(record.key)) for record in records]
     shares: dict[int, list[Any]] = {}
     for v, record in zip(share_out(hashes, residents, v_count), records, strict=True):
         shares.setdefault(v, []).append(record)
     return {v: _build(share) for v, share in shares.items()}
+
+
+def hash_of(key: bytes) -> int:
+    """Returns the hash of a key, not negative, by which producers choose where nobody says otherwise."""
+    return int(murmur2(key)) & _POSITIVE
 
 
 def records_of(batch: Buffer) -> list[Any]:

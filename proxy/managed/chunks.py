@@ -82,7 +82,9 @@ class ReadTally:
     bypassed: Counter[str] = field(default_factory=Counter[str])
     """By topic, batches of writers that went round Kordon, each time they were read (rule F2)."""
     hidden: Counter[str] = field(default_factory=Counter[str])
-    """Batches that nobody gets as they are, by kind; of bypass and of dialect clients the records are given out."""
+    """Batches that nobody gets as they are, by kind; of bypass and of dialect clients the records are given out.
+
+    Bypass counts here also where clients of the dialect read it, who get it as it is."""
 
 
 def index(
@@ -123,6 +125,8 @@ def index(
             owner = tenancy.owner(batch.producer_id, base, is_control=bool(batch.attributes & CONTROL))
         if isinstance(owner, Resident):
             residents[batch.producer_id] = owner
+            if owner.is_bypass:
+                tally.hidden[Hidden.BYPASS.value] += 1
             data = records[batch.start : batch.end]
             patch(records, batch, base + owner.stay.delta, virtual_epoch(owner.stay.move, batch.leader_epoch))
             entries.setdefault(owner.v, []).append(Entry(base, batch.next_offset, data))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from kordon.proxy.control.codes import Code
 from kordon.proxy.managed.commits import OffsetFetch, groups_of
 from kordon.proxy.managed.dialect_metadata import NO_TOPICS
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics, face_of
@@ -60,7 +61,9 @@ def _face_row(topic: ManagedTopic) -> Mapping[str, Any]:
 def _filled(topic: ManagedTopic, partitions: Iterable[Any], of_face: Iterable[Any]) -> list[Any]:
     """Gives partitions without a commit what follows from those of virtual ones, or why these are not known."""
     rows = list(of_face)
-    error = next((row.error_code for row in rows if row.error_code), 0)
+    error = next((row.error_code for row in rows if row.error_code), Code.NONE)
+    if error == Code.TOPIC_AUTHORIZATION_FAILED:
+        error = Code.COORDINATOR_LOAD_IN_PROGRESS  # who may describe the topic may soon describe its face (`AclMirror`)
     committed = {row.partition_index: row.committed_offset for row in rows if row.committed_offset != _NO_OFFSET}
     inherited = inherited_positions(topic.layout, committed) if committed else {}
     return [

@@ -5,7 +5,7 @@ Pure functions of a topic and of the control state to objects that JSON can take
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -35,17 +35,21 @@ def explain_all(topics: Iterable[ManagedTopic], control: ControlState) -> Facts:
     }
 
 
-def explain_topic(topic: ManagedTopic, control: ControlState, bypassed: int = 0) -> Facts:
+def explain_topic(
+    topic: ManagedTopic, control: ControlState, bypassed: int = 0, held_for_groups: Sequence[Facts] = ()
+) -> Facts:
     """Tells all about one topic: the object of /topics/NAME.
 
     Args:
         topic: The topic.
         control: Of the worker.
         bypassed: Batches that the worker has read of writers that went round Kordon (rule F2).
+        held_for_groups: What groups of the dialect wait for (`held_groups`).
     """
     layout = topic.layout
     return {
         **_brief(topic, control),
+        "held_for_groups": list(held_for_groups),
         "topic_id": str(layout.topic_id),
         "face": face_of(topic.name),
         "face_id": str(topic.face_id),

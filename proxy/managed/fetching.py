@@ -11,15 +11,25 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from kordon.codecs.messages.fetch import PARTITION_DATA
 from kordon.codecs.primitives import Built, Pieces
 from kordon.proxy.control.codes import Code
 from kordon.proxy.managed.logs import PartitionLog
-from kordon.proxy.managed.portions import Portion, Request, Worker, epoch_error, start_of, told_row
+from kordon.proxy.managed.portions import (
+    Portion,
+    Request,
+    Worker,
+    epoch_error,
+    fetch_answer,
+    log_read_by,
+    start_of,
+    told_row,
+)
 from kordon.proxy.managed.topics import Fence, ManagedTopic
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.streams import physical_stream
 
 _GRACE_SECONDS: Final = 1.0
 """How much longer than it may a request waits for what a broker would have had at once: the first look at a log."""
@@ -82,6 +92,9 @@ class Fetching:
         request: Names managed topics only.
     """
 
+    _sees_physical: ClassVar = False
+    """Whether the request's partitions are the physical ones as such."""
+
     def __init__(self, readers: Readers, version: int, request: Any) -> None:
         self._readers = readers
         self._version = version
@@ -126,14 +139,15 @@ class Fetching:
 
     def _lay_to_rest(self, asked: Asked, topic: ManagedTopic) -> bool:
         """Lets a partition rest if its reader has all there is."""
-        layout, v, offset = topic.layout, asked.row["partition"], asked.row["fetch_offset"]
-        if topic.fence is not None or not 0 <= v < layout.v_count or layout.withholds(v):
+        layout, number, offset = topic.layout, asked.row["partition"], asked.row["fetch_offset"]
+        if topic.fence is not None or number < 0:
             return False
-        home = layout.chains[v].home
-        if home is None or offset < home.virtual_start or offset < (layout.floors or {}).get(v, 0):
+        stream = physical_stream(number) if self._sees_physical else number
+        home = layout.open_homes.get(stream)
+        if home is None or offset < home.virtual_start or offset < (layout.floors or {}).get(stream, 0):
             return False
         end = offset - home.delta
-        log = self._readers.log_of(topic, home.partition)
+        log = self._readers.log_of(topic, log_read_by(stream, home.partition))
         if log.high_watermark != end:
             return False
         believed = asked.row.get("current_leader_epoch", -1)
@@ -179,23 +193,17 @@ class Fetching:
         rows = {number: portion.answer(is_late) for number, portion in self._portions.items()}
         for rest in self._rests.values():
             for number, _, row in rest.asked:
-                v, offset = row["partition"], row["fetch_offset"]
-                rows[number] = _nothing_new(self._version, v, offset, start_of(self._readers, rest.topic, v))
-        answers = (rows[number] for number in range(len(rows)))
-        return {
-            "session_id": 0,  # whoever asked for a session gets none, and sends whole requests
-            "responses": [
-                {"topic": topic.get("topic", ""), "topic_id": topic.get("topic_id")}
-                | {"partitions": [next(answers) for _ in topic["partitions"]]}
-                for topic in self._request["topics"]
-            ],
-        }
+                partition, offset = row["partition"], row["fetch_offset"]
+                stream = physical_stream(partition) if self._sees_physical else partition
+                start = start_of(self._readers, rest.topic, stream)
+                rows[number] = _nothing_new(self._version, partition, offset, start)
+        return fetch_answer(self._request, (rows[number] for number in range(len(rows))))
 
 
 @lru_cache(_ROWS_KEPT)
-def _nothing_new(version: int, v: int, end: int, start: int) -> Built:
+def _nothing_new(version: int, partition: int, end: int, start: int) -> Built:
     """Makes the row of a partition whose reader has all there is."""
-    row = told_row(v, end, start, Pieces())
+    row = told_row(partition, end, start, Pieces())
     return Built(row, PARTITION_DATA.build(version, row))
 
 

@@ -44,6 +44,8 @@ class GatedFetch:
 class _GatedFetching(Fetching):
     """What is under way for one request."""
 
+    _sees_physical = True
+
     def __init__(self, readers: Readers, version: int, request: Any, gates: Gates) -> None:
         self._gates = gates
         self._reader = Reader(request, gates.positions)
@@ -75,13 +77,17 @@ class _GatedFetching(Fetching):
         return super()._carry_on()
 
     def _lay_to_rest(self, asked: Asked, topic: ManagedTopic) -> bool:
-        return False  # whether it is held is found out in its portion
+        """Lets a partition rest: held or not, there is nothing that its reader could have now."""
+        return self._count(asked) == topic.layout.count_in_force and super()._lay_to_rest(asked, topic)
 
     def _portion(self, asked: Asked) -> Portion:
-        count = self._rows[asked.topic].get("undeleted_partition_count", -1) if asked.topic is not None else -1
-        portion = _GatedPortion(self, self._readers, asked, self._version, count)
+        portion = _GatedPortion(self, self._readers, asked, self._version, self._count(asked))
         self._gated.append(portion)
         return portion
+
+    def _count(self, asked: Asked) -> int:
+        """Returns the undeleted_partition_count that the client believes in; -1: it says none."""
+        return self._rows[asked.topic].get("undeleted_partition_count", -1) if asked.topic is not None else -1
 
     def _changes(self) -> list[Coroutine[Any, Any, object]]:
         waiting = {portion.topic for portion in self._gated if portion.topic and portion.waits_for_others}

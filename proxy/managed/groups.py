@@ -10,15 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+import structlog
+
 from kordon.proxy import apis
+from kordon.proxy.control.codes import Code
 from kordon.proxy.managed.commits import OffsetFetch, TopicRows
 from kordon.proxy.managed.member_bytes import change_field, rename_assignment, rename_subscription
 from kordon.proxy.managed.names import to_face, to_topic
 from kordon.proxy.managed.subscriptions import Subscriptions
 from kordon.proxy.managed.topics import ManagedTopics
 
+log = structlog.get_logger(__name__)
+
 CONSUMER: Final = "consumer"
 """The protocol type whose members speak ConsumerProtocol."""
+_ONE_KIND: Final = "in one group there are either OrderedConsumers or others, and these share an assignor (docs/sdk.md)"
 
 
 class JoinGroup:
@@ -37,6 +43,9 @@ class JoinGroup:
         """Names topics in what the leader learns of the members."""
         if not _speaks_consumer(asked):
             return False
+        if value.error_code == Code.INCONSISTENT_GROUP_PROTOCOL:  # of which clients tell their users the name only
+            offered = [row.name for row in asked.protocols]
+            log.warning("join_refused", group=asked.group_id, assignors=offered, cure=_ONE_KIND)
         changes = [change_field(row, "metadata", rename_subscription, to_topic(topics)) for row in value.members]
         return any(changes)
 

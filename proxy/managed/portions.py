@@ -10,7 +10,7 @@ A portion stays within one stay of its chain (rule F7). What it has taken is a l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
@@ -390,6 +390,25 @@ def told_row(number: int, end: int, start: int, pieces: Pieces) -> dict[str, Any
         "preferred_read_replica": -1,
         "records": pieces,
     }
+
+
+def fetch_answer(request: Any, rows: Iterator[Mapping[str, Any]]) -> dict[str, Any]:
+    """Makes the fields of a response of the rows of its partitions, in the order of the request."""
+    return {
+        "session_id": 0,  # whoever asked for a session gets none, and sends whole requests
+        "responses": [
+            {"topic": topic.get("topic", ""), "topic_id": topic.get("topic_id")}
+            | {"partitions": [next(rows) for _ in topic["partitions"]]}
+            for topic in request["topics"]
+        ],
+    }
+
+
+def refuse_fetch(request: Any, error: int) -> dict[str, Any]:
+    """Makes the fields of a response that has nothing but an error for each partition asked for."""
+    nothing = {"error_code": int(error), "aborted_transactions": []}
+    numbers = (each.partition for topic in request["topics"] for each in topic["partitions"])
+    return fetch_answer(request, (told_row(number, -1, -1, Pieces()) | nothing for number in numbers))
 
 
 def epoch_error(worker: Worker, topic: ManagedTopic, home: Stay, believed_epoch: int) -> int:

@@ -81,7 +81,7 @@ class Reported:
         roll: What has to be known of the group first; None: nothing.
         asks: Whether this one is to settle it.
         loading: Whether the log had not been read to its end yet.
-        error_code: With which it is answered at once; NONE: it is not refused.
+        error_code: With which it is refused if the coordinator refuses nothing; NONE: it is not.
     """
 
     place: Place
@@ -151,11 +151,11 @@ class PositionReports:
         return answer
 
     async def _serve(self, asked: Reported) -> dict[str, Any]:
-        if asked.error_code or asked.checked is None:
+        if asked.checked is None:
             return _refused(asked.error_code)
         heartbeat = await asked.checked
-        if heartbeat.error_code:
-            return _refused(heartbeat.error_code, heartbeat.throttle_time_ms)
+        if code := heartbeat.error_code or asked.error_code:  # brokers judge the group before its topics
+            return _refused(code, heartbeat.throttle_time_ms)
         if asked.loading:
             await self._kept.ready(_LOAD_SECONDS)
             return _refused(Code.COORDINATOR_LOAD_IN_PROGRESS)  # who is in the group was not asked

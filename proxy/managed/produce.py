@@ -56,6 +56,20 @@ def physical_partition(layout: Layout, number: int) -> Stream | Code:
     return stream if layout.chain(stream).stays else Code.INVALID_PARTITION_METADATA
 
 
+def refusal(code: Code, layout: Layout, layout_epoch: int) -> Code:
+    """Returns with what a write is refused whose partition is not known here.
+
+    INVALID_PARTITION_METADATA would prove that it stands nowhere (rule I8). Whoever is behind its client cannot say so,
+    and has no lease for what it knows: the client asks again.
+
+    Args:
+        code: If it stands nowhere.
+        layout: The newest one that is known here.
+        layout_epoch: By which the client chose the partition.
+    """
+    return Code.NOT_LEADER_OR_FOLLOWER if layout_epoch > layout.epoch else code
+
+
 class ProduceService:
     """Serves Produce requests.
 
@@ -169,7 +183,7 @@ class _Intake:
     def _partition(self, topic: ManagedTopic, number: int, records: memoryview | None, row: TopicData) -> None:
         stream = self._target(topic.layout, number)
         if isinstance(stream, Code):
-            self.pending.place(Outcome(number, stream))
+            self.pending.place(Outcome(number, refusal(stream, topic.layout, row.layout_epoch)))
             return
         if self._acks not in _ACKS:
             self.pending.place(Outcome(number, Code.INVALID_REQUIRED_ACKS))

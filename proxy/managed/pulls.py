@@ -57,6 +57,9 @@ class Want(NamedTuple):
     """How long the broker may wait for something to come; the least of what goes into one request."""
     log_start: int = -1
     """Where the log begins, as far as is known; that it begins elsewhere is news."""
+    is_alone: bool = False
+    """Nothing else may be in its request: from a full answer, or behind another's batches, brokers leave out what there
+    is (KIP-74)."""
 
     def is_news(self, fetched: Fetched) -> bool:
         """Whether an answer says more than that nothing has come."""
@@ -179,10 +182,12 @@ def _take(waiting: deque[_Wanted]) -> dict[tuple[str, int], _Wanted]:
     while waiting and len(taken) < _MOST_PARTITIONS:
         wanted = waiting.popleft()
         name = (wanted.want.topic, wanted.want.partition)
-        if name in taken:
+        if name in taken or (taken and wanted.want.is_alone):
             left.append(wanted)
-        else:
-            taken[name] = wanted
+            continue
+        taken[name] = wanted
+        if wanted.want.is_alone:
+            break
     waiting.extendleft(reversed(left))
     return taken
 

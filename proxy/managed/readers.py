@@ -19,11 +19,11 @@ from kordon.proxy.managed.fetching import Fetching
 from kordon.proxy.managed.leaders import Leaders
 from kordon.proxy.managed.links import Links
 from kordon.proxy.managed.logs import PartitionLog
-from kordon.proxy.managed.portions import LATEST
+from kordon.proxy.managed.portions import LATEST, refuse_fetch
 from kordon.proxy.managed.pulls import Pulls
 from kordon.proxy.managed.questions import Form, Question, Questions
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
-from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.layout import NO_COUNT, Layout
 from kordon.proxy.ordering.physical_reading import AnyTenancy, PhysicalTenancy
 from kordon.proxy.ordering.reading import Tenancy, reading_place, tenancies
 from kordon.proxy.ordering.streams import is_physical, physical_stream, shown_partition
@@ -106,6 +106,8 @@ class Readers:
     async def serve(self, version: int, request: Any) -> dict[str, Any]:
         """Answers a request that names managed topics only; returns the response's fields."""
         self._cache.prune()
+        if any(row.get("undeleted_partition_count", NO_COUNT) != NO_COUNT for row in request["topics"]):
+            return refuse_fetch(request, Code.INVALID_REQUEST)  # who counts means physical partitions
         return await Fetching(self, version, request).run()
 
     async def ready(self, topic: str) -> None:

@@ -41,7 +41,7 @@ class ManagedTopic:
     Args:
         layout: In force.
         face_id: The topic id of its face, by which clients know it.
-        images: By virtual partition, of its last move; where there is none, it has not moved.
+        images: By stream, of its last move; where there is none, it has not moved, or nobody is remembered.
     """
 
     def __init__(self, layout: Layout, face_id: UUID, images: Mapping[int, Image] | None = None) -> None:
@@ -58,6 +58,11 @@ class ManagedTopic:
         """Whether a physical partition is not to be written to now."""
         return self.fence is not None and partition in self.fence.sealed
 
+    @property
+    def producers_carried(self) -> int:
+        """How many producers its images tell of, by stream."""
+        return sum(map(len, self.images.values()))
+
     async def wait_for_change(self) -> None:
         """Returns when another layout is adopted, or a fence begins or ends."""
         await self._changed.wait()
@@ -73,9 +78,9 @@ class ManagedTopic:
         self._tell()
 
     def adopt(self, layout: Layout, images: Mapping[int, Image]) -> None:
-        """Goes on under another layout; `images` are of the virtual partitions that have moved by it."""
+        """Goes on under another layout, with all images that go with it."""
         self.layout = layout
-        self.images = {**self.images, **images}
+        self.images = images
         self.fence = None
         self._tell()
 

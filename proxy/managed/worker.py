@@ -115,7 +115,7 @@ class ManagedWorker:
                 ordering.janitor_lag_ms,
             ),
         )
-        self.pages = ManagedPages(self.topics, self.keeper, self.readers.tally.bypassed)
+        self.pages = ManagedPages(self.topics, self.keeper, self.readers.tally.bypassed, self.group_positions)
         questions = Questions(self.links, leaders)
         offsets = ListOffsets(
             self.topics, questions, read_layouts_to_end=layouts.read_to_end, may_serve=self._may_serve
@@ -205,6 +205,7 @@ class ManagedWorker:
         return ManagedNumbers(
             partitions={topic.name: topic.layout.u for topic in self.topics},
             epochs={topic.name: topic.layout.epoch for topic in self.topics},
+            producers_carried={topic.name: topic.producers_carried for topic in self.topics},
             serving=self.keeper.may_serve(),
             leading=self.keeper.leading is not None,
             fences=sum(topic.fence is not None for topic in self.topics),
@@ -231,6 +232,12 @@ class ManagedWorker:
             bypassed=dict(read.bypassed),
             findings={kind: self.keeper.found[kind] for kind in KINDS},
             janitor_markers={topic: each.markers for topic, each in janitors.items()},
+            janitor_read_bytes={topic: each.read_bytes for topic, each in janitors.items()},
+            janitor_opened={topic: each.opened_records for topic, each in janitors.items()},
+            janitor_brought_back={topic: each.values_brought_back for topic, each in janitors.items()},
+            janitor_given_up={topic: each.values_given_up for topic, each in janitors.items()},
+            janitor_failures={topic: each.failures for topic, each in janitors.items()},
+            janitor_doubts={topic: each.doubts for topic, each in janitors.items()},
             janitor_behind_records={topic: each.behind_records for topic, each in janitors.items()},
             janitor_behind_seconds={topic: each.behind_seconds for topic, each in janitors.items()},
             position_reports=dict(self.position_reports.outcomes),

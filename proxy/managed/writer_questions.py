@@ -10,6 +10,7 @@ import structlog
 
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code, name_of
+from kordon.proxy.control.plain_writer import INIT_VERSIONS
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.course import Course
 from kordon.proxy.managed.leaders import Leaders
@@ -18,7 +19,6 @@ from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.identity import owner_of, untag
 from kordon.proxy.tasks import Tasks
 
-INIT_PRODUCER_ID: Final = 22
 DESCRIBE_PRODUCERS: Final = 61
 _PURPOSE: Final = "writers"
 _AGAIN_SECONDS: Final = 0.5
@@ -86,7 +86,7 @@ class WriterQuestions:
         fields = {"transactional_id": None, "transaction_timeout_ms": 60_000}
         while any(course.line.needs_id for course in self._without_id):
             try:
-                answer = await self._links.ask_any(_PURPOSE, INIT_PRODUCER_ID, range(5), fields)
+                answer = await self._links.ask_any(_PURPOSE, apis.INIT_PRODUCER_ID, INIT_VERSIONS, fields)
                 if answer.error_code == Code.NONE:
                     self._producer_id = answer.producer_id
                     break

@@ -10,16 +10,16 @@ later controller begins from the same log: a fence that it finds there is cancel
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, TypeAlias
 
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.identity import Owner, owner_of, untag
-from kordon.proxy.ordering.images import Image, Written, carried
+from kordon.proxy.ordering.images import ImageRecord, Parts, Written, carried
 from kordon.proxy.ordering.layout import Epoch, Layout, Placement
-from kordon.proxy.ordering.records import FenceRecord, ImageRecord, TopicRecord, Value
+from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value, image_key
 from kordon.proxy.ordering.streams import Stream, physical_stream
 
 FENCE_SECONDS: Final = 2.0
@@ -29,6 +29,9 @@ RETRY_SECONDS: Final = 1.0
 MISSED_RETRY_SECONDS: Final = 12.0
 """The same where a member did not acknowledge and is still one: it may be dead, and every attempt holds writes for
 nothing until the group gives it up (session timeout, 10 s)."""
+REMEMBERED_MS: Final = 7 * 24 * 60 * 60 * 1000
+"""For how long brokers remember a silent producer, where it is not known: the longest default that Kafka has had
+(transactional.id.expiration.ms, by which it went before producer.id.expiration.ms)."""
 
 
 class Stage(Enum):
@@ -71,6 +74,8 @@ class Change:
     """Where partitions must end, because somebody said that nobody writes to them; None: anywhere (rule A2)."""
     problem: str = ""
     """Why it is given up."""
+    remembered_ms: int = REMEMBERED_MS
+    """For how long brokers remember a producer that is silent."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,8 @@ class Producers:
     """Whether a producer has a transaction open."""
     leader_epoch: int = -1
     """In which it was read."""
+    read_ms: int = 0
+    """When it was read, in milliseconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +168,7 @@ class Controller:
         self._alone_from = now + lease_seconds
         """From when on nobody serves but the members: rule C2."""
         self._topics: dict[str, TopicRecord] = {}
-        self._images: dict[str, dict[int, Image]] = {}
+        self._images: dict[str, dict[Stream, Parts]] = {}
         self._changes: dict[str, Change] = {}
 
     @property
@@ -169,7 +176,7 @@ class Controller:
         """What is under way, by topic."""
         return self._changes
 
-    def know(self, topic: TopicRecord, images: Mapping[int, Image]) -> None:
+    def know(self, topic: TopicRecord, images: Mapping[Stream, Parts]) -> None:
         """Takes in what the layouts topic says of a topic, before anything is asked of it."""
         self._topics[topic.layout.topic] = topic
         self._images[topic.layout.topic] = dict(images)
@@ -181,6 +188,11 @@ class Controller:
     def is_heard_of_all(self, now: float) -> bool:
         """Whether nobody serves but the members of the present generation (rule C2)."""
         return now >= self._alone_from
+
+    def image_keys(self, topic: str) -> list[str]:
+        """Returns the keys of all records of a topic's images."""
+        images = self._images.get(topic, {})
+        return [image_key(topic, stream, part) for stream, image in images.items() for part in image.parts]
 
     def forget(self, topic: str) -> None:
         """A topic is let go; a change of it that is between two attempts is given up."""
@@ -263,11 +275,21 @@ class Controller:
         confirm = [each.topic for each in self._changes.values() if each.stage is Stage.CONFIRMING]
         return [*(ConfirmMembers(topic) for topic in confirm), *self._look(now)]
 
-    def on_prepared(self, topic: str, problem: str | None, now: float) -> list[Command]:
-        """The partitions are there, or could not be made."""
+    def on_prepared(
+        self, topic: str, problem: str | None, now: float, remembered_ms: int = REMEMBERED_MS
+    ) -> list[Command]:
+        """The partitions are there, or could not be made.
+
+        Args:
+            topic: Whose.
+            problem: Why not; None: they are there.
+            now: Seconds on the clock of leases.
+            remembered_ms: For how long brokers remember a producer that is silent.
+        """
         change = self._changes.get(topic)
         if change is None or change.stage is not Stage.PREPARING:
             return []
+        change.remembered_ms = remembered_ms
         if problem is not None:
             return self._enter(change, Stage.PAUSING, now)
         return [*self._enter(change, Stage.WAITING, now), *self._look(now)]
@@ -328,14 +350,17 @@ class Controller:
         change.problem = _why_not_cut(change, before, cuts)
         if change.problem:
             return self._cancel(change, now)
-        images = _images_after(before.layout, change.fence.following, cuts, self._images[topic])
+        known = self._images[topic]
+        images = _images_after(before.layout, change.fence.following, cuts, known, change.remembered_ms)
         self._topics[topic] = _record_after(before, change.fence.following, cuts, change.told)
-        self._images[topic].update(images)
-        self._enter(change, Stage.COMMITTING, now)
         # images first: whoever reads the layout has read what goes with it
         records: list[tuple[str, Value | None]] = [
-            (f"image/{topic}/{stream}", ImageRecord(image)) for stream, image in images.items()
+            (image_key(topic, stream, number), part)
+            for stream, image in images.items()
+            for number, part in _changed_parts(known.get(stream, _NO_IMAGE), image)
         ]
+        self._images[topic] = {stream: image for stream, image in {**known, **images}.items() if image}
+        self._enter(change, Stage.COMMITTING, now)
         records.append((f"topic/{topic}", self._topics[topic]))
         records += [(f"ack/{fence}/{incarnation}", None) for incarnation in sorted(change.acknowledged)]
         return [Commit(topic, (*records, (f"fence/{topic}", None)))]
@@ -432,32 +457,44 @@ def _record_after(
     return replace(before, layout=layout, takeover=takeover)
 
 
+_NO_IMAGE: Final = Parts()
+
+
 def _images_after(
-    layout: Layout, following: Epoch, cuts: Mapping[int, Producers], before: Mapping[Stream, Image]
-) -> dict[Stream, Image]:
+    layout: Layout,
+    following: Epoch,
+    cuts: Mapping[int, Producers],
+    before: Mapping[Stream, Parts],
+    remembered_ms: int,
+) -> dict[Stream, Parts]:
     """Returns the images of the streams that write under another identity from `following` on (rule I3).
 
-    Of physical partitions as such those are all that are sealed; few have such producers, and what has none, or none
-    that has written since its last image, needs no other image (rule I8).
+    Of physical partitions as such those are all that are sealed (rule I8). A stream in which nobody has written since
+    its last image, and nobody is forgotten, needs no other one.
 
     Where all of a home was lost, what was written there since may lie where no reader looks, and is not in the image:
     its client is told of a gap, and sends it under another epoch (rule C10).
     """
     found = {q: _sorted_out(cut.written) for q, cut in cuts.items()}
     shortened = following.shortened or {}
+    cut_ms = max((cut.read_ms for cut in cuts.values()), default=0)
 
-    def image_of(stream: Stream) -> Image:
+    def image_of(stream: Stream) -> Parts:
         home = layout.chain(stream).home
-        if home is None or home.start > shortened.get(home.partition, home.start):
-            return carried(before.get(stream, {}), {})
-        return carried(before.get(stream, {}), _written_by(stream, home, found[home.partition]))
+        is_lost = home is None or home.start > shortened.get(home.partition, home.start)
+        here = {} if home is None or is_lost else _written_by(stream, home, found[home.partition])
+        return carried(before.get(stream, _NO_IMAGE), here, cut_ms, cut_ms - remembered_ms)
 
-    images = {v: image_of(v) for v in layout.movers(following)}
-    for q in layout.sealed_by(following) & layout.open_segments.keys():
-        image = image_of(physical_stream(q))
-        if image != before.get(physical_stream(q), {}):
-            images[physical_stream(q)] = image
-    return images
+    physical = map(physical_stream, layout.sealed_by(following) & layout.open_segments.keys())
+    images = {stream: image_of(stream) for stream in (*layout.movers(following), *physical)}
+    return {stream: image for stream, image in images.items() if image is not before.get(stream, _NO_IMAGE)}
+
+
+def _changed_parts(before: Parts, after: Parts) -> Iterator[tuple[int, ImageRecord | None]]:
+    """Returns what of an image is to be written down; None: a part that has gone."""
+    for number in sorted(before.parts.keys() | after.parts.keys()):
+        if (part := after.parts.get(number)) is not before.parts.get(number):
+            yield number, part
 
 
 _Found: TypeAlias = dict[Owner | None, dict[int, Written]]

@@ -44,6 +44,20 @@ def records_lost(layout: Layout, now_ms: int) -> FindingRecord:
     return FindingRecord("records_lost", layout.topic, text, now_ms)
 
 
+def compacted_without_janitor(layout: Layout, now_ms: int) -> FindingRecord:
+    """Says that brokers compact a topic whose janitor is off: its cleanup.policy was changed without Kordon.
+
+    Args:
+        layout: In force.
+        now_ms: Milliseconds since 1970.
+    """
+    text = (
+        f"{layout.topic} is compacted without its janitor: keys that are deleted can come back, and the last value of a"
+        " key can be lost where a late write stands behind it. Set kordon.janitor=true, or cleanup.policy=delete"
+    )
+    return FindingRecord("compacted_without_janitor", layout.topic, text, now_ms)
+
+
 def _loss(layout: Layout, partition: int, offset: int) -> str:
     ends = [segment.end or 0 for segment in layout.segments if segment.id.partition == partition]
     losers = sorted(

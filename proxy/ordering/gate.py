@@ -100,6 +100,30 @@ class Gate:
             return ()
         return tuple(self._missing(segment, evidence))[: self._most_asked]
 
+    def needs(self, partition: int, offset: int) -> dict[int, int]:
+        """Returns all that a reader is held by: of other physical partitions, up to where they must be delivered.
+
+        Args:
+            partition: The physical partition.
+            offset: Where the reader stands there.
+        """
+        segment = self.segment_at(partition, offset)
+        if segment is None or not self.ordered_delivery:
+            return {}
+        return {q: end for q, end in self._needs[segment.id].items() if q != partition}
+
+    def followers(self, partition: int, offset: int, reached: int) -> frozenset[int]:
+        """Returns the other physical partitions that may be read since one was, from an offset up to another.
+
+        Args:
+            partition: The one that was read.
+            offset: From where on.
+            reached: Up to where.
+        """
+        needs = self._needs.items() if self.ordered_delivery else ()
+        open_by = {segment.partition for segment, each in needs if offset < each.get(partition, 0) <= reached}
+        return frozenset(open_by - {partition})
+
     def done(self, segment: SegmentId, evidence: Evidence) -> bool:
         """Whether a segment and all that its keys lived in before is done for a group (design §3).
 

@@ -2,16 +2,24 @@
 
 A producer counts its batches per partition that it sees, from 0 on. In the log of a new home each identity begins at 0
 again, so a client's sequence there is its own minus what stands in the homes before.
+
+An image is kept in parts. Each move writes down one, of those who wrote since the move before, and what older parts
+know of others stays where it is. A part goes when nobody needs it any more: all in it have written since, or brokers
+would have forgotten them (producer.id.expiration.ms). Moves only take parts away, while the fence stands: in between,
+whoever has begun in the present home is needed in the image of it, however old that is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
 _SEQUENCES: Final = 1 << 31
 """Sequences wrap around to 0 behind 2^31 - 1 (DefaultRecordBatch.incrementSequence)."""
+PRODUCERS_OF_A_PART: Final = 10_000
+"""At most; written down they take up to 400 kB, of the 1 MB that brokers take as a batch."""
 
 
 class Written(NamedTuple):
@@ -25,6 +33,56 @@ class Written(NamedTuple):
 
 Image = Mapping[int, Written]
 """By the producer id that the client knows; of one virtual partition."""
+
+
+@dataclass(frozen=True)
+class ImageRecord:
+    """A part of an image, as one move has written it down."""
+
+    written: Mapping[int, Written]
+    """By the producer id that the client knows: who wrote in the home that was left, and is in no newer part."""
+    cut_ms: int
+    """When it was left, in milliseconds since 1970: nobody in it wrote there later."""
+
+
+class Parts(Mapping[int, Written]):
+    """The image of one stream, as its moves have written it down.
+
+    Args:
+        parts: By number; a greater one is newer.
+    """
+
+    def __init__(self, parts: Mapping[int, ImageRecord] | None = None) -> None:
+        self.parts: Mapping[int, ImageRecord] = dict(sorted((parts or {}).items(), reverse=True))
+        """The newest first."""
+        self._newest_first = tuple(part.written for part in self.parts.values())
+        self._count: int | None = None
+
+    def __getitem__(self, client_id: int) -> Written:
+        for written in self._newest_first:
+            if client_id in written:
+                return written[client_id]
+        raise KeyError(client_id)
+
+    def get(self, client_id: int, default: Written | None = None) -> Written | None:  # type: ignore[override]
+        """Finds a producer; asked of each batch, and most know none."""
+        for written in self._newest_first:
+            if (found := written.get(client_id)) is not None:
+                return found
+        return default
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(set[int]().union(*self._newest_first))
+
+    def __len__(self) -> int:
+        if self._count is None:
+            self._count = len(set[int]().union(*self._newest_first))
+        return self._count
+
+    def with_part(self, number: int, part: ImageRecord | None) -> Parts:
+        """Returns the image with another part, or (None) without one."""
+        others = {each: kept for each, kept in self.parts.items() if each != number}
+        return Parts(others if part is None else {**others, number: part})
 
 
 class Refusal(Enum):
@@ -70,15 +128,45 @@ def sequence_of_client(written: Written | None, epoch: int, sequence: int) -> in
     return (sequence + written.last_sequence + 1) % _SEQUENCES
 
 
-def carried(before: Image, here: Mapping[int, Written]) -> dict[int, Written]:
-    """Returns the image behind a move.
+def carried(before: Parts, here: Mapping[int, Written], cut_ms: int, forgotten_ms: int) -> Parts:
+    """Returns the image behind a move; `before` itself where nothing is to be changed.
 
     Args:
         before: The image of the home that is left; silent producers are carried over.
         here: By client id, epoch and last sequence as the log of that home has them (DescribeProducers).
+        cut_ms: When they were read, in milliseconds since 1970.
+        forgotten_ms: Brokers do not remember who wrote last before it (`is_forgotten`).
     """
-    moved = dict(before)
-    for client_id, found in here.items():
-        known = before.get(client_id)
-        moved[client_id] = Written(found.epoch, sequence_of_client(known, found.epoch, found.last_sequence))
-    return moved
+    written = {
+        client_id: Written(found.epoch, sequence_of_client(before.get(client_id), found.epoch, found.last_sequence))
+        for client_id, found in here.items()
+    }
+    first = max(before.parts, default=0) + 1
+    parts = {first + place: ImageRecord(run, cut_ms) for place, run in enumerate(_runs(written))}
+    newer = set(written)
+    for number, part in before.parts.items():
+        if not is_forgotten(part, forgotten_ms) and (left := _without(part, newer)) is not None:
+            parts[number] = left
+        newer.update(part.written)
+    return before if parts == before.parts else Parts(parts)
+
+
+def _runs(written: Mapping[int, Written]) -> Iterator[dict[int, Written]]:
+    rows = list(written.items())
+    for begin in range(0, len(rows), PRODUCERS_OF_A_PART):
+        yield dict(rows[begin : begin + PRODUCERS_OF_A_PART])
+
+
+def is_forgotten(part: ImageRecord, forgotten_ms: int) -> bool:
+    """Whether brokers would not remember its producers any more, if they have not written since (rule I3)."""
+    return part.cut_ms < forgotten_ms
+
+
+def _without(part: ImageRecord, newer: Set[int]) -> ImageRecord | None:
+    """Returns a part once newer ones tell of these producers, so that at least half of what is kept is needed."""
+    left = part.written.keys() - newer
+    if not left:
+        return None
+    if 2 * len(left) > len(part.written):
+        return part
+    return ImageRecord({client_id: part.written[client_id] for client_id in left}, part.cut_ms)

@@ -19,11 +19,11 @@ like others: behind a visible record of its key it would take that away. So
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import groupby
+from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from kordon.proxy.ordering.chain import Stay
@@ -34,15 +34,9 @@ from kordon.proxy.ordering.streams import physical_stream
 
 MOST_KEYS: Final = 200_000
 """Of one topic, keys whose markers are known to be written: some 30 MB; of others they are written once more."""
-_DIGEST_BYTES: Final = 16
-
-
-class Marker(NamedTuple):
-    """A tombstone that readers do not see."""
-
-    partition: int
-    """Physical."""
-    key: bytes
+_LONGEST_KEY: Final = 31
+_NAME: Final = Struct(">iii")
+"""Partition, layout epoch, virtual partition."""
 
 
 class Visible(NamedTuple):
@@ -53,7 +47,8 @@ class Visible(NamedTuple):
     v: int | None
     """Whose it is; None: its keys tell, or it was written to the physical partition as such."""
     former: frozenset[int]
-    """Physical partitions where its keys have lived before, and have not lived since."""
+    """Physical partitions where its keys have lived before, and have not lived since; none are known of what was
+    written round Kordon, where a key may be anywhere."""
 
 
 def marker_id(layout_epoch: int, producer_id: int) -> int:
@@ -105,18 +100,32 @@ class FormerHomes:
         segment = SegmentId(partition, stay.move)
         if not isinstance(owner, Hidden):
             return self._of(segment, owner.v)
-        is_known = identity is None or (identity.v == NO_V and identity.move == stay.move % MOVES)
+        if identity is None:
+            return Visible(segment, None, frozenset())
+        is_known = identity.v == NO_V and identity.move == stay.move % MOVES
         return self._of(segment, None) if is_known else Hidden.STRAY
 
-    def place(self, v: int, partition: int, offset: int) -> int | None:
-        """Returns the virtual offset of a record of `v`; None: it did not live there."""
-        stays = (stay for stay in self.layout.chains[v].stays if stay.partition == partition and stay.holds(offset))
-        return next((offset + stay.delta for stay in stays), None)
+    def begin(self, partition: int) -> int:
+        """Returns where to begin with a partition: before a topic was taken over no key has moved (rule A1)."""
+        stays = self.layout.chain(physical_stream(partition)).stays
+        return next((stay.start for stay in stays if stay.tagged), 0)
 
-    def owner_of_key(self, key_hash: int, partition: int, offset: int) -> int | None:
-        """Returns who is given a record that belongs to no virtual partition (rule F2); None: nobody lived there."""
-        residents = self._tenancies[partition].at(offset) if partition in self._tenancies else {}
-        return share_out([key_hash], residents, self.layout.v_count)[0] if residents else None
+    def owner_of(self, seen: Visible, key_hash: int, offset: int) -> int | None:
+        """Returns the virtual partition at whose home a record is written again; None: nobody lived where it stood.
+
+        Args:
+            seen: What its batch is.
+            key_hash: Of its key.
+            offset: In the physical partition.
+        """
+        v = key_hash % self.layout.v_count
+        if seen.v is None:  # as readers are given it (rule F2)
+            residents = self._tenancies[seen.segment.partition].at(offset)
+            return share_out([key_hash], residents, self.layout.v_count)[0] if residents else None
+        has_few = self.layout.epochs[seen.segment.epoch].placement is not Placement.LINEAR
+        if has_few and v % self.layout.n == seen.v:  # written by who saw N partitions (rule A2)
+            return v
+        return seen.v
 
     def _stay(self, partition: int, offset: int) -> Stay | None:
         stays = self.layout.chain(physical_stream(partition)).stays
@@ -131,12 +140,16 @@ class FormerHomes:
     def _of(self, segment: SegmentId, v: int | None) -> Visible:
         found = self._visible.get((segment, v))
         if found is None:
-            former = self._before_segment(segment) if v is None else self._before_stay(segment, v)
+            keys_of = self._tenancies[segment.partition].at(self._by_id[segment].start) if v is None else (v,)
+            around = [self._homes_around(segment, each) for each in keys_of]
+            former = (
+                frozenset[int]().union(*(before for before, _ in around)).difference(*(since for _, since in around))
+            )
             found = self._visible[segment, v] = Visible(segment, v, former)
         return found
 
-    def _before_stay(self, segment: SegmentId, v: int) -> frozenset[int]:
-        """Returns where a virtual partition has lived before it stood on a segment, and not since."""
+    def _homes_around(self, segment: SegmentId, v: int) -> tuple[set[int], set[int]]:
+        """Returns where a virtual partition has lived before it stood on a segment, and where from then on."""
         stays = self.layout.chains[v].stays
         start = self._by_id[segment].start
         place = next(
@@ -147,36 +160,27 @@ class FormerHomes:
         before = {stay.partition for stay in stays[:place]}
         if self._taken_over and v >= self.layout.n:
             before.add(v % self.layout.n)  # where clients put its keys while there were N partitions
-        return frozenset(before - {stay.partition for stay in stays[place:]})
-
-    def _before_segment(self, segment: SegmentId) -> frozenset[int]:
-        """Returns where keys of a segment may have lived before, and not since: those of its predecessors, and so on.
-
-        More than those of one key: of what is not a client's virtual partition, a key's way is not known here.
-        """
-        before = {each.partition for each in _closure(segment, self._predecessors)}
-        if self._taken_over and segment.epoch:
-            before |= set(range(self.layout.n))
-        return frozenset(before - {each.partition for each in _closure(segment, self._successors)})
-
-    def _predecessors(self, segment: SegmentId) -> Iterable[SegmentId]:
-        return self._by_id[segment].predecessors
-
-    def _successors(self, segment: SegmentId) -> Iterable[SegmentId]:
-        return (each.id for each in self.layout.segments if segment in each.predecessors)
+        return before, {stay.partition for stay in stays[place:]}
 
 
 class Latest(NamedTuple):
     """The last visible record of a key, as far as is known."""
 
-    place: int
-    """Its virtual offset."""
-    partition: int
+    epoch: int
+    """Layout epoch of its segment: wherever a key moves, a new segment begins, so this and the offset order all that is
+    written of one key."""
     offset: int
     """In the physical partition."""
+    partition: int
     v: int
+    """At whose home it is written again."""
     record: Any
     """What is written again; a tombstone, too: older values may not be compacted yet in partitions the key has left."""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it stands among all that is written of its key."""
+        return self.epoch, self.offset
 
 
 @dataclass(slots=True)
@@ -230,6 +234,11 @@ class Doubts:
         lost = self.lost()
         self._doubts = {key: doubt for key, doubt in self._doubts.items() if key in lost or not doubt.is_searched}
 
+    def settle(self, keys: Iterable[bytes]) -> None:
+        """These keys are in doubt no more, whatever stands where."""
+        for key in keys:
+            self._doubts.pop(key, None)
+
     def lost(self) -> dict[bytes, Latest]:
         """Returns the records that brokers will take away, by key."""
         found = {key: doubt.latest for key, doubt in self._doubts.items() if doubt.is_searched}
@@ -248,46 +257,42 @@ class Doubts:
 class KnownKeys:
     """Keys whose markers are written: a key that is written again and again gets them once in a segment.
 
+    Two generations of names: what was seen in neither of them is forgotten, and gets its markers once more.
+
     Args:
-        most: So many are kept, those that were seen last; what is forgotten gets its markers once more.
+        most: So many are kept.
     """
 
     def __init__(self, most: int = MOST_KEYS) -> None:
         self._most = most
-        self._known: OrderedDict[bytes, None] = OrderedDict()
+        self._young: set[bytes] = set()
+        self._old: set[bytes] = set()
 
-    def unknown(self, visible: Visible, keys: Iterable[bytes]) -> list[bytes]:
+    def unknown(self, visible: Visible, keys: Collection[bytes]) -> list[bytes]:
         """Returns those whose markers may not be written yet, each once."""
-        found: dict[bytes, None] = {}
-        for key in keys:
-            digest = _digest(visible, key)
-            if digest in self._known:
-                self._known.move_to_end(digest)
-            else:
-                found[key] = None
-        return list(found)
+        named = _named(visible, keys)
+        names = set(named)  # of two sets the smaller one is gone through, of views of a dict the other one
+        unknown = [named[name] for name in names - self._young - self._old]
+        self._keep(names & self._old)
+        return unknown
 
-    def add(self, visible: Visible, keys: Iterable[bytes]) -> None:
+    def add(self, visible: Visible, keys: Collection[bytes]) -> None:
         """Takes in keys whose markers are durable."""
-        for key in keys:
-            self._known[_digest(visible, key)] = None
-        while len(self._known) > self._most:
-            self._known.popitem(last=False)
+        self._keep(set(_named(visible, keys)))
+
+    def _keep(self, names: set[bytes]) -> None:
+        self._young |= names
+        if len(self._young) > self._most // 2:
+            self._old, self._young = self._young, names
 
 
-def _digest(visible: Visible, key: bytes) -> bytes:
-    partition, epoch = visible.segment.partition, visible.segment.epoch
-    return blake2b(key, digest_size=_DIGEST_BYTES, key=f"{partition}/{epoch}/{visible.v}".encode()).digest()
-
-
-def _closure(begin: SegmentId, step: Callable[[SegmentId], Iterable[SegmentId]]) -> set[SegmentId]:
-    """Returns a segment and all that can be come to from it by steps."""
-    found, left = {begin}, [begin]
-    while left:
-        new = set(step(left.pop())) - found
-        found |= new
-        left += new
-    return found
+def _named(visible: Visible, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+    """Returns keys by what they are called among those of all segments; long ones are shortened."""
+    prefix = _NAME.pack(visible.segment.partition, visible.segment.epoch, -1 if visible.v is None else visible.v)
+    return {
+        prefix + (key if len(key) <= _LONGEST_KEY else blake2b(key, digest_size=_LONGEST_KEY + 1).digest()): key
+        for key in keys
+    }
 
 
 def has_returned(layout: Layout) -> bool:

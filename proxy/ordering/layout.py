@@ -216,6 +216,12 @@ class Layout:
             return self._physical_chains.get(shown_partition(stream), _NOWHERE)
         return self.chains[stream]
 
+    @cached_property
+    def open_homes(self) -> Mapping[Stream, Stay]:
+        """By stream, where it is written and delivered now; what is not, or withheld (rule A2), is missing."""
+        homes = {stream: self.chain(stream).home for stream in self.streams if not self.withholds(stream)}
+        return {stream: home for stream, home in homes.items() if home is not None and home.end is None}
+
     def knows(self, stream: Stream) -> bool:
         """Whether there is such a stream, and it lives or has lived anywhere."""
         return stream < self.v_count and bool(self.chain(stream).stays)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from kordon.proxy.ordering.images import Image
-from kordon.proxy.ordering.records import AckRecord, FenceRecord, ImageRecord, TopicRecord, Value
+from kordon.proxy.ordering.images import ImageRecord, Parts
+from kordon.proxy.ordering.records import AckRecord, FenceRecord, TopicRecord, Value
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Adopt:
     """Go on under this layout."""
 
     record: TopicRecord
-    images: Mapping[int, Image]
+    images: Mapping[int, Parts]
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,9 @@ class Acknowledge:
 Command = Hold | Release | Adopt | Forget | Acknowledge
 
 
+_NO_IMAGE: Final = Parts()
+
+
 class Member:
     """One worker's part in the proxies' group.
 
@@ -66,7 +70,7 @@ class Member:
         self._fences: dict[str, FenceRecord] = {}
         self._held: set[str] = set()
         self._topics: dict[str, TopicRecord] = {}
-        self._images: dict[str, dict[int, Image]] = {}
+        self._images: dict[str, dict[int, Parts]] = {}
 
     @property
     def topics(self) -> Mapping[str, TopicRecord]:
@@ -78,7 +82,7 @@ class Member:
         """The fences that stand, by topic."""
         return self._fences
 
-    def images(self, topic: str) -> Mapping[int, Image]:
+    def images(self, topic: str) -> Mapping[int, Parts]:
         """Returns the images of a topic, by virtual partition."""
         return self._images.get(topic, {})
 
@@ -107,9 +111,10 @@ class Member:
         """Takes in a record of the layouts topic; None is a tombstone."""
         kind, _, rest = key.partition("/")
         match kind, value:
-            case "image", ImageRecord(written):
-                topic, _, v = rest.rpartition("/")
-                self._images.setdefault(topic, {})[int(v)] = written
+            case "image", ImageRecord() | None:
+                topic, v, part = rest.split("/")
+                images = self._images.setdefault(topic, {})
+                images[int(v)] = images.get(int(v), _NO_IMAGE).with_part(int(part), value)
             case "topic", TopicRecord():
                 self._topics[rest] = value
                 self._end_fence(rest)

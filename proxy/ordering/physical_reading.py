@@ -41,7 +41,7 @@ class PhysicalTenancy:
         if not (isinstance(found, Resident) or found in _GIVEN_OUT):
             return found
         stay = self._stay_at(base_offset)
-        return Hidden.STRAY if stay is None else Resident(self.stream, stay)
+        return Hidden.STRAY if stay is None else Resident(self.stream, stay, found is Hidden.BYPASS)
 
     def at(self, offset: int) -> dict[int, Stay]:
         """Returns itself, where its log holds anything at an offset."""

@@ -31,6 +31,8 @@ class Resident:
 
     v: int
     stay: Stay
+    is_bypass: bool = False
+    """Whether the batch went round Kordon: it is given out as it is, and counted."""
 
 
 @dataclass(slots=True)

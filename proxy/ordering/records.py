@@ -1,7 +1,7 @@
 """What stands in `__kordon.layouts`: the whole state of Kordon, a compacted log of JSON values.
 
     topic/<name>                the layout in force, and the id of the topic's face            controller
-    image/<name>/<v>            the image of a virtual partition's last move                   controller
+    image/<name>/<v>/<part>     of the image of a virtual partition's last move                controller
     fence/<name>                a procedure under way                                          controller
     ack/<fence>/<incarnation>   a proxy holds what the fence names                             that proxy
     gone/<incarnation>          a proxy has stopped serving, and will not begin again          that proxy
@@ -22,7 +22,7 @@ from uuid import UUID
 
 from pydantic import TypeAdapter
 
-from kordon.proxy.ordering.images import Written
+from kordon.proxy.ordering.images import ImageRecord
 from kordon.proxy.ordering.layout import Epoch, Layout
 from kordon.proxy.ordering.takeover import Takeover
 from kordon.proxy.ordering.wishes import Wish
@@ -36,13 +36,6 @@ class TopicRecord:
     face_id: UUID
     takeover: Takeover | None = None
     """While a topic with data is being taken over: what is left to do (rule A2)."""
-
-
-@dataclass(frozen=True)
-class ImageRecord:
-    """By producer id, what had been written of a virtual partition before its last move."""
-
-    written: Mapping[int, Written]
 
 
 @dataclass(frozen=True)
@@ -92,7 +85,7 @@ class WishRecord:
     wish: Wish
 
 
-FindingKind = Literal["topic_deleted", "topic_replaced", "records_lost"]
+FindingKind = Literal["topic_deleted", "topic_replaced", "records_lost", "compacted_without_janitor"]
 
 
 @dataclass(frozen=True)
@@ -137,6 +130,11 @@ _KINDS: Final[Mapping[str, TypeAdapter[Any]]] = {
     "finding": TypeAdapter(FindingRecord),
     "janitor": TypeAdapter(JanitorRecord),
 }
+
+
+def image_key(topic: str, stream: int, part: int) -> str:
+    """Returns the key of a part of the image of a stream."""
+    return f"image/{topic}/{stream}/{part}"
 
 
 def kind_of(key: str) -> str:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from kordon.testing.simulation.proxies import Proxy
 
 KEYS: Final = 16
+SOMEWHERE: Final = -1
+"""In place of a partition: it is not known in which one a record was acknowledged."""
 METADATA_SECONDS: Final = 5.0
 """Between two looks at how many partitions there are (metadata.max.age.ms)."""
 _RESTLESS_SECONDS: Final = 0.1

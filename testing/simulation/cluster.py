@@ -64,6 +64,8 @@ class Cluster:
         self.over = False
         self.settled = False
         """Whether everything that was asked for has come true."""
+        self.comes_back = has_dialect_writers
+        """Whether an arranged change is soon taken back: what it made of the old count is to be true then, too."""
         self.wanted = N
         self.is_taken_over = world.chance(_TAKEN_OVER_SHARE)
         """Whether the topic has data of before."""
@@ -190,6 +192,18 @@ class Cluster:
         """Another number of partitions is wanted."""
         self.wanted = self.world.random.choice([u for u in range(N, V + 1) if u != self.wanted])
         self.world.say(f"{self.wanted} partitions are wanted")
+
+    def change_for_a_while(self, seconds: float) -> None:
+        """Another number of partitions is wanted; where changes are taken back, only so long."""
+        before = self.layout.u
+        self.change_mind()
+
+        def back() -> None:
+            self.world.say(f"{before} partitions are wanted again")
+            self.wanted = before
+
+        if self.comes_back:
+            self.world.after(seconds, back)
 
     def kill(self, proxy: Proxy) -> None:
         """Ends a process, and starts another in its place."""

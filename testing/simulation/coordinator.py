@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from kordon.testing.simulation.kafka import Group
 from kordon.testing.simulation.world import World
+
+
+class Given(NamedTuple):
+    """What a member gets to know when a group is made anew."""
+
+    partitions: frozenset[int]
+    layout_epoch: int
+    """By which they were shared out."""
+    offsets: dict[int, int]
+    """The group's commits."""
 
 
 class ConsumerGroup:
@@ -18,7 +29,7 @@ class ConsumerGroup:
     def __init__(self, world: World) -> None:
         self._world = world
         self._group = Group(world)
-        self._assignments: dict[int, Mapping[str, frozenset[int]]] = {}
+        self._assignments: dict[int, tuple[Mapping[str, frozenset[int]], int]] = {}
         self.offsets: dict[int, int] = {}
         """Committed, by partition."""
 
@@ -48,15 +59,15 @@ class ConsumerGroup:
         """Returns whether this is a member in the present generation, which may be about to end."""
         return self._group.heartbeat(member, generation) is not None
 
-    def assign(self, generation: int, assignment: Mapping[str, frozenset[int]]) -> None:
-        """Takes the leader's assignment (SyncGroup)."""
+    def assign(self, generation: int, assignment: Mapping[str, frozenset[int]], layout_epoch: int) -> None:
+        """Takes the leader's assignment, and by which layout it was made (SyncGroup)."""
         if generation == self.generation:
-            self._assignments[generation] = assignment
+            self._assignments[generation] = assignment, layout_epoch
 
-    def assigned(self, member: str, generation: int) -> tuple[frozenset[int], dict[int, int]] | None:
-        """Returns a member's partitions and the group's commits; None: not now."""
+    def assigned(self, member: str, generation: int) -> Given | None:
+        """Returns what a member is given; None: nothing now."""
         found = self._assignments.get(generation) if generation == self.generation else None
-        return None if found is None else (found.get(member, frozenset()), dict(self.offsets))
+        return None if found is None else Given(found[0].get(member, frozenset()), found[1], dict(self.offsets))
 
     def commit(self, member: str, generation: int, offsets: Mapping[int, int]) -> None:
         """Takes an OffsetCommit: only from members of the present generation."""

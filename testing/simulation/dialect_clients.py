@@ -1,18 +1,22 @@
-"""Producers of the dialect in a simulated cluster: they choose physical partitions, by the SDK's rule (rule I8)."""
+"""Producers of the dialect in a simulated cluster: they choose physical partitions (rule I8).
+
+What they know of layouts, and how a batch goes out that was refused, is the SDK's own.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
+from kordon.client.homes import NO_STAMP, Course, Homes, Stamp
+from kordon.client.layouts import Layouts, TopicLayout
 from kordon.proxy.control.codes import Code
-from kordon.proxy.ordering.hashing import linear, slot
 from kordon.proxy.ordering.layout import NO_COUNT, Layout
 from kordon.proxy.ordering.streams import physical_stream, shown_partition
 from kordon.proxy.ordering.takeover import may_be_shown
-from kordon.testing.simulation.clients import KEYS, Produce, Producer
+from kordon.testing.simulation.clients import KEYS, SOMEWHERE, Produce, Producer
 from kordon.testing.simulation.kafka import Record
 
 if TYPE_CHECKING:
@@ -21,17 +25,14 @@ if TYPE_CHECKING:
 _AGAIN_SECONDS: Final = (0.05, 0.3)
 _CHANGE_SHARE: Final = 0.3
 """Of what is sent again, that goes to another proxy."""
+FORGOTTEN: Final = (
+    Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    Code.UNKNOWN_PRODUCER_ID,
+    Code.INVALID_PRODUCER_EPOCH,
+)
+"""What is said where brokers, or images, have forgotten a producer."""
 _MOST_KEYS: Final = 3
 """Of one batch: what must part when its partition splits."""
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """What Metadata tells of a topic."""
-
-    undeleted_partition_count: int = NO_COUNT
-    """-1 where the topic has none."""
-    layout_epoch: int = -1
 
 
 class DialectProducer(Producer):
@@ -41,13 +42,19 @@ class DialectProducer(Producer):
     """
 
     def __init__(self, cluster: Cluster, client_id: int) -> None:
-        self._view = View()
+        self._layouts = Layouts()
         self._busy: dict[int, Produce] = {}
         """By physical partition, what is not decided."""
         self._back: dict[int, deque[Record]] = defaultdict(deque)
         """By key, what was taken back: it goes before all that is new."""
-        self._asking: set[Produce] = set()
+        self._epochs: dict[int, int] = defaultdict(int)
+        """By physical partition (KIP-360)."""
+        self._in_doubt: set[int] = set()
+        """Physical partitions whose batch may be written: an attempt to send it was not answered."""
+        self._unsure: set[Record] = set()
+        """What went out before the end of a takeover and behind it: it is not said which time it was written."""
         super().__init__(cluster, client_id)
+        self._patience = self.world.random.choice([(2.0, 5.0), self._patience])
 
     @property
     def is_done(self) -> bool:
@@ -62,6 +69,7 @@ class DialectProducer(Producer):
         if free:
             q = self._partition(self.world.random.choice(free))
             keys = [key for key in free if self._partition(key) == q][:_MOST_KEYS]
+            self._in_doubt.discard(q)
             self._begin(q, tuple(record for key in keys for record in self._next(key)))
         return not self.cluster.over
 
@@ -72,50 +80,64 @@ class DialectProducer(Producer):
 
     def heard(self, batch: Produce, code: int, attempt: object) -> None:
         """Takes in what came of one sending."""
-        del attempt
         if code == Code.NONE:
             self._written(batch)
+        elif code in FORGOTTEN:
+            self._forgotten(batch)
         elif code != Code.INVALID_PARTITION_METADATA:
-            self._later(lambda: self._request(batch))
-        elif batch in self._asking:
+            self._in_doubt.add(shown_partition(batch.v))
+            self._later(lambda: self._send(batch))
+        elif attempt:  # it was a question
             self._take_back(batch)
         else:
-            self._decide(batch)
+            self._refresh_and_send(batch)
 
     def _begin(self, q: int, records: tuple[Record, ...]) -> None:
         batch = Produce(physical_stream(q), self.client_id, self._sequences[q], records, self.world.now)
-        batch.count, batch.layout_epoch = self._view.undeleted_partition_count, self._view.layout_epoch
-        self._busy[q] = batch
-        self._request(batch)
+        batch.epoch = self._epochs[q]
+        batch.count, batch.layout_epoch = NO_STAMP if self._layout is None else Stamp.of(self._layout)
+        self._send(batch)
 
-    def _decide(self, batch: Produce) -> None:
-        """Refreshes, then sends a batch by the count of now, or, if it does not belong together any more, asks."""
-        if not self._is_refreshed():
-            self._later(lambda: self._decide(batch))
-            return
-        if self._still_fits(batch):
-            batch = replace(batch, count=self._view.undeleted_partition_count, layout_epoch=self._view.layout_epoch)
-            self._busy[shown_partition(batch.v)] = batch
+    def _send(self, batch: Produce) -> None:
+        """Sends a batch by the newest layout, or, if its records do not belong together by that, as it was."""
+        assert batch.count is not None
+        q, layout, before = shown_partition(batch.v), self._layout, Stamp(batch.count, batch.layout_epoch)
+        course = Course(before, question=False)
+        if layout is not None:
+            places = [each.key % layout.virtual_partition_count for each in batch.records]
+            course = Homes(layout).course(q, places, before)
+        if (course.stamp == NO_STAMP) != (before == NO_STAMP):
+            self._unsure.update(batch.records)
+        count, layout_epoch = course.stamp
+        # another one: what is still under way stays as it was
+        self._busy[q] = replace(batch, count=count, layout_epoch=layout_epoch)
+        self._request(self._busy[q], course.question)
+
+    def _refresh_and_send(self, batch: Produce) -> None:
+        if self._is_refreshed():
+            self._send(batch)
         else:
-            self._asking.add(batch)
-        self._request(batch)
-
-    def _still_fits(self, batch: Produce) -> bool:
-        is_same_kind = (batch.count == NO_COUNT) == (self._view.undeleted_partition_count == NO_COUNT)
-        return is_same_kind and all(self._partition(each.key) == shown_partition(batch.v) for each in batch.records)
+            self._later(lambda: self._refresh_and_send(batch))
 
     def _written(self, batch: Produce) -> None:
         q = shown_partition(batch.v)
-        self._asking.discard(batch)
         del self._busy[q]
         self._sequences[q] += len(batch.records)
         for record in batch.records:
             v = q if batch.count == NO_COUNT else record.key % self.cluster.v_count
-            self.acknowledged[v].append(record)
+            self.acknowledged[SOMEWHERE if record in self._unsure else v].append(record)
+
+    def _forgotten(self, batch: Produce) -> None:
+        """Goes on by another epoch; what may have been written is not sent again, and nothing is promised of it."""
+        q = shown_partition(batch.v)
+        del self._busy[q]
+        self._epochs[q] += 1
+        self._sequences[q] = 0
+        if q not in self._in_doubt:
+            self._begin(q, batch.records)
 
     def _take_back(self, batch: Produce) -> None:
         """It was not written and will not be: its sequence numbers are free, its records go first."""
-        self._asking.discard(batch)
         del self._busy[shown_partition(batch.v)]
         for record in reversed(batch.records):
             self._back[record.key].appendleft(record)
@@ -131,22 +153,25 @@ class DialectProducer(Producer):
         self._numbers[key] += 1
         return [Record(self.client_id, key, self._numbers[key])]
 
+    @property
+    def _layout(self) -> TopicLayout | None:
+        """The newest that it knows; None where the topic has none yet."""
+        return self._layouts.get(self.cluster.topic)
+
     def _is_refreshed(self) -> bool:
-        """Asks for Metadata; an older layout than is known is not taken in, and is no answer."""
+        """Asks for Metadata; False: nobody answers."""
         proxy = self.cluster.some_proxy()
         if not (proxy.is_running and proxy.knows_layouts and self.world.now >= proxy.cut_until):
             return False
-        view = _view_of(proxy.topic.layout if proxy.topic is not None else None)
-        if view is None or view.layout_epoch < self._view.layout_epoch:
-            return False
-        self._view = view
+        layout = proxy.topic.layout if proxy.topic is not None else None
+        if layout is not None and not may_be_shown(layout):
+            return False  # rule A2
+        self._layouts.update([_row(self.cluster.topic, layout)])
         return True
 
     def _partition(self, key: int) -> int:
-        if self._view.undeleted_partition_count == NO_COUNT:
-            return key % self.cluster.n
-        n, v_count = self.cluster.n, self.cluster.v_count
-        return linear(slot(key % v_count, n, v_count), n, self._view.undeleted_partition_count)
+        layout = self._layout
+        return key % self.cluster.n if layout is None else layout.home(key % layout.virtual_partition_count)
 
     def _later(self, what: Callable[[], None]) -> None:
         if self.world.chance(_CHANGE_SHARE):
@@ -154,10 +179,15 @@ class DialectProducer(Producer):
         self.world.after(self.world.random.uniform(*_AGAIN_SECONDS), what)
 
 
-def _view_of(layout: Layout | None) -> View | None:
-    """Returns what a proxy tells that knows this layout; None: it does not answer now (rule A2)."""
-    if layout is not None and not may_be_shown(layout):
-        return None
+def _row(topic: str, layout: Layout | None) -> dict[str, Any]:
+    """Returns the topic's row of a MetadataResponse."""
+    row = {"error_code": 0, "name": topic, "undeleted_partition_count": NO_COUNT}
     if layout is None or layout.count_in_force == NO_COUNT:
-        return View()
-    return View(layout.u, layout.epoch)
+        return row
+    return row | {
+        "initial_partition_count": layout.n,
+        "undeleted_partition_count": layout.u,
+        "virtual_partition_count": layout.v_count,
+        "layout_epoch": layout.epoch,
+        "enable_ordered_delivery": True,
+    }

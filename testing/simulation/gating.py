@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from kordon.proxy.ordering import reading
 from kordon.proxy.ordering.gate import Evidence, Gate
@@ -41,6 +41,13 @@ class Fetched:
     position: int
     high_watermark: int = -1
     is_old: bool = False
+
+
+class _Roll(NamedTuple):
+    """Who had reported when the coordinator was asked, and who it says is in the group."""
+
+    known: frozenset[str]
+    members: frozenset[str]
 
 
 class Gating:
@@ -97,18 +104,18 @@ class Gating:
         """Takes a ConsumerGroupPosition; answered with None if the group's coordinator refuses the member."""
         coordinator = self._group.coordinator
 
-        def there() -> list[str] | None:
+        def there() -> _Roll | None:
             if not coordinator.heartbeat(member, report.generation_id):
                 return None
             self._read_up_to(len(self._group.log))
-            return coordinator.members
+            return _Roll(frozenset(self._positions.members(GROUP)), frozenset(coordinator.members))
 
-        def checked(members: list[str] | None) -> None:
-            if members is None:
+        def checked(roll: _Roll | None) -> None:
+            if roll is None or not self._may_be_written(member, roll):
                 answer(None)
                 return
-            known = self._positions.said(GROUP, member)
-            gone = [] if known is not None else [m for m in self._positions.members(GROUP) if m not in members]
+            is_new = self._positions.said(GROUP, member) is None
+            gone = sorted(roll.known - roll.members) if is_new else []
             records = [*((each, None) for each in gone), (member, report)]
             self._ask(lambda: self._group.append(records), written)
 
@@ -117,6 +124,12 @@ class Gating:
             answer(self._positions.answer(GROUP, member))
 
         self._ask(there, checked)
+
+    def _may_be_written(self, member: str, roll: _Roll) -> bool:
+        """Whether all whose reports will stand beside a member's are of its days (`proxy.managed.rosters`)."""
+        if self._positions.said(GROUP, member) is not None:
+            return True
+        return roll.members.issuperset(self._positions.members(GROUP) - roll.known)
 
     def _ask(self, there: Callable[[], _Answer], back: Callable[[_Answer], None]) -> None:
         group, proxy = self._group, self._proxy

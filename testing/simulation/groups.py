@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from kordon.proxy.ordering.gate import Gate
+from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.positions import Report, Row
 from kordon.testing.order.history import Processed, Read
 from kordon.testing.simulation.coordinator import ConsumerGroup
@@ -94,19 +94,14 @@ class DialectGroup:
 
     # --- for members and proxies
 
-    def counts(self) -> tuple[int, frozenset[int]] | None:
-        """Returns what Metadata says, through some proxy: undeleted_partition_count, and all partitions there are."""
-        proxy = self._some_proxy()
-        topic = proxy.topic
-        if topic is None or not proxy.may_serve:
-            return None
-        return topic.layout.u, frozenset(segment.id.partition for segment in topic.layout.segments)
+    def layout(self) -> Layout | None:
+        """Returns what some proxy tells in Metadata and PartitionLeaderEpochsForPartitions, which may be old.
 
-    def gate(self) -> Gate | None:
-        """Returns the gate of the segments that some proxy tells of; None: it does not answer now."""
+        None: it does not answer now.
+        """
         proxy = self._some_proxy()
-        topic = proxy.topic
-        return Gate.of(topic.layout) if topic is not None and proxy.may_serve else None
+        answers = proxy.is_running and self.world.now >= proxy.cut_until
+        return proxy.topic.layout if proxy.topic is not None and answers else None
 
     def delay(self, proxy: Proxy | None = None, *, stray: bool = False) -> float:
         """Returns how long something takes on its way; some of it, while things go wrong, very long."""

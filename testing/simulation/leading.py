@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 LEASE_SECONDS: Final = 6.0
 FACE_ID: Final = UUID(int=2)
 GROUPS_SECONDS: Final = 3.0
+REMEMBERED_SECONDS: Final = 30.0
+"""For how long a producer that is silent is known (producer.id.expiration.ms)."""
 _TRANSITION_SECONDS: Final = METADATA_SECONDS * 1.2 + DELIVERY_SECONDS + 1.0
 
 
@@ -123,7 +125,7 @@ class Leading:
 
         match command:
             case steps.Prepare(topic, _):
-                self._proxy.ask(lambda: None, lambda _: self._tell(lambda: controller.on_prepared(topic, None, now())))
+                self._proxy.ask(lambda: None, lambda _: self._tell(self._prepared(topic)))
             case steps.ConfirmMembers(topic):
                 generation = self._proxy.generation
                 self._proxy.ask(
@@ -138,6 +140,9 @@ class Leading:
                 self._world.say(f"{self._proxy.name}: layout is changed")
             case steps.Abandoned(_, problem):
                 self._world.say(f"{self._proxy.name}: gives the change up: {problem}")
+
+    def _prepared(self, topic: str) -> Callable[[], list[steps.Command]]:
+        return lambda: self.controller.on_prepared(topic, None, self._world.now, _ms(REMEMBERED_SECONDS))
 
     def _tell(self, what: Callable[[], list[steps.Command]]) -> None:
         if self._proxy.leading is self:
@@ -192,7 +197,11 @@ class Leading:
             self._cut(topic, fence, frozenset(before))
             return
         cuts = {
-            q: Producers(each.log_end_before, {pid: (state[0], state[1]) for pid, state in each.producers.items()})
+            q: Producers(
+                each.log_end_before,
+                {pid: (state[0], state[1]) for pid, state in each.producers.items()},
+                read_ms=_ms(self._world.now),
+            )
             for q, each in found.items()
         }
         controller = self.controller

@@ -27,11 +27,15 @@ from kordon.client.moves_events import (
     Stood,
     Ticked,
     TopicGate,
+    Withhold,
 )
 from kordon.client.moves_events import Assigned as GotPartitions
 from kordon.client.moves_events import Report as Told
+from kordon.proxy.ordering.gate import Gate
+from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.positions import Report, Row, TopicReport
 from kordon.testing.order.history import Assigned, KeyAssigned, KeyMaybeRevoked, Revoked
+from kordon.testing.simulation.coordinator import Given
 from kordon.testing.simulation.gating import Fetched
 
 if TYPE_CHECKING:
@@ -79,9 +83,10 @@ class Member:
         """Counts what it has been: answers and callbacks of an earlier term are dropped."""
         self._is_joining = False
         self._leads = False
-        self._assigned_from: tuple[int, frozenset[int]] | None = None
-        """The counts from which it made the group's assignment, as its leader; None where it knew none."""
-        self._counts = group.counts()
+        self._assigned_by = -1
+        """The layout epoch by which the group's partitions were shared out."""
+        self._layout = group.layout()
+        """The newest that it knows."""
         self._moves = KeyMoves(_HEARTBEAT_SECONDS, _HURRY_SECONDS)
         self._join()
         for seconds, what in (
@@ -176,9 +181,8 @@ class Member:
         self.generation = generation
         self._leads = members[0] == self.name
         if self._leads:
-            self._assigned_from = self._counts
-            assignment = assign(self._counts, members, self.group.random.randrange(8))
-            self.group.after(lambda: self.group.coordinator.assign(generation, assignment))
+            epoch, assignment = self._epoch, assign(self._layout, members, self.group.random.randrange(8))
+            self.group.after(lambda: self.group.coordinator.assign(generation, assignment, epoch))
         self._sync()
 
     def _sync(self) -> None:
@@ -187,22 +191,33 @@ class Member:
 
         def there() -> None:
             found = self.group.coordinator.assigned(self.name, generation)
-            self.group.after(back(lambda: self._sync() if found is None else self._own(*found)), 0.2)
+            self.group.after(back(lambda: self._sync() if found is None else self._own(found)), 0.2)
 
         self.group.after(there)
 
-    def _own(self, partitions: frozenset[int], commits: dict[int, int]) -> None:
+    def _own(self, given: Given) -> None:
         """Begins with its partitions, as soon as their segments are known (PartitionLeaderEpochsForPartitions)."""
-        gate = self.group.gate()
-        if gate is None:
-            self.group.after(self._back(lambda: self._own(partitions, commits)), _HURRY_SECONDS)
+        self._learn()
+        told = self.group.layout()
+        if (
+            told is None
+            or self._layout is None
+            or told.epoch < self._layout.epoch
+            or self._layout.epoch < given.layout_epoch
+        ):
+            self.group.after(self._back(lambda: self._own(given)), _HURRY_SECONDS)
             return
         self._is_joining = False
-        self.owned = {q: Owned(commits.get(q, 0)) for q in sorted(partitions)}
+        self._assigned_by = given.layout_epoch
+        self.owned = {q: Owned(given.offsets.get(q, 0)) for q in sorted(given.partitions)}
         self.group.tell(self.name, Assigned(0, tuple(self.owned)))
-        topics = {self.group.topic: TopicGate(gate)}
+        topics = {self.group.topic: TopicGate(Gate.of(told))}
         self._do(GotPartitions(self.group.world.now, [self._partition(q) for q in self.owned], topics))
         self._look()
+
+    def _is_enough(self, told: Layout, given: Given) -> bool:
+        """Whether segments are at least those by which partitions were shared out, as `client.keeper` has it."""
+        return told.epoch >= self._epoch >= given.layout_epoch
 
     def _partition(self, q: int) -> TopicPartition:
         return TopicPartition(self.group.topic, q)
@@ -223,12 +238,20 @@ class Member:
         if offsets:
             self.group.after(lambda: self.group.coordinator.commit(self.name, generation, offsets))
 
+    @property
+    def _epoch(self) -> int:
+        return -1 if self._layout is None else self._layout.epoch
+
+    def _learn(self) -> None:
+        """Asks for Metadata; a proxy that is behind the others does not take back what was known."""
+        told = self.group.layout()
+        if told is not None and told.epoch > self._epoch:
+            self._layout = told
+
     def _refresh(self) -> None:
-        """Sees how many partitions there are, and joins again if that is not what its partitions were given by."""
-        counts = self.group.counts()
-        if counts is not None and counts != self._counts:
-            self._counts = counts
-        if self._leads and self._assigned_from != self._counts and not self._is_joining:
+        """Joins again if there is a newer layout than the one by which partitions were shared out."""
+        self._learn()
+        if self._epoch > self._assigned_by and not self._is_joining:
             self._join()
 
     # --- reading
@@ -240,8 +263,8 @@ class Member:
         for q, owned in self.owned.items():
             late = owned.asked_at is not None and self.group.world.now - owned.asked_at > TIMEOUT_SECONDS
             may = self._moves.admits(self._partition(q), owned.position)
-            if (owned.asked_at is None or late) and may and self._counts is not None:
-                self._fetch(q, owned, self._counts[0])
+            if (owned.asked_at is None or late) and may and self._layout is not None:
+                self._fetch(q, owned, self._layout.u)
 
     def _fetch(self, q: int, owned: Owned, count: int) -> None:
         at = owned.asked_at = self.group.world.now
@@ -259,10 +282,7 @@ class Member:
 
     def _fetched(self, q: int, owned: Owned, found: Fetched) -> None:
         if found.is_old:
-            before = self._counts
             self._refresh()
-            if self._counts != before and not self._is_joining:
-                self._join()
             return
         if not self._moves.admits(self._partition(q), owned.position):
             return  # it is held again
@@ -296,7 +316,7 @@ class Member:
                     self._call(lambda: None)
                 case Told():
                     self._report(command)
-                case Resume():
+                case Resume() | Withhold():
                     pass
 
     def _flush(self, partitions: list[int]) -> None:
@@ -343,18 +363,18 @@ class Member:
         self.group.world.after(TIMEOUT_SECONDS, self._back(lambda: back(None)))
 
 
-def assign(counts: tuple[int, frozenset[int]] | None, members: list[str], turn: int) -> dict[str, frozenset[int]]:
+def assign(layout: Layout | None, members: list[str], turn: int) -> dict[str, frozenset[int]]:
     """Gives out undeleted and retired partitions, each list by itself (KIP-253 6).
 
     Args:
-        counts: undeleted_partition_count, and all partitions that there are.
+        layout: The newest that the leader knows.
         members: Of the group.
         turn: Who begins.
     """
-    if counts is None:
+    if layout is None:
         return {}
-    u, partitions = counts
-    lists = [q for q in sorted(partitions) if q < u], [q for q in sorted(partitions) if q >= u]
+    partitions = sorted({segment.id.partition for segment in layout.segments})
+    lists = [q for q in partitions if q < layout.u], [q for q in partitions if q >= layout.u]
     found: dict[str, set[int]] = {member: set() for member in members}
     for each in lists:
         for place, q in enumerate(each, turn):

@@ -23,6 +23,8 @@ _SHORT_PAUSE_SECONDS: Final = 5.1
 """Longer than the group waits, shorter than a lease: who is missing may still serve (rule C2)."""
 _CHANGE_SECONDS: Final = 4.0
 """After the victim is hit; by then the group knows, and the change waits for the victim's lease only."""
+_WHILE_SECONDS: Final = 8.0
+"""Until the change is taken back, where it is: clients know of it by then, and the victim is still down."""
 _LAG_SECONDS: Final = 3.0
 
 
@@ -79,12 +81,13 @@ class Nemesis:
         victim, world = self._victim, self._cluster.world
         assert victim is not None
         self._strikes += 1
-        world.after(_CHANGE_SECONDS, self._cluster.change_mind)
+        world.after(_CHANGE_SECONDS, lambda: self._cluster.change_for_a_while(_WHILE_SECONDS))
         if world.chance(0.3):
             self._cluster.kill(victim)
         else:
             victim.pause(_SHORT_PAUSE_SECONDS if self._strikes % 2 == 0 else _PAUSE_SECONDS)
-            victim.lags_until = victim.paused_until + _LAG_SECONDS
+            lags = not self._cluster.comes_back or world.chance(0.5)
+            victim.lags_until = victim.paused_until + _LAG_SECONDS * lags
         world.after(_PAUSE_SECONDS, self._end)
 
     def _end(self) -> None:

@@ -14,6 +14,7 @@ from kordon.proxy.ordering.records import FenceRecord, Value
 from kordon.proxy.ordering.streams import physical_stream
 from kordon.testing.order.findings import Account, Findings
 from kordon.testing.order.handovers import Handovers
+from kordon.testing.simulation.clients import SOMEWHERE
 from kordon.testing.simulation.kafka import Batch, Record
 from kordon.testing.simulation.leading import Leading
 
@@ -66,8 +67,11 @@ def check(cluster: Cluster) -> None:
         for v, records in producer.acknowledged.items():
             acknowledged[v] += records
     layout = cluster.layout
-    for v in range(layout.v_count):
-        _check_log(cluster, f"log of {v}", log_of(cluster, layout, v), acknowledged[v])
+    logs = [log_of(cluster, layout, v) for v in range(layout.v_count)]
+    if missing := set(acknowledged[SOMEWHERE]).difference(*logs):
+        cluster.fail(f"lost: {sorted(missing)[:5]}")
+    for v, log in enumerate(logs):
+        _check_log(cluster, f"log of {v}", log, acknowledged[v])
         _check_log(cluster, f"consumer of {v}", cluster.consumers[v].got, acknowledged[v])
     everything = {record for records in acknowledged.values() for record in records}
     _check_order(cluster, "the group", [each for each in cluster.delivered if each in everything])

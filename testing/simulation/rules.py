@@ -6,7 +6,7 @@ the simulation has a model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,12 +18,12 @@ from kordon.codecs.produce import Outcome
 from kordon.proxy.control.ends import Snapshot
 from kordon.proxy.managed import write_outcomes
 from kordon.proxy.managed.settle import Place
-from kordon.proxy.ordering import controller, hashing, line, reading, takeover
+from kordon.proxy.ordering import controller, hashing, images, line, reading, takeover
 from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.gate import Evidence, Gate
-from kordon.proxy.ordering.images import Image, sequence_at_home
-from kordon.proxy.ordering.layout import Epoch, Layout, Placement
+from kordon.proxy.ordering.images import Image, Parts, sequence_at_home
+from kordon.proxy.ordering.layout import Epoch, Layout, Placement, Segment
 from kordon.proxy.ordering.line import Line, Write
 from kordon.proxy.ordering.member import Member
 from kordon.proxy.ordering.positions import Positions
@@ -42,8 +42,8 @@ class _Place:
     """What stands there without the rule."""
 
 
-def _no_image(layout: Layout, following: Epoch, *_: object) -> dict[int, Image]:
-    return {v: {} for v in layout.movers(following)}
+def _no_image(layout: Layout, following: Epoch, *_: object) -> dict[int, Parts]:
+    return {v: Parts() for v in layout.movers(following)}
 
 
 def _no_gate(self: object, image: Image, client_id: int, *batch: int, asked: bool, is_outdated: bool) -> Verdict:
@@ -60,7 +60,7 @@ def _count_before_image(
     return verdict
 
 
-def _no_physical_image(*change: Any) -> dict[Stream, Image]:
+def _no_physical_image(*change: Any) -> dict[Stream, Parts]:
     return {stream: image for stream, image in _IMAGES_AFTER(*change).items() if not is_physical(stream)}
 
 
@@ -149,6 +149,11 @@ def _no_cut(gate: Gate, partition: int, offset: int, evidence: Evidence) -> int 
     return offset if limit == offset else None
 
 
+def _needs_of_its_parents(gate: Any, predecessors: Sequence[Segment]) -> Mapping[int, int]:
+    del gate
+    return {each.id.partition: each.end or 0 for each in predecessors}
+
+
 def _of_any_generation(positions: Any, group_id: str, generation_id: int, topic: str) -> Mapping[int, int]:
     del generation_id
     group = positions._groups.get(group_id)
@@ -173,6 +178,7 @@ _LIMIT: Final = Gate.limit
 
 PLACES: Final[Mapping[str, _Place | tuple[_Place, ...]]] = {
     "I3": _Place(controller, "_images_after", _no_image),
+    "I3: until brokers forget": _Place(images, "is_forgotten", _constant(True)),
     "I4": _Place(Writers, "judge", _no_gate),
     "I5": _Place(Line, "_own_answered", _told_as_it_is),
     "F4": _Place(reading, "position_beyond", _no_hole),
@@ -190,6 +196,7 @@ PLACES: Final[Mapping[str, _Place | tuple[_Place, ...]]] = {
     "A2: wait for the old view": _Place(takeover, "first_placement", _constant(Placement.LINEAR)),
     "fence": _Place(Member, "may_write", _no_fence),
     "done": (_Place(Gate, "limit", _proposals_own), _Place(Gate, "asks", _asks_of_the_proposal)),
+    "done is transitive": _Place(Gate, "_needs_of", _needs_of_its_parents),
     "a segment ends an answer": _Place(Gate, "limit", _no_cut),
     "positions of one generation": (
         _Place(Positions, "of", _of_any_generation),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from kordon.codecs.produce import Outcome
 from kordon.proxy.control.codes import Code
+from kordon.proxy.managed import produce
 from kordon.proxy.managed.write_outcomes import ProduceCounts, refused, result_of, told
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.identity import owner_of, untag
@@ -69,7 +70,8 @@ class Writing:
             self._pass(request, answer)
             return
         if is_physical(request.v) and not topic.layout.chain(request.v).stays:
-            self._cluster.answer(self._proxy, answer, Code.INVALID_PARTITION_METADATA)
+            code = produce.refusal(Code.INVALID_PARTITION_METADATA, topic.layout, request.layout_epoch)
+            self._cluster.answer(self._proxy, answer, code)
             return
         write = Write(
             request.client_id,

@@ -25,7 +25,7 @@ from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order,
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.steps import wait_until
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]  # the first time, programs are built
+pytestmark = [pytest.mark.broker, pytest.mark.beside, pytest.mark.timeout(900)]  # the first time, programs are built
 
 HERE = Path(__file__).parent
 CLIENTS: dict[str, Callable[[], Sequence[str]]] = {

@@ -81,6 +81,7 @@ SCRIPTS: dict[str, Callable[[], Sequence[str]]] = {
 
 
 @pytest.mark.broker
+@pytest.mark.beside
 @pytest.mark.skipif(not kafka_version().startswith("4."), reason="the scripts ask for what Kafka 4 has")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("client", SCRIPTS)

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -130,10 +131,12 @@ with Cluster.start() as started:
 """
 
 
-def test_no_broker_outlives_a_killed_parent() -> None:
+def test_no_broker_outlives_a_killed_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`kill -9` of the Python process ends its Java processes, and the next cluster removes what it left on disk."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # no cluster of other tests is the next one
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", START]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as parent:
         try:
             assert parent.stdout is not None
             *pids, folder = parent.stdout.readline().split()

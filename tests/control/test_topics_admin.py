@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
@@ -24,6 +24,7 @@ pytestmark = [
 ]
 
 SECONDS = 20.0
+DAY_MS = 24 * 60 * 60 * 1000
 
 
 @pytest.fixture
@@ -46,6 +47,23 @@ async def test_a_topic_is_created_as_asked_and_only_once(admin: TopicsAdmin, top
     assert (await admin.topic_configs(topic))["retention.ms"] == "123456"
     assert not await admin.create_topic(topic, partitions=5, replicas=-1, configs={})
     assert set(await admin.leaders(topic)) == {0, 1}
+
+
+async def test_brokers_tell_for_how_long_they_remember_silent_producers(admin: TopicsAdmin) -> None:
+    """A day by default (KIP-854); a week where it still goes by transactional.id.expiration.ms."""
+    assert await admin.producers_remembered_ms() in {DAY_MS, 7 * DAY_MS}
+
+
+async def test_a_broker_that_does_not_answer_holds_up_no_change() -> None:
+    """It is not known then; whoever asks takes the longest time."""
+
+    class Silent:
+        async def metadata(self, topics: list[str]) -> None:
+            await asyncio.Event().wait()
+
+    silent: Any = Silent()
+    async with asyncio.timeout(SECONDS):
+        assert await TopicsAdmin(silent).producers_remembered_ms() is None
 
 
 async def test_partitions_are_added_up_to_a_count(admin: TopicsAdmin, topic: str) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from kordon.testing.cluster import Cluster
 
-pytestmark = [pytest.mark.image, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.image, pytest.mark.beside, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache" / "image"

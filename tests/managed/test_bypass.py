@@ -11,8 +11,10 @@ import pytest
 from confluent_kafka import Producer
 
 from kordon.testing.cluster import Cluster
+from kordon.testing.dialect_reader import DialectReader
 from kordon.testing.managed_clients import Sender, create_managed, read_all, resize
 from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.steps import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -46,9 +48,46 @@ class Stranger:
             assert producer.flush(30) == 0
 
 
-def bypassed(proxy: ProxyProcess) -> float:
+def bypassed(proxy: ProxyProcess, topic: str = "bypassed") -> float:
     """How many batches were counted."""
-    return proxy.metric("kordon_managed_bypassed_batches_total", topic="bypassed")
+    return proxy.metric("kordon_managed_bypassed_batches_total", topic=topic)
+
+
+def warnings(proxy: ProxyProcess, topic: str) -> int:
+    """How often the log says of a topic that something was found."""
+    events = map(json.loads, proxy.log().splitlines())
+    return sum(event["event"] == "bypass_found" and event["topic"] == topic for event in events)
+
+
+def read_until(reader: DialectReader, count: int) -> None:
+    """Reads until there are so many records."""
+
+    def has_all() -> bool:
+        reader.read()
+        return len(reader.delivered) >= count
+
+    wait_until("all is read", has_all, 90)
+    assert len(reader.delivered) == count
+
+
+def test_what_went_round_kordon_is_counted_where_only_clients_of_the_dialect_read(
+    open_cluster: Cluster, proxy: ProxyProcess
+) -> None:
+    """Each batch once for what is read once; what came through Kordon is not."""
+    topic = "bypassed-dialect"
+    create_managed(proxy.bootstrap, topic)
+    sender, stranger = Sender(proxy.bootstrap, topic), Stranger(open_cluster.bootstrap("PLAINTEXT"), topic)
+    sender.send_for(0.2)
+    sender.finish()
+    reader = DialectReader(proxy.bootstrap, topic)
+    read_until(reader, sender.sent)
+    assert bypassed(proxy, topic) == 0
+
+    stranger.write(50)
+    read_until(reader, sender.sent + len(stranger.written))
+    reader.close()
+    assert bypassed(proxy, topic) > 0
+    assert warnings(proxy, topic) == 1
 
 
 def test_what_went_round_kordon_is_delivered_once_counted_and_shown(open_cluster: Cluster, proxy: ProxyProcess) -> None:
@@ -70,6 +109,6 @@ def test_what_went_round_kordon_is_delivered_once_counted_and_shown(open_cluster
     numbers = sorted(number for _, number in read_all(proxy.bootstrap, "bypassed", sender.sent + len(stranger.written)))
     assert numbers == sorted({number for _, number in sender.acknowledged} | stranger.written)
     assert bypassed(proxy) > 0
-    assert proxy.log().count("bypass_found") == 1
+    assert warnings(proxy, "bypassed") == 1
     with urllib.request.urlopen(f"http://{proxy.admin}/topics/bypassed", timeout=10) as answer:
         assert json.load(answer)["bypassed_batches"] == bypassed(proxy)

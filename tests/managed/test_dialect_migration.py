@@ -85,6 +85,9 @@ def test_a_count_is_not_taken_by_who_does_not_know_what_it_counts(silent_proxies
         written = dialect.produce("counted-by-mistake", 0, a_batch("one"), count=3)
         assert (written.error_code, written.base_offset) == (Code.INVALID_REQUEST, -1)
         assert dialect.produce("counted-by-mistake", 0, a_batch("one")).error_code == Code.NONE
+        read = dialect.fetch("counted-by-mistake", {0: 0, 1: 0}, count=3)
+        assert [(row.error_code, row.records) for row in read.values()] == [(Code.INVALID_REQUEST, b"")] * 2
+        assert dialect.fetch("counted-by-mistake", {0: 0})[0].records
 
 
 def test_no_key_loses_its_order_while_proxies_begin_to_speak_the_dialect(silent_proxies: list[ProxyProcess]) -> None:

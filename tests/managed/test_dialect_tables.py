@@ -22,7 +22,7 @@ from kordon.proxy.managed.partition_epochs import PartitionLeaderEpochs
 from kordon.proxy.managed.produce import ProduceService, physical_partition
 from kordon.proxy.managed.rights import Rights
 from kordon.proxy.managed.service import ManagedService
-from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics, face_of
 from kordon.proxy.ordering.layout import Layout, Placement
 
 REAL_ID, FACE_ID = UUID(int=1), UUID(int=2)
@@ -233,6 +233,30 @@ def test_commits_of_a_dialect_group_are_no_virtual_offsets() -> None:
     groups.TRANSLATIONS[apis.OFFSET_FETCH].response(7, answer, topics, asked)
     (row,) = table.parse(7, table.build(7, answer)).topics
     assert [each.committed_offset for each in row.partitions] == [100, 20]
+
+
+@pytest.mark.parametrize(
+    ("of_topic", "of_face", "told"),
+    [
+        (Code.NONE, Code.TOPIC_AUTHORIZATION_FAILED, Code.COORDINATOR_LOAD_IN_PROGRESS),
+        (Code.TOPIC_AUTHORIZATION_FAILED, Code.TOPIC_AUTHORIZATION_FAILED, Code.TOPIC_AUTHORIZATION_FAILED),
+        (Code.NONE, Code.UNSTABLE_OFFSET_COMMIT, Code.UNSTABLE_OFFSET_COMMIT),
+    ],
+)
+def test_a_right_that_has_not_reached_the_face_yet_is_waited_for(of_topic: Code, of_face: Code, told: Code) -> None:
+    """The face's ACLs follow those of its topic within a second: a member that was let in before is not told off."""
+    topics = ManagedTopics()
+    topics.add(ManagedTopic(resized(), FACE_ID))
+    table, asks = response(apis.OFFSET_FETCH), request(apis.OFFSET_FETCH)
+    asked = asks.parse(7, asks.build(7, {"topics": [{"name": "orders", "partition_indexes": [0]}]}))
+    rows = [
+        {"name": name, "partitions": [{"partition_index": 0, "committed_offset": -1, "error_code": code}]}
+        for name, code in (("orders", of_topic), (face_of("orders"), of_face))
+    ]
+    answer = table.parse(7, table.build(7, {"topics": rows}))
+    TRANSLATIONS[apis.OFFSET_FETCH].response(7, answer, topics, asked)
+    (topic,) = table.parse(7, table.build(7, answer)).topics
+    assert [(row.error_code, row.committed_offset) for row in topic.partitions] == [(told, -1)]
 
 
 def test_members_of_kip_848_groups_are_refused_managed_topics() -> None:

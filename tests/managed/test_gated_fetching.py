@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+import pytest
 from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -168,6 +169,28 @@ async def test_a_child_is_held_with_its_true_end_until_the_group_has_passed_the_
     tally = dialect.gates.tally
     assert (tally.held, tally.holds[NAME]) == (0, 6)
     assert tally.held_seconds[NAME] > 0
+    await dialect.readers.close()
+
+
+async def test_where_there_is_nothing_new_nothing_is_done_until_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever stands at the end rests, held or not; what comes then is judged as ever, and so is a wrong count."""
+    world = grown()
+    dialect = Dialect(world)
+    ends = {0: 3, 1: 1}
+    await dialect.fetch(ends, **GROUP)  # the proxy has not read these logs yet
+    with monkeypatch.context() as patched:
+        patched.setattr("kordon.proxy.managed.gated_fetching._GatedPortion", None)  # looks closer at one
+        rows = await dialect.fetch(ends, **GROUP)
+        assert {q: (row.error_code, row.high_watermark) for q, row in rows.items()} == {0: (0, 3), 1: (0, 1)}
+    assert {row.error_code for row in (await dialect.fetch(ends, count=1, **GROUP)).values()} == {
+        INVALID_PARTITION_METADATA
+    }
+    world.logs[1].append(tag(1, 1, 3), ["1 later"])
+    assert values_of((await dialect.fetch({1: 1}, **GROUP, max_wait_ms=100))[1], 1) == []
+    dialect.reported.report({0: 2})
+    async with asyncio.timeout(20):
+        while values_of((await dialect.fetch({1: 1}, **GROUP))[1], 1) != ["1 later"]:
+            pass
     await dialect.readers.close()
 
 

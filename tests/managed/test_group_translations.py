@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from kordon.codecs.consumer_protocol import ASSIGNMENT, SUBSCRIPTION, build_assignment, build_subscription
 from kordon.codecs.messages import request, response
@@ -252,6 +253,18 @@ def test_coordinator_learns_of_faces_and_the_leader_of_topics(api_key: int, vers
     members = [{"member_id": "a", "metadata": subscription(FACE)}, {"member_id": "b", "metadata": b""}]
     answer = to_client(api_key, version, {"members": members, "protocol_type": "consumer"}, asked)
     assert [row.metadata for row in answer.members] == [subscription("orders"), b""]
+
+
+def test_a_member_of_another_kind_than_its_group_is_named_in_the_log() -> None:
+    """Stock clients say no more than the error's name when an OrderedConsumer was there first."""
+    protocols = [{"name": "range", "metadata": subscription("orders")}]
+    asked = {"protocol_type": "consumer", "group_id": "g", "protocols": protocols}
+    with capture_logs() as logs:
+        to_client(apis.JOIN_GROUP, 9, {"error_code": 23}, asked)
+        to_client(apis.JOIN_GROUP, 9, {"error_code": 0}, asked)
+    (line,) = logs
+    assert (line["event"], line["group"], line["assignors"]) == ("join_refused", "g", ["range"])
+    assert "OrderedConsumers" in line["cure"]
 
 
 @pytest.mark.parametrize(("api_key", "version"), versions(apis.JOIN_GROUP))

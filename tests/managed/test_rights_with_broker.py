@@ -4,148 +4,46 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from uuid import UUID
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    NewTopic,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, ResourcePatternType, ResourceType
 
 from kordon.proxy import apis
 from kordon.testing.broker_config import USERS
-from kordon.testing.broker_features import DESCRIBED_PRODUCERS, GROUP_PROTOCOLS, PRODUCE_BY_ID
-from kordon.testing.cluster import Cluster
+from kordon.testing.broker_features import GROUP_PROTOCOLS, PRODUCE_BY_ID
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, manage, resize
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.plain_connection import PlainConnection
-from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.rights import Allowed, Secured, log_in, login
 from kordon.testing.steps import plain, wait_until
 
 SASL_AUTHENTICATE = 36
-TOPIC, ORDINARY = "orders", "ordinary"
+TOPIC, ORDINARY = "guarded-orders", "guarded-ordinary"
 NONE, TOPIC_AUTHORIZATION_FAILED = 0, 29
-LISTENER = "SASL_PLAINTEXT"
-_ANYBODY: Any = None
-"""Principal and host of a filter; the library's types do not know that there may be none."""
 _CLOSED = (OSError, EOFError)
 """Of a connection that ended in place of an answer."""
-
-
-def login(user: str) -> dict[str, str]:
-    """Settings by which a librdkafka client logs in."""
-    return {
-        "security.protocol": LISTENER,
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": user,
-        "sasl.password": USERS[user],
-    }
-
-
-@dataclass(frozen=True)
-class Allowed:
-    """An ACL, as an operator thinks of it."""
-
-    user: str
-    operation: AclOperation
-    name: str = TOPIC
-    type: ResourceType = ResourceType.TOPIC
-    pattern: ResourcePatternType = ResourcePatternType.LITERAL
-    permission: AclPermissionType = AclPermissionType.ALLOW
-
-    def as_binding(self) -> AclBinding:
-        """For the admin client."""
-        principal = f"User:{self.user}"
-        return AclBinding(self.type, self.name, self.pattern, principal, "*", self.operation, self.permission)
-
-    def as_filter(self) -> AclBindingFilter:
-        """For the admin client, to take it back."""
-        principal = f"User:{self.user}"
-        return AclBindingFilter(self.type, self.name, self.pattern, principal, "*", self.operation, self.permission)
-
-
-@dataclass
-class Secured:
-    """A cluster with an authorizer, a Kordon that is no super user, and an operator who is one."""
-
-    cluster: Cluster
-    kordon: ProxyProcess
-    operator: AdminClient = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.operator = AdminClient({"bootstrap.servers": self.cluster.bootstrap("PLAINTEXT")})
-
-    def allow(self, *acls: Allowed) -> None:
-        """Gives rights; returns when the broker knows them."""
-        for each in acls:
-            self.operator.create_acls([each.as_binding()])[each.as_binding()].result(20)
-            wait_until(f"{each}", partial(self._has, each))
-
-    def revoke(self, *acls: Allowed) -> None:
-        """Takes rights back; returns when the broker knows it."""
-        for each in acls:
-            self.operator.delete_acls([each.as_filter()])[each.as_filter()].result(20)
-            wait_until(f"no {each}", partial(self._has_not, each))
-
-    def _has(self, acl: Allowed) -> bool:
-        return bool(self.operator.describe_acls(acl.as_filter()).result(20))
-
-    def _has_not(self, acl: Allowed) -> bool:
-        return not self._has(acl)
-
-    def on_topic(self, name: str) -> set[tuple[str, str]]:
-        """Returns who has what ACLs on a topic, literally."""
-        kind, pattern = ResourceType.TOPIC, ResourcePatternType.LITERAL
-        wanted = AclBindingFilter(kind, name, pattern, _ANYBODY, _ANYBODY, AclOperation.ANY, AclPermissionType.ANY)
-        return {(each.principal, each.operation.name) for each in self.operator.describe_acls(wanted).result(20)}
-
-    def settings(self, user: str) -> dict[str, Any]:
-        """Settings of a client that comes through Kordon."""
-        return {"bootstrap.servers": self.kordon.bootstrap, **login(user)}
-
-
 _GROUP, _PREFIXED = ResourceType.GROUP, ResourcePatternType.PREFIXED
-OWN_RIGHTS = (
-    Allowed("kordon", AclOperation.ALL, "__kordon.", pattern=ResourcePatternType.PREFIXED),
-    Allowed("kordon", AclOperation.READ, "kordon", ResourceType.GROUP),
-    Allowed("kordon", AclOperation.WRITE, "kordon.layouts", ResourceType.TRANSACTIONAL_ID),
-    Allowed("kordon", AclOperation.DESCRIBE, "kafka-cluster", ResourceType.BROKER),
-    Allowed("kordon", AclOperation.ALTER, "kafka-cluster", ResourceType.BROKER),
-)
 
 
 @pytest.fixture(scope="module")
-def secured() -> Iterator[Secured]:
+def secured(strict_cluster: Secured) -> Secured:
     """A broker that allows nothing that no ACL allows, with a managed topic of which alice may do all."""
-    if DESCRIBED_PRODUCERS.is_missing:
-        pytest.skip(DESCRIBED_PRODUCERS.reason)
-    strict = {"allow.everyone.if.no.acl.found": "false", "connections.max.reauth.ms": "60000"}
-    with Cluster.start(listeners=("PLAINTEXT", LISTENER), config=strict) as cluster:
-        sasl = {"mechanism": "PLAIN", "username": "kordon", "password": USERS["kordon"]}
-        upstream = {"bootstrap": cluster.bootstrap(LISTENER), "sasl": sasl}
-        with ProxyProcess.start(cluster.bootstrap(LISTENER), config={"upstream": upstream}) as kordon:
-            found = Secured(cluster, kordon)
-            found.allow(*OWN_RIGHTS, Allowed("kordon", AclOperation.ALL))
-            found.allow(Allowed("alice", AclOperation.ALL), Allowed("alice", AclOperation.ALL, ORDINARY))
-            found.allow(*(Allowed(user, AclOperation.READ, "group-", _GROUP, _PREFIXED) for user in ("alice", "bob")))
-            found.operator.create_topics([NewTopic(ORDINARY, VIRTUAL_PARTITIONS, 1)])[ORDINARY].result(20)
-            create_managed(kordon.bootstrap, TOPIC, login("admin"))
-            yield found
+    found = strict_cluster
+    found.allow(*(Allowed(user, AclOperation.ALL, TOPIC) for user in ("kordon", "alice")))
+    found.allow(Allowed("alice", AclOperation.ALL, ORDINARY))
+    found.allow(*(Allowed(user, AclOperation.READ, "group-", _GROUP, _PREFIXED) for user in ("alice", "bob")))
+    found.operator.create_topics([NewTopic(ORDINARY, VIRTUAL_PARTITIONS, 1)])[ORDINARY].result(20)
+    create_managed(found.kordon.bootstrap, TOPIC, login("admin"))
+    return found
 
 
-def produce(settings: dict[str, Any], topic: str, count: int = 24) -> list[str | None]:
+def produce(settings: Mapping[str, Any], topic: str, count: int = 24) -> list[str | None]:
     """Writes records; returns the error of each, None for those that were acknowledged."""
     outcomes: list[str | None] = []
     producer = Producer({**settings, "message.timeout.ms": "10000"})
@@ -162,11 +60,7 @@ def produce(settings: dict[str, Any], topic: str, count: int = 24) -> list[str |
 
 def logged_in(bootstrap: str, user: str) -> PlainConnection:
     """Returns a connection on which a user has logged in."""
-    connection = PlainConnection(bootstrap)
-    assert connection.ask(apis.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}).error_code == NONE
-    token = f"\0{user}\0{USERS[user]}".encode()
-    assert connection.ask(SASL_AUTHENTICATE, 2, {"auth_bytes": token}).error_code == NONE
-    return connection
+    return log_in(PlainConnection(bootstrap), user)
 
 
 def requests_about(name: str, topic_id: UUID) -> dict[tuple[int, int], dict[str, Any]]:
@@ -297,7 +191,7 @@ def test_a_write_without_an_answer_that_is_refused_ends_the_connection(secured: 
 class SilentWriter:
     """A librdkafka producer that waits for no answers, and counts what it hears of its connections."""
 
-    def __init__(self, settings: dict[str, Any], topic: str) -> None:
+    def __init__(self, settings: Mapping[str, Any], topic: str) -> None:
         self._topic = topic
         self._errors: list[str] = []
         self._producer = Producer({**settings, "acks": 0, "error_cb": self._heard})
@@ -362,14 +256,14 @@ def test_a_group_reads_and_commits_by_the_rights_of_the_topic(secured: Secured, 
 
 def test_a_right_that_is_revoked_holds_for_a_second_at_most(secured: Secured) -> None:
     """Writes and reads of a busy connection end within ordering.rights_ms, and go on when the right is back."""
-    secured.allow(Allowed("bob", AclOperation.READ), Allowed("bob", AclOperation.WRITE))
+    secured.allow(Allowed("bob", AclOperation.READ, TOPIC), Allowed("bob", AclOperation.WRITE, TOPIC))
     with closing_all(logged_in(secured.kordon.bootstrap, "bob")) as (bob,):
         for key, version, operation in (
             (apis.PRODUCE, 9, AclOperation.WRITE),
             (apis.FETCH, 11, AclOperation.READ),
         ):
             fields = requests_about(TOPIC, UUID(int=0))[key, version]
-            right = Allowed("bob", operation)
+            right = Allowed("bob", operation, TOPIC)
             may = partial(is_allowed, bob, key, version, fields)
             wait_until("bob may", may)
             secured.revoke(right)
@@ -380,7 +274,7 @@ def test_a_right_that_is_revoked_holds_for_a_second_at_most(secured: Secured) ->
             assert time.monotonic() - revoked < 1.5
             secured.allow(right)
             wait_until("bob may again", may)
-    secured.revoke(Allowed("bob", AclOperation.READ), Allowed("bob", AclOperation.WRITE))
+    secured.revoke(Allowed("bob", AclOperation.READ, TOPIC), Allowed("bob", AclOperation.WRITE, TOPIC))
 
 
 def code_of(connection: PlainConnection, key: int, version: int, fields: dict[str, Any]) -> int:
@@ -416,7 +310,7 @@ def test_a_connection_cannot_become_somebody_elses(secured: Secured) -> None:
 
 def test_acls_of_a_topic_reach_its_face_and_leave_it(secured: Secured) -> None:
     """Prefixed ones as literal ones, reading only; within moments, in both directions."""
-    prefixed = Allowed("bob", AclOperation.ALL, "ord", pattern=ResourcePatternType.PREFIXED)
+    prefixed = Allowed("bob", AclOperation.ALL, "guarded-ord", pattern=ResourcePatternType.PREFIXED)
     secured.allow(prefixed)
     face = f"__kordon.{TOPIC}"
     wanted = {("User:bob", "READ"), ("User:bob", "DESCRIBE")}
@@ -441,7 +335,7 @@ def test_a_right_that_kordon_lacks_is_named_with_the_command_that_gives_it(secur
     topic = "not-kordons"
     secured.operator.create_topics([NewTopic(topic, 3, 1)])[topic].result(20)
     secured.allow(Allowed("kordon", AclOperation.READ, topic))
-    admin = AdminClient(secured.settings("admin"))
+    admin = AdminClient(dict(secured.settings("admin")))
     with pytest.raises(KafkaException) as refused:
         manage(admin, topic).result(70)
     text = str(refused.value)

@@ -308,6 +308,20 @@ def test_a_rewind_is_gated_again(rule: type[Gate], is_sound: bool) -> None:
     assert (cluster.early == []) is is_sound
 
 
+def test_whoever_goes_back_may_know_who_has_gone_on_by_what_it_had_read() -> None:
+    """3 -> 4 -> 3: the keys of 0 went to 3 at 120, and came back at 300 of 0; what is no follower is not named."""
+    layout = Layout.created("orders", TOPIC_ID, 3, 12)
+    layout = layout.changed(layout.next_epoch(4), {0: 120, 3: 0})
+    layout = layout.changed(layout.next_epoch(3), {0: 300, 3: 95})
+    gate = Gate.of(layout)
+    assert gate.needs(3, 0) == {0: 120}
+    assert gate.needs(0, 299) == {}
+    assert gate.needs(0, 300) == {3: 95}
+    assert gate.followers(0, 119, 120) == {3}
+    assert gate.followers(0, 119, 119) == gate.followers(0, 120, 400) == gate.followers(1, 0, 400) == frozenset()
+    assert gate.followers(3, 94, 95) == {0}
+
+
 def test_a_segment_ends_an_answer_and_what_follows_is_judged_anew() -> None:
     """3 is retired and its keys go back to 0: whoever has read 0 up to there waits for 3's reader."""
     layout = Layout.created("orders", TOPIC_ID, 3, 12)

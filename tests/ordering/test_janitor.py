@@ -13,10 +13,12 @@ STEPS = 120
 
 
 @settings(max_examples=50)
-@given(seed=st.integers(0, 2**32), n=st.integers(1, 3), doublings=st.integers(1, 3))
-def test_a_log_read_from_0_gives_the_latest_value_of_each_key(seed: int, n: int, doublings: int) -> None:
+@given(seed=st.integers(0, 2**32), n=st.integers(1, 3), doublings=st.integers(1, 3), is_taken_over=st.booleans())
+def test_a_log_read_from_0_gives_the_latest_value_of_each_key(
+    seed: int, n: int, doublings: int, *, is_taken_over: bool
+) -> None:
     """At every moment: through growths and shrinks, deletes, compaction at any time, and crashes of the janitor."""
-    topic = CompactedTopic(Random(seed), n, n << doublings)
+    topic = CompactedTopic(Random(seed), n, n << doublings, is_taken_over=is_taken_over)
     for _ in range(STEPS):
         topic.step()
         assert topic.read() == topic.truth
@@ -31,10 +33,10 @@ def test_without_the_wait_for_the_janitor_deleted_keys_come_back() -> None:
 
 
 @settings(max_examples=50)
-@given(seed=st.integers(0, 2**32), n=st.integers(1, 3), doublings=st.integers(0, 3))
-def test_a_hidden_record_takes_no_value_away(seed: int, n: int, doublings: int) -> None:
+@given(seed=st.integers(0, 2**32), n=st.integers(1, 3), doublings=st.integers(0, 3), is_taken_over=st.booleans())
+def test_a_hidden_record_takes_no_value_away(seed: int, n: int, doublings: int, *, is_taken_over: bool) -> None:
     """Strays and late markers stand behind visible records of their keys; before they are compacted these are back."""
-    topic = CompactedTopic(Random(seed), n, n << doublings, has_mishaps=True)
+    topic = CompactedTopic(Random(seed), n, n << doublings, has_mishaps=True, is_taken_over=is_taken_over)
     for _ in range(STEPS):
         topic.step()
         assert topic.read() == topic.truth

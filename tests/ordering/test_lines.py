@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kordon.proxy.ordering import writers
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.identity import owner_of, tag, untag
-from kordon.proxy.ordering.images import Image, Refusal, Written, carried
+from kordon.proxy.ordering.images import Image, Parts, Refusal, Written, carried
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.line import NO_PRODUCER, Bound, Line, Refuse, Result, Write
 from kordon.proxy.ordering.writers import Unfit
@@ -332,7 +332,7 @@ class World:
         self.faults = faults
         self.count = self.random.randint(5, 25)
         self.layout = Layout.created("orders", UUID(int=1), 1, V_COUNT)
-        self.images: dict[int, Image] = {}
+        self.images: dict[int, Parts] = {}
         self.logs = [Log() for _ in range(V_COUNT)]
         self.ids = iter(range(1000, 2000))
         self.lines = [[Line(v) for v in range(V_COUNT)] for _ in range(2)]
@@ -459,7 +459,7 @@ class World:
                 self.answer(worker, write, self.logs[home.partition].append(write.bound, (client.number, number)))
         touched = sealed | self.layout.opened_by(following)
         cuts = {q: self.logs[q].end for q in touched}
-        images: dict[int, Image] = {}
+        images: dict[int, Parts] = {}
         for v in self.layout.movers(following):
             home = self.layout.chains[v].home
             assert home is not None
@@ -468,7 +468,7 @@ class World:
                 identity = untag(producer_id)
                 if identity is not None and (identity.v, identity.move) == (v, home.move):
                     here[identity.client_id] = Written(epoch, last[-1].sequence)
-            images[v] = carried(self.images.get(v, {}), here)
+            images[v] = carried(self.images.get(v, Parts()), here, cut_ms=0, forgotten_ms=0)
         self.layout = self.layout.changed(following, cuts)
         self.images |= images
 

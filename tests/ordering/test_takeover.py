@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from kordon.proxy.ordering import takeover as rules
 from kordon.proxy.ordering.controller import Abandoned, Commit, Controller, Prepare, Producers, ReadCuts
 from kordon.proxy.ordering.identity import tag
-from kordon.proxy.ordering.images import Written
+from kordon.proxy.ordering.images import ImageRecord, Written
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.reading import Resident, reading_place, tenancies
-from kordon.proxy.ordering.records import FenceRecord, ImageRecord, TopicRecord, Value, dump, load
+from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value, dump, load
 from kordon.proxy.ordering.takeover import (
     Step,
     Takeover,
@@ -239,7 +239,7 @@ def test_the_controller_takes_over_in_two_changes() -> None:
     made.on_confirmed("orders", 0.1)
     assert made.on_ack(fence.id, "a", 0.2) == [ReadCuts("orders", fence.id, frozenset({0, 1}))]
     written = committed(made.on_cuts("orders", fence.id, cuts(p0=5, p1=9), 0.3))
-    assert written["image/orders/1"] == ImageRecord({UNTAGGED: Written(0, 4)})
+    assert written["image/orders/1/1"] == ImageRecord({UNTAGGED: Written(0, 4)}, cut_ms=0)
     taken = written["topic/orders"]
     assert isinstance(taken, TopicRecord)
     assert (taken.layout.homes[:2], taken.layout.withheld, taken.takeover) == ((0, 1), True, Takeover(UNTIL))

@@ -1,0 +1,119 @@
+"""Goes through the logs of a topic, batch by batch, and over what retention and compaction have taken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from kordon.codecs.errors import WireError
+from kordon.codecs.fetched import Fetched
+from kordon.codecs.split import CONTROL, Batch, split
+from kordon.proxy.control.codes import Code, name_of
+from kordon.proxy.control.topics_admin import TopicsAdmin
+from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.managed.bypass import records_of
+from kordon.proxy.managed.pulls import WAIT_MS, Want
+from kordon.proxy.ordering.janitor import FormerHomes, Visible
+from kordon.proxy.ordering.reading import Hidden
+
+log = structlog.get_logger(__name__)
+
+_EMPTY_ANSWERS: Final = 5
+"""In a row, to requests that ask for nothing else, after which nothing stands below the high watermark."""
+_RETRY_SECONDS: Final = 0.2
+
+
+class Stretch(NamedTuple):
+    """What stands in a log from an offset on."""
+
+    partition: int
+    records: memoryview
+    batches: list[Batch]
+    """Whole ones, of which the first may begin before the offset."""
+    next_offset: int
+    """Where to go on."""
+    high_watermark: int
+
+    def seen(self, homes: FormerHomes, batch: Batch) -> Visible | Hidden:
+        """Says what one of the batches is; see `FormerHomes.look`."""
+        is_control = bool(batch.attributes & CONTROL)
+        return homes.look(self.partition, batch.producer_id, batch.base_offset, is_control=is_control)
+
+
+class LogWalk:
+    """Reads the logs of one topic.
+
+    Args:
+        topic: Its name.
+        pull: Reads a physical partition.
+        admin: Asks where logs begin.
+    """
+
+    def __init__(self, topic: str, pull: Callable[[Want], Awaitable[Fetched]], admin: TopicsAdmin) -> None:
+        self.read_bytes = 0
+        self.opened = 0
+        """Records."""
+        self._topic = topic
+        self._pull = pull
+        self._admin = admin
+        self._starts: dict[int, int] = {}
+
+    async def read(self, partition: int, position: int, *, waits: bool = False) -> Stretch:
+        """Reads what stands from an offset on, about a megabyte.
+
+        Args:
+            partition: Physical.
+            position: The offset.
+            waits: Wait some seconds for something to come, where all has been read.
+
+        Raises:
+            UpstreamUnavailable: Its leader does not answer, or not so that one could go on.
+        """
+        known_start = self._starts.get(partition, -1)
+        fetched = await self._pull(Want(self._topic, partition, position, WAIT_MS if waits else 0, known_start))
+        if fetched.error_code == Code.OFFSET_OUT_OF_RANGE:
+            return await self._read_from_start(partition, position)
+        for _ in range(_EMPTY_ANSWERS):
+            stretch = self._stretch(partition, position, fetched)
+            if stretch.batches or position >= stretch.high_watermark:
+                return stretch
+            await asyncio.sleep(_RETRY_SECONDS)
+            fetched = await self._pull(Want(self._topic, partition, position, 0, is_alone=True))
+        stretch = self._stretch(partition, position, fetched)
+        return stretch if stretch.batches else stretch._replace(next_offset=stretch.high_watermark)
+
+    def open(self, stretch: Stretch, batch: Batch) -> list[Any]:
+        """Returns the records of a batch; none of one that cannot be read, which stands in the log."""
+        try:
+            records = records_of(stretch.records[batch.start : batch.end])
+        except WireError as error:
+            offset = batch.base_offset
+            log.error(
+                "batch_unreadable", topic=self._topic, partition=stretch.partition, offset=offset, error=str(error)
+            )
+            return []
+        self.opened += len(records)
+        return records
+
+    async def _read_from_start(self, partition: int, position: int) -> Stretch:
+        (start,) = (await self._admin.log_starts(self._topic, [partition])).values()
+        if start == position:
+            raise UpstreamUnavailable(
+                f"reading {self._topic}-{partition}: its log begins at {start}, and has not got it"
+            )
+        return await self.read(partition, start)
+
+    def _stretch(self, partition: int, position: int, fetched: Fetched) -> Stretch:
+        if fetched.error_code:
+            raise UpstreamUnavailable(f"reading {self._topic}-{partition}: {name_of(fetched.error_code)}")
+        self._starts[partition] = fetched.log_start_offset
+        self.read_bytes += len(fetched.records)
+        try:
+            batches = [batch for batch in split(fetched.records) if batch.next_offset > position]
+        except WireError as error:
+            raise UpstreamUnavailable(f"reading {self._topic}-{partition}: {error}") from error
+        end = batches[-1].next_offset if batches else position
+        return Stretch(partition, fetched.records, batches, end, fetched.high_watermark)
