@@ -7,7 +7,7 @@ managed topic. What is used of aiokafka beyond its documentation is listed in te
 """
 
 from kordon.client.consumer import OrderedConsumer
-from kordon.client.errors import InvalidPartitionMetadataError
+from kordon.client.errors import InvalidPartitionMetadataError, OutcomeUnknownError
 from kordon.client.group import MixedGroupError
 from kordon.client.listener import PartitionKeyRebalanceListener
 from kordon.client.producer import OrderedProducer
@@ -17,5 +17,6 @@ __all__ = [
     "MixedGroupError",
     "OrderedConsumer",
     "OrderedProducer",
+    "OutcomeUnknownError",
     "PartitionKeyRebalanceListener",
 ]

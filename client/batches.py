@@ -11,7 +11,9 @@ from aiokafka.producer.message_accumulator import MessageBatch
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.structs import RecordMetadata, TopicPartition
 
+from kordon.client.errors import FORGOTTEN, OutcomeUnknownError
 from kordon.client.homes import NO_STAMP
+from kordon.codecs.retag import retag
 
 # pyright: reportPrivateUsage=false
 # aiokafka has no hooks; tests/client/test_aiokafka_parts.py fails when what is used here changes.
@@ -41,6 +43,7 @@ class OrderedBatch(MessageBatch):
         stamp: Of a layout that all its records fit, with which it goes out.
         question: Whether it was last sent as a question for its outcome.
         base_sequence: The sequence of its first record, once it was sent.
+        in_doubt: Whether it may be written: of an attempt to send it nobody has said that it was not.
         opened: It was opened before it was sent, and cannot get a sequence any more: it is to be taken apart.
     """
 
@@ -51,6 +54,7 @@ class OrderedBatch(MessageBatch):
         self.stamp = NO_STAMP
         self.question = False
         self.base_sequence = 0
+        self.in_doubt = False
         self.opened = False
         self._places: list[int] = []
 
@@ -101,6 +105,26 @@ class OrderedBatch(MessageBatch):
         """Takes its identity when it is sent for the first time."""
         self.base_sequence = base_sequence
         super().set_producer_state(producer_id, producer_epoch, base_sequence)
+
+    def take_identity(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Takes another identity than that under which it was to go out, or was sent and refused."""
+        self.base_sequence = base_sequence
+        if self._builder._buffer is None:
+            self._builder._set_producer_state(producer_id, producer_epoch, base_sequence)
+            return
+        built = bytearray(self._builder._buffer)
+        retag(built, 0, producer_id, producer_epoch, base_sequence)
+        self._builder._buffer = built
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it has ended with an error."""
+        return self.future.done() and not self.future.cancelled() and self.future.exception() is not None
+
+    def failure(self, exception: BaseException) -> None:
+        """Fails the futures of its records."""
+        is_forgotten = self.in_doubt and isinstance(exception, FORGOTTEN)
+        super().failure(OutcomeUnknownError(self.tp, exception) if is_forgotten else exception)
 
     def done(
         self,

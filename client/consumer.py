@@ -5,18 +5,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from types import CoroutineType
-from typing import Any
+from typing import Any, Self, Unpack, cast
 
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.consumer import AIOKafkaConsumer
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from kordon.client.assignor import OrderedAssignor
+from kordon.client.calls import Calls, Counts
 from kordon.client.dialect_client import DialectClient
 from kordon.client.fetching import OrderedFetcher
 from kordon.client.group import OrderedCoordinator, OrderedReader, known_epochs
-from kordon.client.keeper import Counts, Keeper
+from kordon.client.keeper import Keeper
 from kordon.client.listener import PartitionKeyRebalanceListener
+from kordon.client.options import ConsumerOptions
+from kordon.client.starting import start_or_stop
 
 # pyright: reportPrivateUsage=false
 # aiokafka has no hooks; tests/client/test_aiokafka_parts.py fails when what is used here changes.
@@ -47,7 +50,12 @@ class OrderedConsumer(AIOKafkaConsumer):
         key_callback_timeout_ms: For one call of it; by default a third of `session_timeout_ms`. Before partitions are
             given up as much time is left for the application to ask for the next record, and again for the call; both
             together should be less than `rebalance_timeout_ms`.
-        options: Those of AIOKafkaConsumer; `partition_assignment_strategy` counts where no Kordon answers.
+        options: Those of AIOKafkaConsumer (`kordon.client.options` lists them); `partition_assignment_strategy` counts
+            where no Kordon answers.
+
+    Raises:
+        ValueError: Options do not fit one another, or `key_callback_timeout_ms` is no positive integer.
+        TypeError: `key_listener` is no PartitionKeyRebalanceListener, or there is no such option.
     """
 
     def __init__(
@@ -55,25 +63,23 @@ class OrderedConsumer(AIOKafkaConsumer):
         *topics: str,
         key_listener: PartitionKeyRebalanceListener | None = None,
         key_callback_timeout_ms: int | None = None,
-        **options: Any,
+        **options: Unpack[ConsumerOptions],
     ) -> None:
-        super().__init__(**options)
+        _check(topics, key_listener, key_callback_timeout_ms)
+        super().__init__(**cast(Any, options))
         if key_callback_timeout_ms is None:
             key_callback_timeout_ms = self._session_timeout_ms // 3
-        if key_callback_timeout_ms <= 0:
-            raise ValueError("`key_callback_timeout_ms` should be positive")
         self._client: DialectClient = _in_place_of(self._client)
         self._keeper: Keeper | None = None
         self._fetcher: OrderedFetcher | None = None
-        self._key_listener: PartitionKeyRebalanceListener | None = None
-        self._call_seconds = key_callback_timeout_ms / 1000
+        self._calls = Calls(key_callback_timeout_ms / 1000)
         if topics:
             self.subscribe(topics, key_listener=key_listener)
 
     @property
     def key_counts(self) -> Counts:
         """How often the key listener was called, and failed."""
-        return self._keeper.counts if self._keeper is not None else Counts()
+        return self._calls.counts
 
     def held(self) -> frozenset[TopicPartition]:
         """Returns the partitions that wait until others of the group have read or flushed what was before them."""
@@ -93,23 +99,38 @@ class OrderedConsumer(AIOKafkaConsumer):
             pattern: Or a regular expression.
             listener: Called when *partitions* are revoked and assigned.
             key_listener: Called when *keys* move between partitions.
+
+        Raises:
+            TypeError: A listener is none, or a topic's name is no str.
+            ValueError: Neither topics nor a pattern are given, or both.
+            IllegalStateError: Partitions were assigned by `assign`.
         """
+        _check_listener(key_listener)
         super().subscribe(topics, pattern, listener)
-        self._key_listener = key_listener
-        if self._keeper is not None:
-            self._keeper.listener = key_listener
+        self._calls.listener = key_listener
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Takes partitions without a group, as AIOKafkaConsumer does; its own positions open what is held."""
         super().assign(list(partitions))
         self._take_own()
 
+    async def __aenter__(self) -> Self:
+        """Starts; what cannot be started is stopped."""
+        await start_or_stop(self)
+        return self
+
     async def start(self) -> None:
-        """Connects, and joins the group."""
+        """Connects, and joins the group.
+
+        Raises:
+            KafkaConnectionError: No bootstrap server answers.
+            MixedGroupError: The group has members that are no OrderedConsumers.
+        """
         await self._client.bootstrap()
         if not self._client.cluster.ordered:
             _log.warning(
-                "No Kordon answers at %s: partitions that are added to a topic are read at once, out of the order of "
+                "No Kordon answers at %s, or none that speaks the dialect (ordering.dialect): "
+                "partitions that are added to a topic are read at once, out of the order of "
                 "their keys, and nobody is called when keys move",
                 self._client._bootstrap_servers,
             )
@@ -118,11 +139,11 @@ class OrderedConsumer(AIOKafkaConsumer):
         self._keeper = Keeper(
             self._client,
             self._subscription,
-            call_seconds=self._call_seconds,
+            calls=self._calls,
             heartbeat_seconds=self._heartbeat_interval_ms / 1000,
             resume=self._resume_fetching,
+            withhold=self._withhold,
         )
-        self._keeper.listener = self._key_listener
         await self._wait_topics()
         self._fetcher = self._new_fetcher(self._keeper)
         await self._join(self._keeper)
@@ -133,9 +154,8 @@ class OrderedConsumer(AIOKafkaConsumer):
             return
         if self._keeper is not None:
             await self._keeper.give_up(all_is_handled=True)
-        await super().stop()
-        if self._keeper is not None:
             await self._keeper.close()
+        await super().stop()
 
     async def commit(self, offsets: Mapping[TopicPartition, Any] | None = None) -> None:
         """Commits, as AIOKafkaConsumer does; what was delivered counts as handled."""
@@ -164,6 +184,10 @@ class OrderedConsumer(AIOKafkaConsumer):
     def _resume_fetching(self) -> None:
         if self._fetcher is not None:
             self._fetcher.resume()
+
+    def _withhold(self, partitions: Collection[TopicPartition]) -> None:
+        if self._fetcher is not None:
+            self._fetcher.withhold(partitions)
 
     def _new_fetcher(self, keeper: Keeper) -> OrderedFetcher:
         return OrderedFetcher(
@@ -231,6 +255,22 @@ class OrderedConsumer(AIOKafkaConsumer):
             return
         assignment = subscription.assignment
         self._keeper.take(assignment, None, known_epochs(self._client.layouts, assignment.tps))
+
+
+def _check(topics: Collection[str], key_listener: object, key_callback_timeout_ms: object) -> None:
+    """Refuses what the caller cannot mean, before there is a consumer that would have to be stopped."""
+    if key_callback_timeout_ms is not None and not (
+        isinstance(key_callback_timeout_ms, int) and key_callback_timeout_ms > 0
+    ):
+        raise ValueError(f"`key_callback_timeout_ms` should be a positive integer, not {key_callback_timeout_ms!r}")
+    _check_listener(key_listener)
+    if key_listener is not None and not topics:
+        raise ValueError("`key_listener` is for the topics named here: give it to `subscribe` with those named there")
+
+
+def _check_listener(key_listener: object) -> None:
+    if key_listener is not None and not isinstance(key_listener, PartitionKeyRebalanceListener):
+        raise TypeError(f"key_listener should be an instance of PartitionKeyRebalanceListener, not {key_listener!r}")
 
 
 def _in_place_of(client: Any) -> DialectClient:

@@ -15,6 +15,7 @@ from aiokafka.util import create_task
 
 from kordon.client.connection import DialectConnection, DialectMetadata
 from kordon.client.layouts import Layouts
+from kordon.client.troubles import trouble
 from kordon.codecs import dialect
 
 # pyright: reportPrivateUsage=false
@@ -79,13 +80,9 @@ class DialectClient(AIOKafkaClient):
         """Learns of the cluster from the first bootstrap server that answers, and keeps that knowledge fresh.
 
         Raises:
-            KafkaConnectionError: None answers.
+            KafkaConnectionError: None answers; says what is wrong with each.
         """
-        for host, port, _ in self.hosts:
-            if await self._bootstrap_from(host, port, self.cluster, []):
-                break
-        else:
-            raise KafkaConnectionError(f"Unable to bootstrap from {self.hosts}")
+        await self._ask_bootstrap_servers(self.cluster, [])
         if self._sync_task is None:
             self._sync_task = create_task(self._md_synchronizer())
 
@@ -96,29 +93,46 @@ class DialectClient(AIOKafkaClient):
         """
         if await super()._metadata_update(cluster_metadata, topics):
             return True
-        for host, port, _ in self.hosts:
-            if await self._bootstrap_from(host, port, cluster_metadata, list(topics) if topics else None):
-                return True
-        return False
+        try:
+            await self._ask_bootstrap_servers(cluster_metadata, list(topics) if topics else None)
+        except KafkaConnectionError:
+            return False  # each was logged
+        return True
 
-    async def _bootstrap_from(self, host: str, port: int, cluster: Any, topics: list[str] | None) -> bool:
+    async def _ask_bootstrap_servers(self, cluster: Any, topics: list[str] | None) -> None:
+        """Asks one after the other until one answers.
+
+        Raises:
+            KafkaConnectionError: None does; says what is wrong with each, and has the last one's error as its cause.
+        """
+        troubles: list[str] = []
+        cause: BaseException | None = None
+        for host, port, _ in self.hosts:
+            try:
+                await self._bootstrap_from(host, port, cluster, topics)
+            except KafkaConnectionError as error:
+                cause = error.__cause__
+                troubles.append(f"{host}:{port}: {error.args[0]}")
+                _log.error("Unable to bootstrap from %s", troubles[-1])
+            else:
+                return
+        raise KafkaConnectionError(f"No bootstrap server answers: {'; '.join(troubles) or 'none is given'}") from cause
+
+    async def _bootstrap_from(self, host: str, port: int, cluster: Any, topics: list[str] | None) -> None:
+        connection: DialectConnection | None = None
         try:
             connection = await self._connect(host, port)
-        except (TimeoutError, OSError, KafkaError) as error:
-            _log.error('Unable connect to "%s:%s": %s', host, port, error)
-            return False
-        try:
             cluster.update_metadata(await connection.send(MetadataRequest(topics)))
-        except (TimeoutError, KafkaError) as error:
-            _log.warning('Unable to request metadata from "%s:%s": %s', host, port, error)
-            connection.close()
-            return False
+        except (TimeoutError, OSError, KafkaError) as error:
+            said = trouble(error, self._security_protocol, was_greeted=connection is not None)
+            if connection is not None:
+                connection.close()
+            raise KafkaConnectionError(said) from error
         if self.cluster.brokers():
             connection.close()
         else:
             # without brokers it is the only way to ask again
             self._conns["bootstrap", ConnectionGroup.DEFAULT] = connection
-        return True
 
     async def _get_conn(
         self, node_id: int | str, *, group: ConnectionGroup = ConnectionGroup.DEFAULT, no_hint: bool = False
@@ -131,7 +145,7 @@ class DialectClient(AIOKafkaClient):
         try:
             return await self._dial(node_id, group)
         except (TimeoutError, OSError, KafkaError) as error:
-            _log.error("Unable connect to node with id %s: %s", node_id, error)
+            _log.error("Unable to connect to node %s: %s", node_id, trouble(error, self._security_protocol))
             self.force_metadata_update()
             return None
 

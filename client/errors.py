@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from aiokafka.errors import BrokerResponseError, kafka_errors
+from typing import Final
+
+from aiokafka.errors import (
+    BrokerResponseError,
+    InvalidProducerEpoch,
+    KafkaError,
+    OutOfOrderSequenceNumber,
+    ProducerFenced,
+    UnknownProducerId,
+    kafka_errors,
+)
+from aiokafka.structs import TopicPartition
 
 from kordon.codecs.dialect import INVALID_PARTITION_METADATA
 
@@ -19,6 +30,33 @@ class InvalidPartitionMetadataError(BrokerResponseError):
     description = "The topic has another number of undeleted partitions than the client believes."
     retriable = True
     invalid_metadata = True
+
+
+FORGOTTEN: Final = (OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerEpoch, ProducerFenced)
+"""What is said where a batch does not fit what is known of its identity; ProducerFenced is aiokafka's name of one."""
+
+
+class OutcomeUnknownError(KafkaError):
+    """Records may be written or not, and nobody can tell any more.
+
+    They were sent, no answer came, and when they were sent again the brokers did not know their producer's sequences:
+    these have expired (`producer.id.expiration.ms`), or a log was cut by an unclean election. So the records are not
+    sent once more, which could double them. The producer goes on; whoever has to know reads the topic, and sends what
+    is not there.
+    """
+
+    def __init__(self, tp: TopicPartition, cause: BaseException) -> None:
+        super().__init__(
+            f"records of {tp.topic}-{tp.partition} may be written or not: an earlier attempt was not answered, and the "
+            f"brokers have forgotten their producer since ({type(cause).__name__}); look whether they are there before "
+            "you send them again"
+        )
+        self.__cause__ = cause
+        self._made_of = (tp, cause)
+
+    def __reduce__(self) -> tuple[type[OutcomeUnknownError], tuple[TopicPartition, BaseException]]:
+        """Copies it, as aiokafka does for each record."""
+        return type(self), self._made_of
 
 
 # aiokafka looks answers' error codes up in this table, and made it before this class was.

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import struct
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -195,6 +195,11 @@ class OrderedFetcher(Fetcher):
         """Looks at once which partitions may be fetched."""
         self._notify(self._wait_consume_future)
 
+    def withhold(self, partitions: Iterable[TopicPartition]) -> None:
+        """Drops what was fetched of partitions and not delivered yet: it is fetched again when it may be."""
+        for tp in partitions:
+            self._records.pop(tp, None)
+
     def _get_actions_per_node(self, assignment: Assignment) -> Any:
         tps = frozenset(tp for tp in assignment.tps if self._is_admitted(assignment, tp))
         requests, *others = super()._get_actions_per_node(_Admitted(assignment, tps))
@@ -211,6 +216,9 @@ class OrderedFetcher(Fetcher):
 
     async def _proc_fetch_request(self, assignment: Assignment, node_id: int, request: FetchRequest) -> bool:
         needs_wakeup: bool = await super()._proc_fetch_request(assignment, node_id, request)
+        if assignment.active:
+            asked = {TopicPartition(topic, q) for topic, rows in request.topics for q, *_ in rows}
+            self.withhold(tp for tp in asked & assignment.tps if not self._is_admitted(assignment, tp))
         if isinstance(request, OrderedFetchRequest) and request.shows_newer_layout:
             self._keeper.is_out_of_date()
             with contextlib.suppress(asyncio.CancelledError):  # as the parent does: whoever ends this awaits it

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from aiokafka.consumer.group_coordinator import GroupCoordinator, NoGroupCoordinator
+from aiokafka.consumer.group_coordinator import BaseCoordinator, GroupCoordinator, NoGroupCoordinator
 from aiokafka.consumer.subscription_state import Assignment
 from aiokafka.coordinator.protocol import ConsumerProtocol
 from aiokafka.errors import InconsistentGroupProtocolError
@@ -43,7 +43,20 @@ class MixedGroupError(InconsistentGroupProtocolError):
         )
 
 
-class OrderedCoordinator(GroupCoordinator):
+class _Kept(BaseCoordinator):
+    """What both coordinators do: their keeper looks when metadata has come."""
+
+    def __init__(self, client: Any, subscription: Any, *, keeper: Keeper, **options: Any) -> None:
+        self._keeper = keeper
+        self._layouts: Layouts = client.layouts
+        super().__init__(client, subscription, **options)
+
+    def _handle_metadata_update(self, cluster: Any) -> None:
+        super()._handle_metadata_update(cluster)
+        self._keeper.look()
+
+
+class OrderedCoordinator(_Kept, GroupCoordinator):
     """GroupCoordinator that shares out managed topics anew under each layout, and has state flushed before.
 
     Args:
@@ -53,11 +66,6 @@ class OrderedCoordinator(GroupCoordinator):
         options: The parent's.
     """
 
-    def __init__(self, client: Any, subscription: Any, *, keeper: Keeper, **options: Any) -> None:
-        self._keeper = keeper
-        self._layouts: Layouts = client.layouts
-        super().__init__(client, subscription, **options)
-
     async def knows(self, topic: str) -> bool:
         """Whether the group has a commit on any partition of a topic."""
         partitions = self._cluster.partitions_for_topic(topic) or ()
@@ -66,10 +74,6 @@ class OrderedCoordinator(GroupCoordinator):
     def _get_metadata_snapshot(self) -> dict[str, Any]:
         counts: Mapping[str, int] = super()._get_metadata_snapshot()
         return {topic: (count, _epoch(self._layouts, topic)) for topic, count in counts.items()}
-
-    def _handle_metadata_update(self, cluster: Any) -> None:
-        super()._handle_metadata_update(cluster)
-        self._keeper.look()
 
     async def _do_rejoin_group(self, subscription: Any) -> bool:
         try:
@@ -115,7 +119,7 @@ class OrderedCoordinator(GroupCoordinator):
         return {tp: offset for tp, offset in offsets.items() if tp not in unflushed}
 
 
-class OrderedReader(NoGroupCoordinator):
+class OrderedReader(_Kept, NoGroupCoordinator):
     """NoGroupCoordinator of one that reads alone: it goes on where it stands when partitions come or go.
 
     Args:
@@ -124,11 +128,6 @@ class OrderedReader(NoGroupCoordinator):
         keeper: Is told of assignments.
         options: The parent's.
     """
-
-    def __init__(self, client: Any, subscription: Any, *, keeper: Keeper, **options: Any) -> None:
-        self._keeper = keeper
-        self._layouts: Layouts = client.layouts
-        super().__init__(client, subscription, **options)
 
     def assign_all_partitions(self, check_unknown: bool = False) -> None:
         """Takes all partitions of the topics that were subscribed to."""
@@ -140,10 +139,6 @@ class OrderedReader(NoGroupCoordinator):
         if before is not None:
             _carry_over(before, after)
         self._keeper.take(after, None, known_epochs(self._layouts, after.tps))
-
-    def _handle_metadata_update(self, cluster: Any) -> None:
-        super()._handle_metadata_update(cluster)
-        self._keeper.look()
 
 
 def known_epochs(layouts: Layouts, partitions: Iterable[TopicPartition]) -> dict[str, int]:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import logging
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from aiokafka.consumer.subscription_state import Assignment, SubscriptionState
-from aiokafka.errors import KafkaError
+from aiokafka.errors import GroupLoadInProgressError, KafkaError, RebalanceInProgressError
 from aiokafka.structs import TopicPartition
 from aiokafka.util import create_task
 
+from kordon.client.calls import Calls
 from kordon.client.dialect_client import DialectClient
-from kordon.client.listener import PartitionKeyRebalanceListener
+from kordon.client.long_waits import LongWaits
 from kordon.client.moves import KeyMoves
 from kordon.client.moves_events import (
     Answered,
@@ -37,6 +36,7 @@ from kordon.client.moves_events import (
     Stood,
     Ticked,
     TopicGate,
+    Withhold,
 )
 from kordon.client.reports import Member, Membership, tell
 from kordon.client.segments import Segments
@@ -46,17 +46,11 @@ from kordon.client.segments import Segments
 
 _log = logging.getLogger(__name__)
 
+_BELIEVED_SECONDS: Final = 5.0
+"""For how long a topic is managed because whoever shared out knew its layout, while nobody else does."""
 
-@dataclass(slots=True)
-class Counts:
-    """What the consumer counts of keys' moves."""
-
-    flushes: int = 0
-    """Calls of `on_partition_key_maybe_revoked` that returned."""
-    loads: int = 0
-    """Calls of `on_partition_key_assigned` that returned."""
-    failures: int = 0
-    """Calls of either that failed or took too long."""
+_ORDINARY: Final = (GroupLoadInProgressError, RebalanceInProgressError)
+"""What a report meets where a Kordon has just begun to follow groups, or members come and go."""
 
 
 class Keeper:
@@ -65,9 +59,10 @@ class Keeper:
     Args:
         client: Of the consumer.
         subscription: Of the consumer.
-        call_seconds: For how long one call of the application may take.
+        calls: Of the application.
         heartbeat_seconds: How often the group is told and asked.
         resume: Called when partitions may be fetched again.
+        withhold: Called when what was fetched of partitions may not be delivered any more.
     """
 
     def __init__(
@@ -75,21 +70,21 @@ class Keeper:
         client: DialectClient,
         subscription: SubscriptionState,
         *,
-        call_seconds: float,
+        calls: Calls,
         heartbeat_seconds: float,
         resume: Callable[[], None],
+        withhold: Callable[[Collection[TopicPartition]], None],
     ) -> None:
-        self.listener: PartitionKeyRebalanceListener | None = None
-        self.counts = Counts()
         self.segments = Segments(client)
         self.member: Member | None = None
         self.wants_to_know = False
         """Whether `came_back` is to be called when the application asks for more."""
         self._client = client
         self._subscription = subscription
-        self._call_seconds = call_seconds
+        self.calls = calls
         self._hurry_seconds = min(0.2, heartbeat_seconds)
         self._resume = resume
+        self._withhold = withhold
         self._moves = KeyMoves(heartbeat_seconds, self._hurry_seconds)
         self._group: Membership | None = None
         self._assignment: Assignment | None = None
@@ -100,9 +95,11 @@ class Keeper:
         self._stint = object()
         """What is under way belongs to it, and is of no interest behind it."""
         self._assigned_by: Mapping[str, int] = {}
+        self._taken_at = 0.0
         self._handled: dict[TopicPartition, int] = {}
         self._looked: dict[TopicPartition, int] = {}
         """Where the partitions stood when they were last looked at."""
+        self._long_waits = LongWaits()
         self._stale = False
         self._wake = asyncio.Event()
         self._came_back = asyncio.Event()
@@ -169,7 +166,7 @@ class Keeper:
         self._goes_on = group is None and self._group is None and self._assignment is not None
         if not self._goes_on:
             self._stint = object()
-        self._group, self._assigned_by = group, assigned_by
+        self._group, self._assigned_by, self._taken_at = group, assigned_by, _now()
         self._assignment, self._next_assignment = None, assignment
         self.member = Member(group.group_id, group.generation, group.member_id) if group is not None else None
         self._wake.set()
@@ -212,10 +209,11 @@ class Keeper:
         self._came_back.clear()
         self.wants_to_know = True
         try:
-            await asyncio.wait_for(self._came_back.wait(), self._call_seconds)
+            async with asyncio.timeout(self.calls.seconds):
+                await self._came_back.wait()
         except TimeoutError:
             _log.warning(
-                "The application is not back after %.1f s: what it works on is not flushed", self._call_seconds
+                "The application is not back after %.1f s: what it works on is not flushed", self.calls.seconds
             )
 
     @property
@@ -260,7 +258,8 @@ class Keeper:
         if self._stale or self._next_assignment is not None:
             timeout = self._hurry_seconds
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), timeout)
+            async with asyncio.timeout(timeout):  # wait_for may forget that this task is being ended
+                await self._wake.wait()
         self._wake.clear()
 
     async def _turn(self) -> None:
@@ -276,6 +275,7 @@ class Keeper:
             self._do(Stood(_now(), places))
             self._do(Ticked(_now()))
             self._ask_application(places)
+            self._long_waits.look(self.held, _now())
 
     def _ask_application(self, places: Mapping[TopicPartition, Place]) -> None:
         """Has the application say when it has handled what it got; not for each record."""
@@ -288,8 +288,10 @@ class Keeper:
         if not assignment.active:
             self._next_assignment = None
             return
-        if any(self._epoch(topic) < epoch for topic, epoch in self._assigned_by.items()):
-            await self._client.force_metadata_update()  # whoever shared out knows more
+        if self._is_behind():
+            await self._client.force_metadata_update()
+            if self._is_behind():
+                return  # by older segments, new partitions would have nothing to wait for
         if any(self._client.cluster.partitions_for_topic(topic) is None for topic in topics):
             return  # nor is it known whether it is managed
         is_known = await self.segments.refresh(topics)
@@ -298,6 +300,14 @@ class Keeper:
             self._assignment, self._next_assignment = assignment, None
             self._do(Assigned(_now(), assignment.tps, self._gates(topics), self._goes_on))
             self._resume()
+
+    def _is_behind(self) -> bool:
+        """Whether whoever shared out knew of newer layouts; of a topic without one that is not believed for long."""
+        may_be_let_go = _now() - self._taken_at > _BELIEVED_SECONDS
+        return any(
+            self._epoch(topic) < epoch and not (may_be_let_go and self._client.layouts.get(topic) is None)
+            for topic, epoch in self._assigned_by.items()
+        )
 
     def _epoch(self, topic: str) -> int:
         layout = self._client.layouts.get(topic)
@@ -337,6 +347,8 @@ class Keeper:
                 self._start(self._report(command))
             case Resume():
                 self._resume()
+            case Withhold():
+                self._withhold(command.partitions)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task: asyncio.Task[None] = create_task(work)
@@ -346,49 +358,29 @@ class Keeper:
 
     async def _call(self, call: CallMaybeRevoked | CallAssigned) -> None:
         stint = self._stint
-        try:
-            await asyncio.wait_for(self._called(call), self._call_seconds)
-        except Exception:  # whatever the application raises
-            self.counts.failures += 1
-            _log.exception("%s failed for %s; it is called again", _NAMES[type(call)], list(call.partitions))
-            event: Event = CallFailed(_now())
-        else:
-            self.counts.flushes += isinstance(call, CallMaybeRevoked)
-            self.counts.loads += isinstance(call, CallAssigned)
-            event = CallReturned(_now())
+        has_returned = await self.calls.make(call)
         if stint is self._stint:
-            self._do(event)
+            self._do(CallReturned(_now()) if has_returned else CallFailed(_now()))
             self._wake.set()
-
-    async def _called(self, call: CallMaybeRevoked | CallAssigned) -> None:
-        if self.listener is None:
-            return
-        if isinstance(call, CallMaybeRevoked):
-            called = self.listener.on_partition_key_maybe_revoked(call.partitions)
-        else:
-            called = self.listener.on_partition_key_assigned(call.partitions)
-        if inspect.isawaitable(called):
-            await called
 
     async def _report(self, report: Report) -> None:
         stint = self._stint
         event: Event
         if self._group is None or self.member is None:
-            event = Answered(_now(), {}, ())
+            nobodys = {row.partition: -1 for row in report.rows if row.needed and row.position < 0}
+            event = Answered(_now(), nobodys, ())
         else:
             try:
                 heard = await tell(self._client, report, self._group, self.member)
                 event = Answered(_now(), heard.positions, heard.needed)
             except KafkaError as error:
-                _log.warning("Positions were not told: %r", error)
+                level = logging.INFO if isinstance(error, _ORDINARY) else logging.WARNING
+                _log.log(level, "Positions were not told, and are told again: %r", error)
                 event = ReportFailed(_now())
         if stint is self._stint:
             if self._assignment is not None:
                 self._do(Stood(_now(), self._places()))
             self._do(event)
-
-
-_NAMES: Final = {CallMaybeRevoked: "on_partition_key_maybe_revoked", CallAssigned: "on_partition_key_assigned"}
 
 
 def _now() -> float:

@@ -42,9 +42,9 @@ from kordon.client.moves_events import (
     Stood,
     Ticked,
     TopicGate,
+    Withhold,
 )
 from kordon.client.owned import NOWHERE, Owned
-from kordon.proxy.ordering.gate import Evidence
 
 _FOR_EVER: Final = 2**63 - 1
 
@@ -62,8 +62,6 @@ class KeyMoves:
         self._hurry = hurry_seconds
         self._topics: dict[str, TopicGate] = {}
         self._owned: dict[TopicPartition, Owned] = {}
-        self._heard: dict[TopicPartition, int] = {}
-        """What others have told in this generation."""
         self._call: CallMaybeRevoked | CallAssigned | None = None
         self._report: Report | None = None
         self._said: tuple[Row, ...] | None = None
@@ -94,13 +92,14 @@ class KeyMoves:
     def admits(self, tp: TopicPartition, position: int) -> bool:
         """Whether a partition may be fetched from a position now.
 
-        Not so below what the group was told, before that is taken back: others may have gone on by it.
+        Not so below what the group was told, before that is taken back: others may have gone on by it. Nor before it
+        is known here that the application went back.
         """
         owned = self._owned.get(tp)
         if owned is None:
             return True
         begin, end = owned.window
-        return begin <= position < end and owned.told <= position
+        return begin <= position < end and max(owned.told, owned.position) <= position
 
     def next_tick(self) -> float | None:
         """Returns when `Ticked` is due; None: nothing here depends on time."""
@@ -164,7 +163,6 @@ class KeyMoves:
 
     def _forget(self) -> None:
         self._owned.clear()
-        self._heard.clear()
         self._topics.clear()
         self._call = self._report = self._said = None
 
@@ -178,16 +176,18 @@ class KeyMoves:
         report, self._report = self._report, None
         if report is None:
             return  # it is of an assignment that has ended
-        for row in report.rows:
-            owned = self._owned.get(row.partition)
-            if owned is not None:
-                owned.answered(row.position)
+        heard: dict[str, dict[int, int]] = {topic: {} for topic in self._topics}
         for tp, position in event.positions.items():
-            self._heard[tp] = position
-            if position < 0 and tp in self._owned:
-                self._said = None  # it got lost, and is said once more
+            heard.setdefault(tp.topic, {})[tp.partition] = position
+        for row in report.rows:
+            owned, topic = self._owned.get(row.partition), row.partition.topic
+            if owned is not None:
+                owned.answered(row.position, heard[topic], self._topics[topic].gate)
+                if event.positions.get(row.partition, row.position) < 0 <= row.position:
+                    self._said = None  # it got lost, and is said once more
+        needed = {*event.needed, *(tp for owned in self._owned.values() for tp in owned.asks)}
         for tp, owned in self._owned.items():
-            owned.is_needed = tp in event.needed
+            owned.is_needed = tp in needed
 
     def _call_returned(self) -> None:
         call, self._call = self._call, None
@@ -208,8 +208,10 @@ class KeyMoves:
 
     def _commands(self, now: float) -> list[Command]:
         """Looks at everything anew; what follows from it."""
-        opened = self._look()
+        opened, closed = self._look()
         commands: list[Command] = [Resume(tuple(opened))] if opened else []
+        if closed:
+            commands.append(Withhold(tuple(closed)))
         if self._call is None:
             self._call = self._flushing(now) or self._loading(now)
             if self._call is not None:
@@ -220,27 +222,30 @@ class KeyMoves:
                 commands.append(self._report)
         return commands
 
-    def _look(self) -> list[TopicPartition]:
-        """Opens and holds partitions by what is known now; returns those that may be read and might not before."""
+    def _look(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
+        """Opens and holds partitions by what is known now; returns which of them it opened, and which it closed."""
         opened: list[TopicPartition] = []
-        evidence = {topic: self._evidence(topic) for topic in self._topics}
+        closed: list[TopicPartition] = []
+        mine = {topic: self._mine(topic) for topic in self._topics}
+        told: dict[str, dict[int, int]] = {topic: {} for topic in self._topics}
+        for tp, owned in self._owned.items():
+            told[tp.topic][tp.partition] = owned.known
         asked: set[TopicPartition] = set()
         for tp, owned in self._owned.items():
             before = owned.window
-            owned.look(self._topics[tp.topic].gate, evidence[tp.topic])
+            owned.look(self._topics[tp.topic], mine[tp.topic], told[tp.topic])
             asked.update(owned.asks)
-            if owned.window not in (NOWHERE, before):
-                opened.append(tp)
+            if owned.window != before:
+                (closed if owned.window == NOWHERE else opened).append(tp)
         for tp in asked & self._owned.keys():
             self._owned[tp].is_needed = True
-        return opened
+        return opened, closed
 
-    def _evidence(self, topic: str) -> Evidence:
-        positions = {tp.partition: position for tp, position in self._heard.items() if tp.topic == topic}
-        mine = {tp.partition: owned.evidence for tp, owned in self._owned.items() if tp.topic == topic}
+    def _mine(self, topic: str) -> dict[int, int]:
+        """Returns what the group knows of the member's own partitions, by partition."""
         # what brokers no longer show has been emptied, and nobody owns it
         gone = dict.fromkeys(self._topics[topic].gone, _FOR_EVER)
-        return Evidence(positions | mine | gone)
+        return gone | {tp.partition: owned.evidence for tp, owned in self._owned.items() if tp.topic == topic}
 
     def _flushing(self, now: float) -> CallMaybeRevoked | None:
         due = [o for tp, o in self._owned.items() if o.is_due(self._topics[tp.topic].gate) and o.retry_at <= now]

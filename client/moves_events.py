@@ -152,4 +152,11 @@ class Resume:
     partitions: tuple[TopicPartition, ...]
 
 
-Command: TypeAlias = CallMaybeRevoked | CallAssigned | Report | Resume
+@dataclass(frozen=True, slots=True)
+class Withhold:
+    """What was fetched of these partitions and not delivered yet may not be delivered."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+Command: TypeAlias = CallMaybeRevoked | CallAssigned | Report | Resume | Withhold

@@ -8,11 +8,20 @@ from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, Final
 
+from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
+    CorruptRecordException,
+    KafkaError,
+    LeaderNotAvailableError,
+    NodeNotReadyError,
+    NotEnoughReplicasError,
+    UnknownTopicOrPartitionError,
+)
 from aiokafka.producer.sender import Sender, SendProduceReqHandler
 from aiokafka.structs import TopicPartition
 
 from kordon.client.batches import OrderedBatch
-from kordon.client.errors import InvalidPartitionMetadataError
+from kordon.client.errors import FORGOTTEN, InvalidPartitionMetadataError
 from kordon.client.homes import Stamp
 from kordon.client.outbox import Outbox
 from kordon.client.requests import WireRequest
@@ -26,6 +35,20 @@ _VERSIONS: Final = range(9, 10)
 _SHAPE: Final = 5
 """The version of Produce in whose shape answers are handed to aiokafka."""
 
+_NOT_WRITTEN: Final = (
+    NodeNotReadyError,
+    UnknownTopicOrPartitionError,
+    LeaderNotAvailableError,
+    NotEnoughReplicasError,
+    CorruptRecordException,
+)
+"""Retriable errors that say that nothing of a batch is written by the attempt; all others leave that open."""
+
+_MAY_NOT_WRITE: Final = (
+    "an OrderedProducer is idempotent, so brokers want its user to have WRITE on one topic at least (KIP-679), or "
+    "IDEMPOTENT_WRITE on the cluster"
+)
+
 Batches = dict[TopicPartition, OrderedBatch]
 
 _log = logging.getLogger(__name__)
@@ -38,10 +61,21 @@ class OrderedSender(Sender):
         super().__init__(client, message_accumulator=message_accumulator, **options)
         self._outbox = message_accumulator
 
+    async def start(self) -> None:
+        """Gets a producer id, and begins to send.
+
+        Raises:
+            ClusterAuthorizationFailedError: The client may not write to any topic.
+        """
+        try:
+            await super().start()
+        except ClusterAuthorizationFailedError as error:
+            raise ClusterAuthorizationFailedError(_MAY_NOT_WRITE) from error
+
     async def _send_produce_req(self, node_id: int, batches: Batches) -> None:
         plain = {tp: batch for tp, batch in batches.items() if self._outbox.homes(tp.topic) is None}
         if plain:
-            await SendProduceReqHandler(self, plain).do(node_id)
+            await _Produce(self, plain).do(node_id)
         for request in self._requests({tp: batch for tp, batch in batches.items() if tp not in plain}):
             await _OrderedProduce(self, request).do(node_id)
         self._in_flight.remove(node_id)
@@ -61,12 +95,26 @@ class OrderedSender(Sender):
             rest = {tp: batch for tp, batch in rest.items() if batch.stamp != stamps[tp.topic]}
 
 
-class _OrderedProduce(SendProduceReqHandler):
-    """One Produce request of managed topics, and what comes of it."""
+class _Produce(SendProduceReqHandler):
+    """One Produce request, and what comes of it."""
 
     def __init__(self, sender: OrderedSender, batches: Batches) -> None:
         super().__init__(sender, batches)
         self._outbox = sender._outbox
+
+    def _can_retry(self, error: KafkaError, batch: OrderedBatch) -> bool:
+        """Whether a batch goes out again; one that its broker takes for a stranger's does so under another identity."""
+        if super()._can_retry(error, batch):
+            batch.in_doubt = batch.in_doubt or not isinstance(error, _NOT_WRITTEN)
+            return True
+        return isinstance(error, FORGOTTEN) and self._outbox.renew(batch)
+
+
+class _OrderedProduce(_Produce):
+    """One Produce request of managed topics, and what comes of it."""
+
+    def __init__(self, sender: OrderedSender, batches: Batches) -> None:
+        super().__init__(sender, batches)
         self._refused: list[OrderedBatch] = []
 
     def create_request(self) -> Any:

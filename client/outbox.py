@@ -10,11 +10,11 @@ from typing import Any
 
 from aiokafka.errors import KafkaTimeoutError, ProducerClosed
 from aiokafka.producer.message_accumulator import MessageAccumulator
-from aiokafka.producer.transaction_manager import TransactionManager
 from aiokafka.structs import TopicPartition
 
 from kordon.client.batches import Header, HeldRecord, OrderedBatch
 from kordon.client.homes import Homes, Stamp
+from kordon.client.identities import Identities
 from kordon.client.layouts import Layouts, TopicLayout
 
 # pyright: reportPrivateUsage=false
@@ -36,7 +36,7 @@ class Outbox(MessageAccumulator):
     def __init__(self, cluster: Any, layouts: Layouts, place_of: PlaceOf, *args: Any, **options: Any) -> None:
         super().__init__(cluster, *args, **options)
         assert self._txn_manager is not None, "an OrderedProducer is always idempotent"
-        self._identity: TransactionManager = self._txn_manager
+        self._identities = Identities(self._txn_manager)
         self._layouts = layouts
         self._place_of = place_of
         self._topics: dict[str, Homes | None] = {}
@@ -138,15 +138,26 @@ class Outbox(MessageAccumulator):
         if homes is None:  # let go meanwhile: it is written as it is
             self.reenqueue(batch)
             return
-        self._identity._sequence_numbers[tp] = batch.base_sequence
+        self._identities.give_back(batch)
         del self._unanswered[tp]
         self._batches[tp].appendleft(batch)
         self._rehouse(homes, tp)
+
+    def renew(self, batch: OrderedBatch) -> bool:
+        """Has a batch that brokers do not take under its identity go out under another; False: it has failed.
+
+        That is done only if the refusal is all that was ever heard of it. Where an earlier attempt has no answer, it
+        may be written, and whoever has forgotten its identity could not tell that it is there (KIP-360).
+        """
+        return not batch.in_doubt and self._identities.renew(batch)
 
     def drain_by_nodes(self, ignore_nodes: Any, muted_partitions: Any = frozenset()) -> Any:
         """Returns the batches that can go out now, by node; places that were late go to their new homes first."""
         for tp in self._forget_answered():
             self._settle(tp)
+        if self._identities.are_missing:
+            self._wake()  # the sender gets another producer id, and comes back
+            return {}, False
         return super().drain_by_nodes(ignore_nodes, muted_partitions)
 
     async def add_batch(self, builder: Any, tp: TopicPartition, timeout: float) -> Any:
@@ -156,7 +167,7 @@ class Outbox(MessageAccumulator):
         return await super().add_batch(builder, tp, timeout)
 
     def _append_batch(self, builder: Any, tp: TopicPartition) -> OrderedBatch:
-        self._identity.maybe_add_partition_to_txn(tp)
+        self._identities.join_transaction(tp)
         batch = OrderedBatch(tp, builder, self._batch_ttl, self._linger_time)
         if self._topics.get(tp.topic) is not None:
             batch.pin()
@@ -167,6 +178,8 @@ class Outbox(MessageAccumulator):
     def _pop_batch(self, tp: TopicPartition) -> OrderedBatch:
         batch: OrderedBatch = super()._pop_batch(tp)
         homes = self._topics.get(tp.topic)
+        if batch.retry_count == 1:
+            self._identities.give(batch)
         if homes is not None and tp not in self._unanswered:
             # not that of when it was begun: since then records may have come to it that were not at home here then
             batch.stamp = Stamp.of(homes.layout)
@@ -197,7 +210,8 @@ class Outbox(MessageAccumulator):
         """Returns the partitions that were waiting for an answer and do not any more."""
         answered = [tp for tp, batch in self._unanswered.items() if batch.future.done()]
         for tp in answered:
-            del self._unanswered[tp]
+            if self._unanswered.pop(tp).has_failed:
+                self._identities.begin_epoch(tp)
         return answered
 
     def _wake(self) -> None:

@@ -1,8 +1,20 @@
-"""One partition of a member whose keys can move: where it stands, what was flushed and told, what it may read."""
+"""One partition of a member whose keys can move: where it stands, what was flushed and told, what it may read.
+
+Whoever goes back below a cut has others of the group go back too: they have gone on by what it told. It takes that
+back (-1), and reads on when all of them have *withdrawn*: they flush what they got since, and tell that they stand
+where they stood before (-1: nowhere). Then it loads. Where keys of 0 went to 3 at offset 100:
+
+    a, in 0:  told 120   seek 50   told -1, asks for 3 ──────────────────> -1: told 50, load, read …     told 100
+    b, in 3:  reads                         is asked: asks for 0 > -1: flush, told -1     … held …    > 100: load, read
+
+So that neither misses the other, both speak before they listen: what was heard opens a partition only where it was
+heard in the answer to a report that told where that one stands.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiokafka.structs import TopicPartition
@@ -11,7 +23,7 @@ from kordon.proxy.ordering.gate import Evidence, Gate
 from kordon.proxy.ordering.layout import Segment, SegmentId
 
 if TYPE_CHECKING:
-    from kordon.client.moves_events import Place
+    from kordon.client.moves_events import Place, TopicGate
 
 Window: TypeAlias = tuple[int, int]
 """Offsets [begin, end) from which the partition may be fetched."""
@@ -39,15 +51,17 @@ class Owned:
     """The highest position that others may know."""
     known: int = -1
     """The position that was told last, and answered."""
-    furthest: int = -1
-    """The highest that was ever told: who goes back below it owes news until it is reached again."""
+    relied: int = -1
+    """The highest that others may have gone on by."""
     is_needed: bool = False
     """Whether somebody asks for its position."""
     entered: SegmentId | None = None
     """The segment that is delivered."""
     window: Window = NOWHERE
     asks: tuple[TopicPartition, ...] = ()
-    """The partitions whose positions hold it."""
+    """The partitions whose positions hold it, or may."""
+    heard: dict[int, int] = field(default_factory=dict[int, int])
+    """By partition that it asked for, what others have told since `known` is known; -1: nothing."""
     wants_load: bool = False
     """Whether nothing but the application's load is missing."""
     flushing: int | None = None
@@ -57,6 +71,14 @@ class Owned:
     retry_at: float = 0.0
     is_behind_a_cut: bool = False
     """Whether the end of a segment has not been handled yet: somebody may wait for that."""
+    is_back: bool = False
+    """Whether it waits for others to withdraw: what they have gone on by is taken back."""
+    withdraws_to: int | None = None
+    """Where it is to stand for others, when all is flushed, since what it has gone on by is taken back."""
+    is_unheard: bool = False
+    """Whether what it waits for can only be heard when it has told where it stands."""
+    _withdrawn: set[int] = field(default_factory=set[int])
+    """Partitions that have withdrawn since this one went back to where it stands."""
     _segment: Segment | None = None
     """Of which records come next."""
 
@@ -68,7 +90,21 @@ class Owned:
     @property
     def has_news(self) -> bool:
         """Whether something else is to be told than was told."""
-        return self.safe not in (-1, self.known)
+        return self._telling != self.known
+
+    @property
+    def _telling(self) -> int:
+        if self._owes_a_flush:
+            return self.known
+        if self.is_back:
+            return -1
+        is_flushed = not self.is_dirty and self.flushing is None and self.handled == self.position
+        return self.safe if self.withdraws_to is None or not is_flushed else min(self.withdraws_to, self.safe)
+
+    @property
+    def _owes_a_flush(self) -> bool:
+        """Whether it went back from what was not flushed: it stands there for others until it is."""
+        return self.position < self.told and (self.is_dirty or self.flushing is not None)
 
     def stand(self, place: Place) -> None:
         """Takes in where the member stands."""
@@ -76,33 +112,91 @@ class Owned:
             # what it got before this member had it was flushed, or died with its owner
             self.safe = self.handled = place.delivered if place.handled < 0 else place.handled
         elif place.delivered < self.position:
+            self.is_dirty = self.is_dirty or self.handled < self.position
             self.handled = min(self.handled, place.delivered)
+            if self.flushing is not None:
+                self.flushing = min(self.flushing, place.delivered)  # what comes again is flushed again
+            self._withdrawn.clear()
         self.position, self.high_watermark = place.delivered, place.high_watermark
         self.safe = min(self.safe, self.position)
         handled = min(place.handled, place.delivered)
         if handled > self.handled:
             self.handled, self.is_dirty = handled, True
 
-    def look(self, gate: Gate, evidence: Evidence) -> None:
-        """Holds or opens it, by what is known now."""
+    def look(self, topic: TopicGate, mine: Mapping[int, int], told: Mapping[int, int]) -> None:
+        """Holds or opens it, by what is known now.
+
+        Args:
+            topic: Of the partition.
+            mine: Where the member's own partitions of that topic stand for all; those that are gone are read.
+            told: What the group knows of the member's own partitions.
+        """
         if self.position < 0:
             return
-        q, topic = self.tp.partition, self.tp.topic
+        gate, q = topic.gate, self.tp.partition
         being_handled = gate.segment_at(q, self.handled)
         self.is_behind_a_cut = _ends_behind(being_handled, self.handled)
         segment = self._segment = gate.segment_at(q, self.position)
-        self.asks = tuple(TopicPartition(topic, each) for each in gate.asks(q, self.position, evidence))
         if segment is None:
-            self.window = (0, _NO_END)
+            self.asks, self.window = (), (0, _NO_END)
             return
-        if self.asks:
+        followers = gate.followers(q, self.position, self.relied) if self.position < self.relied else frozenset[int]()
+        gone_on = self._not_withdrawn(gate, told, followers - topic.gone)
+        self.is_back, self.is_unheard = bool(gone_on), False
+        waits_for = gone_on or self._missing(gate, mine)
+        self._ask(gate, mine, waits_for)
+        if waits_for:
             # a load under way does not count: what others flush from now on is missing in it
             self.entered, self.loading, self.wants_load, self.window = None, None, False, NOWHERE
             return
-        if self.entered != segment.id and self._is_entered_freely(segment, gate):
+        if self.entered != segment.id and not followers and self._is_entered_freely(segment, gate):
             self.entered = segment.id
         self.wants_load = self.entered != segment.id and self.loading is None
         self.window = _window(segment, self.position) if self.entered == segment.id else NOWHERE
+
+    def _missing(self, gate: Gate, mine: Mapping[int, int]) -> tuple[int, ...]:
+        """Returns the partitions that are not known to be far enough."""
+        q = self.tp.partition
+        missing = gate.asks(q, self.position, Evidence({**self.heard, **mine}))
+        if gate.asks(q, self.position, Evidence(mine)) and not self._has_told_so(gate):
+            self.is_unheard = True
+            missing = missing or gate.asks(q, self.position, Evidence(mine))
+        return missing
+
+    def _has_told_so(self, gate: Gate) -> bool:
+        """Whether others know that it stands where all this has to be waited for."""
+        q = self.tp.partition
+        return self.known >= 0 and gate.needs(q, self.known) == gate.needs(q, self.position)
+
+    def _not_withdrawn(self, gate: Gate, told: Mapping[int, int], followers: frozenset[int]) -> tuple[int, ...]:
+        """Returns the partitions that may have gone on by what this one has taken back."""
+        self._withdrawn |= {q for q in followers & told.keys() if not self._has_gone_on(gate, q, told[q])}
+        return tuple(sorted(followers - self._withdrawn))
+
+    def _has_gone_on(self, gate: Gate, follower: int, position: int) -> bool:
+        return position >= 0 and gate.needs(follower, position).get(self.tp.partition, 0) > self.position
+
+    def _ask(self, gate: Gate, mine: Mapping[int, int], waits_for: tuple[int, ...]) -> None:
+        """Asks for what it waits for; where somebody asks for this one, also whether what opened it still holds."""
+        asked, self.withdraws_to = waits_for, None
+        if self.is_needed:
+            needs = gate.needs(self.tp.partition, self.position)
+            before = self._before_what_was_taken_back(gate, {**self.heard, **mine})
+            self.withdraws_to = before if before < self.position else None
+            asked += tuple(q for q in needs if q not in mine and q not in waits_for)
+        self.asks = tuple(TopicPartition(self.tp.topic, q) for q in asked)
+
+    def _before_what_was_taken_back(self, gate: Gate, known: Mapping[int, int]) -> int:
+        """Returns up to where it has gone on by nothing that is taken back now."""
+        q, position = self.tp.partition, self.position
+        while position >= 0:
+            segment = gate.segment_at(q, position)
+            if segment is None or all(known.get(each, 0) >= 0 for each in gate.needs(q, position)):
+                break
+            position = min(segment.start, position) - 1
+            if gate.segment_at(q, position) == segment:
+                return -1  # the log begins behind it
+        return position
 
     def _is_entered_freely(self, segment: Segment, gate: Gate) -> bool:
         """Whether no key comes into a segment that the member has not had in the one before it, or never moved."""
@@ -116,9 +210,11 @@ class Owned:
 
         The third is met where a segment's end is reached: nothing before it is left, and what comes next is another's.
         """
-        if self.flushing is not None or not (self.is_needed or self.told < self.furthest):
+        if self.flushing is not None:
             return False
-        if self.handled < 0 or self.handled == self.safe:
+        if self.is_dirty and (self.withdraws_to is not None or self._owes_a_flush):
+            return True
+        if not (self.is_needed or self.is_unheard) or self.handled < 0 or self.handled == self.safe:
             return False
         never_told = self.known < 0
         caught_up = self.handled > self.known and self.handled == self.high_watermark
@@ -140,9 +236,9 @@ class Owned:
         return True
 
     def flushed(self) -> None:
-        """The flush under way is done; where the member went back meanwhile, it stands there."""
+        """The flush under way is done."""
         if self.flushing is not None:
-            self.safe, self.flushing = min(self.flushing, self.position), None
+            self.safe, self.flushing = self.flushing, None
 
     def begin_load(self) -> None:
         """Notes for which segment the application loads."""
@@ -150,6 +246,8 @@ class Owned:
 
     def loaded(self) -> None:
         """The load under way is done."""
+        if self.loading is not None:
+            self.relied = self.told
         self.entered, self.loading = self.loading, None
 
     def call_failed(self, retry_at: float) -> None:
@@ -160,14 +258,29 @@ class Owned:
 
     def tell(self) -> int:
         """Returns what to tell; from now on others may know it."""
-        self.told = max(self.told, self.safe)
-        self.furthest = max(self.furthest, self.safe)
-        return self.safe
+        telling = self._telling
+        if telling < self.safe:
+            self.known = min(self.known, telling)  # at once: what others go on by is no longer certain
+        self.told = max(self.told, telling)
+        self.relied = max(self.relied, telling)
+        return telling
 
-    def answered(self, position: int) -> None:
-        """Others know what was told, and nothing higher."""
-        if position >= 0:
-            self.told = self.known = position
+    def answered(self, told: int, heard: Mapping[int, int], gate: Gate) -> None:
+        """Others know what was told, and nothing higher; what they have told is heard.
+
+        Args:
+            told: By the report that is answered.
+            heard: By partition, what is known of those that it asked for.
+            gate: Of the topic.
+        """
+        q = self.tp.partition
+        needs = gate.needs(q, self.position)
+        if self.known < 0 or told < 0 or gate.needs(q, self.known) != gate.needs(q, told):
+            self.heard.clear()
+        self.told = self.known = told
+        self.heard.update((each, position) for each, position in heard.items() if each in needs)
+        if self.is_back and told < 0:
+            self._withdrawn.update(each for each, at in heard.items() if not self._has_gone_on(gate, each, at))
 
 
 def _ends_behind(segment: Segment | None, offset: int) -> bool:

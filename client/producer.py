@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable
 from ssl import SSLContext
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, Self, cast
 
 from aiokafka.abc import AbstractTokenProvider
-from aiokafka.errors import IllegalOperation, UnknownTopicOrPartitionError
+from aiokafka.errors import IllegalOperation, InvalidTopicError, UnknownTopicOrPartitionError
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.producer import AIOKafkaProducer
 from aiokafka.structs import TopicPartition
@@ -20,11 +21,18 @@ from kordon.client.layouts import TopicLayout
 from kordon.client.ordered_sender import OrderedSender
 from kordon.client.outbox import Outbox
 from kordon.client.partitioning import Partitioner, any_partition, chosen, hashes_like_java, key_hash
+from kordon.client.starting import start_or_stop
 
 # pyright: reportPrivateUsage=false
 # aiokafka has no hooks; tests/client/test_aiokafka_parts.py fails when what is used here changes.
 
 _log = logging.getLogger(__name__)
+
+_WHAT_RECORDS_ARE_MADE_OF: Final = (
+    "Keys and values are bytes, or what `key_serializer` and `value_serializer` turn into bytes; headers are pairs of "
+    "a str and bytes"
+)
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class OrderedProducer(AIOKafkaProducer):
@@ -100,6 +108,8 @@ class OrderedProducer(AIOKafkaProducer):
     ) -> None:
         if not enable_idempotence:
             raise ValueError("an OrderedProducer is always idempotent: leave enable_idempotence out")
+        if acks not in ("all", -1):
+            raise ValueError(f'acks={acks!r}: an OrderedProducer is always idempotent, so acks is "all": leave it out')
         connecting: dict[str, Any] = {
             "bootstrap_servers": bootstrap_servers,
             "metadata_max_age_ms": metadata_max_age_ms,
@@ -163,6 +173,11 @@ class OrderedProducer(AIOKafkaProducer):
         )
         client.cluster.add_listener(self._on_metadata)
 
+    async def __aenter__(self) -> Self:
+        """Starts; what cannot be started is stopped."""
+        await start_or_stop(self)
+        return self
+
     async def start(self) -> None:
         """Connects, and learns who answers.
 
@@ -172,7 +187,8 @@ class OrderedProducer(AIOKafkaProducer):
         await super().start()
         if not self.client.cluster.ordered:
             _log.warning(
-                "No Kordon answers at %s: topics are written to as by AIOKafkaProducer, so when partitions are added "
+                "No Kordon answers at %s, or none that speaks the dialect (ordering.dialect): "
+                "topics are written to as by AIOKafkaProducer, so when partitions are added "
                 "to one, the order of its keys is not kept",
                 self.client._bootstrap_servers,
             )
@@ -203,6 +219,9 @@ class OrderedProducer(AIOKafkaProducer):
         Raises:
             KafkaTimeoutError: There was no room in time.
             UnknownTopicOrPartitionError: The topic does not exist, or does not have that partition.
+            InvalidTopicError: No topic can have that name.
+            TypeError: The key or the value is not bytes, and nothing turns it into bytes.
+            MessageSizeTooLargeError: The record is larger than `max_request_size`.
             IllegalOperation: In a transaction, to a managed topic.
         """
         homes = self._message_accumulator.homes(topic)
@@ -213,7 +232,11 @@ class OrderedProducer(AIOKafkaProducer):
         self._refuse_transactions(topic)
         assert value is not None or key is not None, "Need at least one: key or value"
         sent_headers = list(headers) if headers else []
-        key_bytes, value_bytes = self._serialize(key, value, sent_headers)
+        try:
+            key_bytes, value_bytes = self._serialize(key, value, sent_headers)
+        except TypeError as error:
+            error.add_note(_WHAT_RECORDS_ARE_MADE_OF)
+            raise
         place = self._place(homes, key_bytes) if partition is None else self._pinned(homes, partition)
         return await self._message_accumulator.add(
             homes,
@@ -261,6 +284,9 @@ class OrderedProducer(AIOKafkaProducer):
 
     async def _homes_of_new(self, topic: str) -> Homes | None:
         """Returns the homes of a topic's places, None if it is not managed; asks for its metadata if need be."""
+        if not _is_name(topic):
+            # asked for once, it would be asked for with the others for ever, and brokers would refuse them all
+            raise InvalidTopicError(f"{topic!r} cannot be the name of a topic")
         await self.client._wait_on_metadata(topic)
         self._message_accumulator.refresh_topic(topic)
         homes = self._message_accumulator.homes(topic)
@@ -315,3 +341,7 @@ class OrderedProducer(AIOKafkaProducer):
             raise IllegalOperation(
                 f"{topic} is managed by Kordon, and transactions over managed topics are not possible"
             )
+
+
+def _is_name(topic: object) -> bool:
+    return isinstance(topic, str) and _TOPIC_NAME.fullmatch(topic) is not None

@@ -109,8 +109,8 @@ class WordCount(ConsumerRebalanceListener, PartitionKeyRebalanceListener):
     async def run(self, stopped: asyncio.Event) -> None:
         """Counts until it is stopped."""
         self._consumer.subscribe([self._topic], listener=self, key_listener=self)
-        await self._consumer.start()
         try:
+            await self._consumer.start()
             flushed = time.monotonic()
             while not stopped.is_set():
                 for records in (await self._consumer.getmany(timeout_ms=200)).values():

@@ -47,10 +47,10 @@ ATTRIBUTES: list[tuple[type, str]] = [
         "_waiter_future _pop_batch _append_batch reenqueue",
     ),
     (Sender, "_in_flight _muted_partitions _acks _request_timeout_ms _send_produce_req"),
-    (SendProduceReqHandler, "_batches _client _default_backoff _sender handle_response create_request"),
-    (TransactionManager, "_sequence_numbers maybe_add_partition_to_txn"),
+    (SendProduceReqHandler, "_batches _client _default_backoff _sender _can_retry handle_response create_request"),
+    (TransactionManager, "_sequence_numbers _pid_and_epoch _pid_waiter maybe_add_partition_to_txn"),
     (MetadataRequest, "_topics"),
-    (BatchBuilder, "_relative_offset _build _set_producer_state"),
+    (BatchBuilder, "_relative_offset _buffer _build _set_producer_state"),
     (
         AIOKafkaConsumer,
         "_client _subscription _fetcher _coordinator _closed _wait_topics _group_id _group_instance_id _client_rack "
@@ -59,7 +59,7 @@ ATTRIBUTES: list[tuple[type, str]] = [
         "_key_deserializer _value_deserializer _fetch_min_bytes _fetch_max_bytes _fetch_max_wait_ms _check_crcs "
         "_max_partition_fetch_bytes _consumer_timeout",
     ),
-    (Fetcher, "_client _default_reset_strategy _retry_backoff _wait_consume_future _notify"),
+    (Fetcher, "_client _default_reset_strategy _retry_backoff _wait_consume_future _notify _records"),
     (FetchRequest, "_max_wait_ms _min_bytes _max_bytes _isolation_level _topics _rack_id"),
     (SubscriptionState, "_fetch_count abort_waiters begin_reassignment"),
     (
@@ -93,7 +93,9 @@ SIGNATURES: list[tuple[Callable[..., Any], str]] = [
     (MessageBatch.append, "self, key, value, timestamp_ms, _create_future, headers"),
     (MessageBatch.done, "self, base_offset, timestamp, log_start_offset, _record_metadata_class"),
     (MessageBatch.set_producer_state, "self, producer_id, producer_epoch, base_sequence"),
+    (MessageBatch.failure, "self, exception"),
     (Sender._send_produce_req, "self, node_id, batches"),
+    (SendProduceReqHandler._can_retry, "self, error, batch"),
     (SendProduceReqHandler.do, "self, node_id"),
 ]
 

@@ -17,6 +17,7 @@ from kordon.client.moves_events import (
     CallReturned,
     Command,
     Leaving,
+    Left,
     Place,
     Report,
     ReportFailed,
@@ -62,6 +63,19 @@ def reports(commands: list[Command]) -> list[dict[TopicPartition, tuple[bool, in
 
 def calls(commands: list[Command]) -> list[Command]:
     return [command for command in commands if isinstance(command, CallAssigned | CallMaybeRevoked)]
+
+
+def loading() -> KeyMoves:
+    """A member that owns the child, whose parent has been read: the application loads."""
+    moves = member(P3)
+    assert calls(hear(moves, 0.2, 100)) == [CallAssigned((P3,))]
+    return moves
+
+
+def hear(moves: KeyMoves, now: float, position: int) -> list[Command]:
+    """Lets the group say where the parent is read."""
+    moves.handle(Ticked(now))
+    return moves.handle(Answered(now, {P0: position}, ()))
 
 
 def test_the_first_report_names_all_partitions_before_anything_is_known_of_them() -> None:
@@ -176,22 +190,59 @@ def test_a_load_that_fails_keeps_the_partition_from_being_read() -> None:
     assert calls(moves.handle(Ticked(4))) == [CallAssigned((P3,))]
 
 
-def test_who_goes_back_takes_back_what_was_told_before_reading_on() -> None:
-    """Others went on by it; they must be held again first."""
+def test_who_goes_back_takes_back_what_was_told_and_reads_on_when_others_have_withdrawn() -> None:
+    """They went on by it. What they have flushed before they withdrew is loaded then."""
     moves = member(P0, at=120)
     commands = stand(moves, 1, {P0: 50})
-    assert reports(commands) == [{P0: (False, 50)}]
+    assert reports(commands) == [{P0: (False, -1), P3: (True, -1)}]
+    assert reports(moves.handle(Answered(1.1, {P3: 7}, ()))) == []
     assert not moves.admits(P0, 50)
-    moves.handle(Answered(1.1, {}, ()))
+    moves.handle(Ticked(1.4))
+    commands = moves.handle(Answered(1.5, {P3: -1}, ()))
+    assert reports(commands) == [{P0: (False, 50)}]
+    assert calls(commands) == [CallAssigned((P0,))]
+    moves.handle(Answered(1.6, {}, ()))
+    assert not moves.admits(P0, 50)
+    assert Resume((P0,)) in moves.handle(CallReturned(1.7))
     assert moves.admits(P0, 50)
 
 
-def test_what_went_back_is_told_again_when_it_is_reached_though_nobody_asks() -> None:
-    """Who went on by it before does not know that it has to ask."""
+def test_who_goes_back_where_nobody_went_on_by_it_waits_for_nobody() -> None:
+    """Behind the cut, all that it told is taken back with the next report, and read again; nothing is loaded."""
     moves = member(P0, at=120)
-    stand(moves, 1, {P0: 50})
-    moves.handle(Answered(1.1, {}, ()))
-    assert calls(stand(moves, 2, {P0: 100})) == [CallMaybeRevoked((P0,))]
+    commands = stand(moves, 1, {P0: 110})
+    assert reports(commands) == [{P0: (False, 110)}]
+    assert not moves.admits(P0, 110)
+    assert calls(moves.handle(Answered(1.1, {}, ()))) == []
+    assert moves.admits(P0, 110)
+
+
+def test_who_is_asked_for_looks_whether_what_opened_it_holds_and_withdraws_if_not() -> None:
+    """The parent's owner went back: flush, tell that it stands nowhere, and load anew when the parent is read."""
+    moves = loading()
+    moves.handle(CallReturned(0.4))
+    stand(moves, 0.5, {P3: 7})
+    moves.handle(Ticked(4))
+    assert reports(moves.handle(Answered(4.1, {}, {P3}))) == []
+    assert reports(moves.handle(Ticked(4.4))) == [{P0: (True, -1), P3: (False, 0)}]
+    assert calls(moves.handle(Answered(4.5, {P0: -1}, {P3}))) == [CallMaybeRevoked((P3,))]
+    assert not moves.admits(P3, 7)
+    assert reports(moves.handle(CallReturned(4.6))) == [{P0: (True, -1), P3: (False, -1)}]
+    assert reports(moves.handle(Answered(4.7, {P0: 50}, ()))) == [{P0: (True, -1), P3: (False, 7)}]
+    assert calls(moves.handle(Answered(4.8, {P0: 50}, ()))) == []
+    moves.handle(Ticked(5))
+    assert calls(moves.handle(Answered(5.1, {P0: 100}, ()))) == [CallAssigned((P3,))]
+
+
+def test_what_was_heard_opens_nothing_unless_others_knew_where_the_one_who_heard_it_stood() -> None:
+    """Who goes back meanwhile would not have waited for it: it says where it stands first, and asks again."""
+    moves = KeyMoves(3.0)
+    moves.handle(Assigned(0, (P3,), {"t": TopicGate(grown())}))
+    stand(moves, 0, {P3: 0})
+    commands = moves.handle(Answered(0.1, {P0: 100}, ()))
+    assert calls(commands) == []
+    assert reports(commands) == [{P0: (True, -1), P3: (False, 0)}]
+    assert calls(moves.handle(Answered(0.2, {P0: 100}, ()))) == [CallAssigned((P3,))]
 
 
 def test_a_member_that_owns_parent_and_child_flushes_and_loads_too() -> None:
@@ -241,3 +292,166 @@ def test_who_reads_alone_flushes_what_it_had_before_new_partitions_came() -> Non
     moves.handle(Assigned(1, (P0, P3), {"t": TopicGate(grown())}, goes_on=True))
     assert moves.unflushed == {P0}
     assert calls(stand(moves, 2, {P0: 100, P3: 0})) == [CallMaybeRevoked((P0,))]
+
+
+def test_a_child_is_held_again_when_its_parent_is_read_once_more_and_loads_anew() -> None:
+    """What the parent's owner flushes at the second time is missing in what was loaded at the first."""
+    moves = loading()
+    moves.handle(CallReturned(0.4))
+    stand(moves, 0.5, {P3: 7})
+    assert calls(hear(moves, 4, 50)) == []
+    assert not moves.admits(P3, 7)
+    assert calls(hear(moves, 5, 100)) == [CallAssigned((P3,))]
+    assert not moves.admits(P3, 7)
+    assert Resume((P3,)) in moves.handle(CallReturned(5.1))
+
+
+def test_a_load_under_way_does_not_open_what_is_held_again_meanwhile() -> None:
+    """The parent's owner went back, and flushes more than the application could load: it loads anew."""
+    moves = loading()
+    hear(moves, 4, 50)
+    assert moves.handle(CallReturned(4.1)) == []
+    assert not moves.admits(P3, 0)
+    assert calls(hear(moves, 8, 100)) == [CallAssigned((P3,))]
+
+
+def test_a_load_that_failed_is_not_tried_again_while_its_parent_is_read_once_more() -> None:
+    """It would come too early; and when the parent is read, it is tried as ever."""
+    moves = loading()
+    moves.handle(CallFailed(0.4))
+    assert calls(hear(moves, 3.3, 50)) == []
+    assert calls(moves.handle(Ticked(9))) == []
+    moves.handle(Answered(9.1, {P0: 100}, ()))
+    assert moves.handle(CallReturned(9.2)) == [Resume((P3,))]
+
+
+def test_who_goes_back_in_a_parent_holds_its_own_child_at_once() -> None:
+    """It knows before the group does."""
+    moves = member(P0, P3, at=0)
+    stand(moves, 1, {P0: 100, P3: 0})
+    moves.handle(Answered(1, {}, ()))
+    moves.handle(CallReturned(1.1))
+    moves.handle(Answered(1.2, {P0: 100}, ()))
+    moves.handle(CallReturned(1.3))
+    assert moves.admits(P3, 0)
+    stand(moves, 2, {P0: 50, P3: 0})
+    assert not moves.admits(P3, 0)
+
+
+def test_a_flush_under_way_does_not_count_beyond_where_the_member_went_back_to() -> None:
+    """What it reads once more from there on is flushed once more before it is told."""
+    moves = member(P0, at=90)
+    moves.handle(Ticked(0.2))
+    moves.handle(Answered(0.2, {}, {P0}))
+    assert calls(stand(moves, 1, {P0: 100})) == [CallMaybeRevoked((P0,))]
+    stand(moves, 1.1, {P0: 80})
+    told = reports(moves.handle(CallReturned(1.2))) + reports(moves.handle(Answered(1.3, {}, {P0})))
+    assert {P0: (False, 100)} not in told
+    assert moves.told == {P0: 80} or told == [{P0: (False, 80)}]
+    moves.handle(Answered(1.4, {}, {P0}))
+    assert calls(stand(moves, 2, {P0: 100})) == [CallMaybeRevoked((P0,))]
+
+
+def test_what_was_handled_before_the_member_went_back_is_not_told_as_handled() -> None:
+    """The application is still at work on what came before the seek, and nothing behind it was delivered anew."""
+    moves = member(P0, at=90)
+    moves.handle(Ticked(0.2))
+    moves.handle(Answered(0.2, {}, {P0}))
+    assert calls(stand(moves, 1, {P0: 50}, handled=100)) == []
+    assert reports(moves.handle(Answered(1.1, {}, {P0}))) in ([], [{P0: (False, 50)}])
+    assert moves.told == {P0: 50}
+
+
+def returned() -> Gate:
+    """3 -> 4 -> 3 -> 4: what went from 0 to 3 came back, and went again."""
+    layout = Layout.created("t", UUID(int=1), 3, 12)
+    for u, cuts in ((4, {0: 100, 3: 0}), (3, {0: 200, 3: 40}), (4, {0: 300, 3: 40})):
+        layout = layout.changed(layout.next_epoch(u), cuts)
+    return Gate.of(layout)
+
+
+@pytest.mark.parametrize("at", [299, 300])
+def test_whoever_begins_where_keys_once_came_in_loads_once(at: int) -> None:
+    """From 300 on no key has come to 0, but those that came at 200 are unknown to whoever was not there."""
+    moves = KeyMoves(3.0)
+    moves.handle(Assigned(0, (P0,), {"t": TopicGate(returned())}))
+    stand(moves, 0, {P0: at})
+    moves.handle(Answered(0, {}, ()))
+    moves.handle(Answered(0, {}, ()))
+    moves.handle(Ticked(0.2))
+    assert calls(moves.handle(Answered(0.2, {P3: 40}, ()))) == [CallAssigned((P0,))]
+    assert not moves.admits(P0, at)
+    moves.handle(CallReturned(0.3))
+    assert calls(stand(moves, 1, {P0: 300})) == []
+    assert moves.admits(P0, 300)
+
+
+def test_a_partition_that_the_segments_do_not_name_is_read_freely() -> None:
+    """It is newer than they are; whoever is asked for it answers by its own."""
+    new = TopicPartition("t", 9)
+    moves = member(new, at=5)
+    moves.handle(Ticked(3.5))
+    moves.handle(Answered(3.5, {}, {new}))
+    assert moves.admits(new, 5)
+    assert calls(stand(moves, 4, {new: 9}, end=9)) == [CallMaybeRevoked((new,))]
+
+
+def test_what_others_told_in_a_former_generation_opens_nothing() -> None:
+    """Whoever has the parent now may have begun earlier; nor does what was under way then go on."""
+    for gives_up in (True, False):
+        moves = loading()
+        if gives_up:
+            assert moves.handle(Leaving(1)) == []
+            assert moves.handle(Left(1)) == []
+            assert moves.partitions == frozenset()
+        first = moves.handle(Assigned(2, (P3,), {"t": TopicGate(grown())}))
+        assert reports(first) == [{P3: (False, -1)}]
+        assert calls(stand(moves, 2, {P3: 0})) == []
+        assert not moves.admits(P3, 0)
+        assert calls(moves.handle(Answered(2.1, {}, ()))) == []
+        assert calls(hear(moves, 2.4, 100)) == [CallAssigned((P3,))]
+
+
+def test_a_flush_that_failed_is_tried_at_once_when_partitions_are_given_up() -> None:
+    """It is the last time to try."""
+    moves = member(P0, at=90)
+    moves.handle(Ticked(0.2))
+    moves.handle(Answered(0.2, {}, {P0}))
+    stand(moves, 1, {P0: 100})
+    moves.handle(CallFailed(1.5))
+    assert moves.handle(Leaving(1.6)) == [CallMaybeRevoked((P0,))]
+
+
+def test_a_call_under_way_ends_before_the_last_one_begins() -> None:
+    """One call of the application is under way at a time, also when partitions are given up."""
+    moves = member(P0, P1, at=90)
+    moves.handle(Ticked(0.2))
+    moves.handle(Answered(0.2, {}, {P0}))
+    assert calls(stand(moves, 1, {P0: 100, P1: 95})) == [CallMaybeRevoked((P0,))]
+    assert moves.handle(Leaving(1.1)) == []
+    assert moves.handle(CallReturned(1.2)) == [CallMaybeRevoked((P1,))]
+
+
+def test_who_is_told_that_its_own_position_is_unknown_says_it_again_under_another_number() -> None:
+    """The log of reports was lost; the same number would not be written once more."""
+    moves = member(P0, at=90)
+    (before,) = [each for each in moves.handle(Ticked(4)) if isinstance(each, Report)]
+    moves.handle(Answered(4.1, {P0: -1}, {P0}))
+    (after,) = [each for each in moves.handle(Ticked(9)) if isinstance(each, Report)]
+    assert after.rows == before.rows
+    assert after.sequence > before.sequence
+
+
+def test_what_waits_is_hurried_and_nothing_else_is() -> None:
+    """Reports come each heartbeat, more often while somebody waits, and after a failure not at once."""
+    moves = member(P1, at=5)
+    assert moves.next_tick() == 3.0
+    assert len(moves.handle(Ticked(3.5))) == 1
+    moves.handle(Ticked(4.0))
+    assert moves.next_tick() == 7.0  # one is under way: this is only to look
+    moves.handle(ReportFailed(4.5))
+    assert moves.next_tick() == 6.5
+    moves = member(P3)
+    moves.handle(Ticked(0.2))
+    moves.handle(ReportFailed(0.3))
+    assert moves.next_tick() == 0.5

@@ -7,6 +7,7 @@ number of the key's next record shows that something was read too early, or that
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -55,7 +56,14 @@ class Member:
     counts: dict[int, int] = field(default_factory=dict[int, int])
     got_from: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
     call: CallMaybeRevoked | CallAssigned | None = None
+    call_at: int = 0
     flush_at: dict[int, int] = field(default_factory=dict[int, int])
+    flushed: dict[int, list[tuple[int, int]]] = field(
+        default_factory=lambda: defaultdict[int, list[tuple[int, int]]](list)
+    )
+    """By partition, (turn when it was handled, turn when the flush returned)."""
+    loaded: dict[int, int] = field(default_factory=dict[int, int])
+    """By partition, the turn when the last load that returned was called."""
     report: Report | None = None
 
 
@@ -81,6 +89,10 @@ class World:
         self.born = 3
         self.calls: list[tuple[str, str, tuple[int, ...]]] = []
         self.read_to: dict[int, int] = {}
+        self.turn = 0
+        """Rises with each thing that happens."""
+        self.holders: dict[int, tuple[Member, int, int]] = {}
+        """Who got a key's last record in this generation, of which partition, and in which turn."""
         self.rebalance()
 
     def home(self, key: int) -> int:
@@ -113,7 +125,7 @@ class World:
             match command:
                 case CallMaybeRevoked() | CallAssigned():
                     assert member.call is None
-                    member.call = command
+                    member.call, member.call_at = command, self.turn
                     if isinstance(command, CallMaybeRevoked):
                         member.flush_at = {tp.partition: member.handled[tp.partition] for tp in command.partitions}
                 case Report():
@@ -142,8 +154,10 @@ class World:
                 for key in member.got_from.get(q, ()):
                     self.store[key] = max(self.store.get(key, 0), member.counts[key])
                 self.commits[q] = member.flush_at[q]
+                member.flushed[q].append((member.call_at, self.turn))
             else:
                 self.load(member, q)
+                member.loaded[q] = member.call_at
         self.do(member, CallReturned(self.now))
 
     def load(self, member: Member, q: int) -> None:
@@ -160,6 +174,8 @@ class World:
             for row in report.rows:
                 if row.position >= 0:
                     self.positions[row.partition.partition] = row.position
+                elif row.partition.partition in member.at:
+                    self.positions.pop(row.partition.partition, None)
             self.wanted[member.name] = {row.partition.partition for row in report.rows if row.needed}
         if not (arrives and answered):
             self.do(member, ReportFailed(self.now))
@@ -188,11 +204,23 @@ class World:
         for earlier in gate.asks(q, offset, Evidence(self.read_to)):
             raise AssertionError(f"{member.name} read {q} at {offset} before {earlier} was read far enough")
         key, number = self.logs[q][offset]
+        self.turn += 1
+        self.judge_hand_over(member, q, key)
+        self.holders[key] = member, q, self.turn
         has = member.counts.get(key, 0)
         assert number <= has + 1, f"{member.name} has {has} of key {key} and gets {number} of {q} at {offset}"
         member.counts[key] = max(has, number)
         member.got_from.setdefault(q, set()).add(key)
         member.at[q] = self.read_to[q] = offset + 1
+
+    def judge_hand_over(self, member: Member, q: int, key: int) -> None:
+        """Whoever had the key has flushed it, and whoever gets it now was called to load it after that."""
+        holder, before, when = self.holders.get(key, (member, q, 0))
+        if before == q:
+            return
+        flushed = min((ended for begun, ended in holder.flushed[before] if begun >= when), default=None)
+        assert flushed is not None, f"{holder.name} has not flushed key {key} of {before}; {member.name} gets it of {q}"
+        assert member.loaded.get(q, -1) >= flushed, f"{member.name} has not loaded key {key} that was of {before}"
 
     def go_back(self, member: Member) -> None:
         """The application seeks."""
@@ -210,7 +238,7 @@ class World:
             self.members.remove(crashed)
             self.members.append(Member(f"m{self.born}"))
             self.born += 1
-        self.positions, self.wanted = {}, {}  # those of former generations do not count
+        self.positions, self.wanted, self.holders = {}, {}, {}  # those of former generations do not count
         self.assigned = self.layout
         partitions = sorted(self.logs)
         self.random.shuffle(partitions)
@@ -220,6 +248,8 @@ class World:
             member.at = {q: self.commits.get(q, 0) for q in mine}
             member.handled = dict(member.at)
             member.counts, member.got_from, member.report = {}, {}, None
+            member.flushed.clear()
+            member.loaded.clear()
             for q in mine:
                 self.load(member, q)
             tps = [TopicPartition(TOPIC, q) for q in mine]
@@ -236,6 +266,7 @@ class World:
 
     def step(self) -> None:
         """Something happens."""
+        self.turn += 1
         member = self.random.choice(self.members)
         what = self.random.random()
         if what < self.trouble:
@@ -268,6 +299,7 @@ class World:
         """Lets everything succeed from now on; in the end all must have been read."""
         for _ in range(400):
             self.now += 1.0
+            self.turn += 1
             for member in list(self.members):
                 member.handled = dict(member.at)
                 self.stood(member)
@@ -324,9 +356,16 @@ def _takes_a_failed_flush_for_a_flush(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Owned, "call_failed", lambda owned, _: owned.flushed() if owned.loading is None else owned.loaded())
 
 
-def _forgets_what_it_owes_after_going_back(patch: pytest.MonkeyPatch) -> None:
+def _reads_on_though_others_have_gone_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Owned, "_not_withdrawn", lambda *_: ())
+
+
+def _withdraws_without_a_flush(patch: pytest.MonkeyPatch) -> None:
     is_due = Owned.is_due
-    patch.setattr(Owned, "is_due", lambda owned, gate: owned.is_needed and is_due(owned, gate))
+    patch.setattr(Owned, "is_due", lambda owned, gate: owned.withdraws_to is None and is_due(owned, gate))
+    patch.setattr(
+        Owned, "_telling", property(lambda owned: owned.safe if owned.withdraws_to is None else owned.withdraws_to)
+    )
 
 
 @pytest.mark.parametrize(
@@ -335,7 +374,8 @@ def _forgets_what_it_owes_after_going_back(patch: pytest.MonkeyPatch) -> None:
         _tells_what_is_not_flushed,
         _reads_without_a_load,
         _takes_a_failed_flush_for_a_flush,
-        _forgets_what_it_owes_after_going_back,
+        _reads_on_though_others_have_gone_on,
+        _withdraws_without_a_flush,
     ],
 )
 def test_a_rule_that_is_taken_out_is_noticed(

@@ -14,22 +14,32 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
-from aiokafka.errors import KafkaConnectionError, RequestTimedOutError
+from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError, RequestTimedOutError
+from aiokafka.producer.transaction_manager import PidAndEpoch
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import InitProducerIdRequest
 from aiokafka.record.memory_records import MemoryRecords
+from aiokafka.structs import RecordMetadata
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kordon.client import OrderedProducer
 from kordon.client.connection import DialectMetadata
+from kordon.client.errors import OutcomeUnknownError
 from kordon.client.homes import NO_STAMP, Stamp
 from kordon.client.partitioning import key_hash
 from kordon.codecs.messages import response
 from kordon.proxy.ordering.hashing import homes
 
 N, V = 3, 12
-NOT_LEADER, OUT_OF_ORDER, INVALID_PARTITION_METADATA = 6, 45, 16384
+NOT_LEADER, TOO_LARGE, OUT_OF_ORDER, INVALID_EPOCH, UNKNOWN_PRODUCER, INVALID_PARTITION_METADATA = (
+    6,
+    10,
+    45,
+    47,
+    59,
+    16384,
+)
 METADATA_VERSION = 12
 
 
@@ -56,8 +66,10 @@ class Model:
         self.first_epoch = 0
         """That in which the topic was managed."""
         self._delayed: list[Write] = []
-        self._sequences: dict[int, int] = defaultdict(lambda: -1)
-        self._batches: dict[tuple[int, int], list[Any]] = {}
+        self._sequences: dict[int, tuple[int, int]] = defaultdict(lambda: (0, -1))
+        """By partition, the epoch and the last sequence of the producer."""
+        self._batches: dict[tuple[int, int, int], list[Any]] = {}
+        self._forgotten: set[int] = set()
 
     def values(self, key: bytes | None) -> list[bytes]:
         """What was written with a key, in its order."""
@@ -68,6 +80,13 @@ class Model:
         self.managed = True
         self.counts.append(N)
         self.first_epoch = 1
+
+    def forget(self) -> None:
+        """The producer has been silent for a day: nobody knows what it wrote, and no copy is under way any more."""
+        self._forgotten |= set(self._sequences)
+        self._sequences.clear()
+        self._batches.clear()
+        self._delayed.clear()
 
     def happens(self) -> bool:
         """Whether something goes wrong now."""
@@ -94,6 +113,8 @@ class Model:
         for _ in range(self.chance.randrange(4)):
             await asyncio.sleep(0)
         if isinstance(request, InitProducerIdRequest):
+            self._sequences.clear()  # those of another id count for themselves
+            self._batches.clear()
             return SimpleNamespace(error_code=0, producer_id=7, producer_epoch=0)
         writes = _writes_of(request)
         if self.happens():
@@ -122,24 +143,28 @@ class Model:
         q, data, stamp = write
         batch = MemoryRecords(bytes(data)).next_batch()
         records = list(batch)
-        first, last = batch.base_sequence, self._sequences[q]
+        first, epoch, (known_epoch, last) = batch.base_sequence, batch.producer_epoch, self._sequences[q]
+        if epoch < known_epoch:
+            assert not heard, "a former epoch"
+            return INVALID_EPOCH
+        last = last if epoch == known_epoch else -1
         if first <= last:
-            same = (q, first) in self._batches and [r.value for r in self._batches[q, first]] == [
-                r.value for r in records
-            ]
+            same = [r.value for r in self._batches.get((q, epoch, first), ())] == [r.value for r in records]
             assert same or not heard, "a sequence of another"
             return 0
-        if first > last + 1 and not heard:
-            return OUT_OF_ORDER
+        if first > last + 1 and (q in self._forgotten or not heard):
+            return UNKNOWN_PRODUCER if last < 0 else OUT_OF_ORDER
         assert first == last + 1, "out of order sequence"
-        epoch = self._judge(q)
-        u = self.counts[epoch]
+        if any(record.value == b"large" for record in records):
+            return TOO_LARGE
+        layout_epoch = self._judge(q)
+        u = self.counts[layout_epoch]
         if self.managed and (stamp.undeleted_partition_count != u or q >= u or stamp.layout_epoch < self._opened(q)):
             self.refusals += 1
             return INVALID_PARTITION_METADATA
-        self._sequences[q] = last + len(records)
-        self._batches[q, first] = records
-        self.written += [(epoch, q, record) for record in records]
+        self._sequences[q] = epoch, last + len(records)
+        self._batches[q, epoch, first] = records
+        self.written += [(layout_epoch, q, record) for record in records]
         for record in records:
             keyed = record.key is not None and record.key != b"pinned"
             assert not keyed or (home(record.key, u) if self.managed else key_hash(record.key) % N) == q, "misplaced"
@@ -259,3 +284,87 @@ def test_compressed_batches_move_like_others(codec: str) -> None:
     model = asyncio.run(play(11, trouble=0.1, codec=codec))
     assert model.refusals
     assert_all_once_and_in_order(model)
+
+
+async def play_with_failures(seed: int, trouble: float) -> tuple[Model, dict[int, Any]]:
+    """Sends while what was written is forgotten, records are refused, and the topic grows and shrinks.
+
+    Returns:
+        The model, and what became of each number that was sent.
+    """
+    model = Model(seed, trouble)
+    producer = await start(model, max_batch_size=300)
+    futures: dict[int, Any] = {}
+    for number in range(300):
+        is_large = model.chance.random() < 0.03
+        value = b"large" if is_large else b"%d" % number
+        futures[number] = await producer.send("orders", value, b"key-%d" % (number % 13))
+        if model.chance.random() < 0.03:
+            model.counts.append(model.chance.choice([u for u in range(N, V + 1) if u != model.counts[-1]]))
+        if model.chance.random() < 0.03:
+            await asyncio.wait_for(producer.flush(), 30)
+            model.forget()
+        if model.chance.random() < 0.3:
+            await asyncio.sleep(0.001 * model.happens())
+    await asyncio.wait_for(producer.flush(), 30)
+    outcomes = await asyncio.wait_for(asyncio.gather(*futures.values(), return_exceptions=True), 30)
+    await producer.stop()
+    return model, dict(zip(futures, outcomes, strict=True))
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 2**32), st.sampled_from([0.0, 0.15]))
+def test_what_is_refused_or_forgotten_doubles_nothing_and_ends_no_producer(seed: int, trouble: float) -> None:
+    """Each key in order, nothing twice; what was acknowledged is there, what was refused is not."""
+    model, outcomes = asyncio.run(play_with_failures(seed, trouble))
+    for key in range(13):
+        numbers = list(map(int, model.values(b"key-%d" % key)))
+        assert numbers == sorted(set(numbers))
+        kinds = {n: type(outcomes[n]) for n in range(300) if n % 13 == key}
+        assert {n for n, kind in kinds.items() if kind is RecordMetadata} <= set(numbers)
+        assert set(numbers) <= {n for n, kind in kinds.items() if kind is not MessageSizeTooLargeError}
+    seen = {type(outcome) for outcome in outcomes.values()}
+    assert seen - ({OutcomeUnknownError} if trouble else set()) == {RecordMetadata, MessageSizeTooLargeError}
+
+
+def test_what_may_be_written_is_not_sent_under_another_identity() -> None:
+    """Its answer was lost, and then it was forgotten: sent again it could be doubled, so that is left to the caller."""
+
+    async def run() -> None:
+        model = Model(1)
+        producer = await start(model)
+        await producer.send_and_wait("orders", b"0", b"key")
+
+        async def lose_the_answer(node_id: int, request: Any, **options: Any) -> Any:
+            await model.send(node_id, request, **options)
+            model.forget()
+            producer.client.send = model.send
+            raise RequestTimedOutError
+
+        producer.client.send = lose_the_answer
+        with pytest.raises(OutcomeUnknownError, match=r"orders-\d+ may be written or not"):
+            await producer.send_and_wait("orders", b"1", b"key")
+        await producer.send_and_wait("orders", b"2", b"key")
+        await producer.stop()
+        assert model.values(b"key") == [b"0", b"1", b"2"]
+
+    asyncio.run(run())
+
+
+def test_a_producer_gets_another_id_when_its_epochs_are_used_up() -> None:
+    """Brokers count epochs up to 32767."""
+
+    async def run() -> None:
+        model = Model(1)
+        producer = await start(model)
+        assert producer._txn_manager is not None
+        producer._txn_manager._pid_and_epoch = PidAndEpoch(7, 32766)
+        for number in range(4):
+            with pytest.raises(MessageSizeTooLargeError):
+                await producer.send_and_wait("orders", b"large", b"key")
+            await producer.send_and_wait("orders", b"%d" % number, b"key")
+        assert producer._txn_manager.producer_epoch == 0
+        await producer.stop()
+        assert model.values(b"key") == [b"0", b"1", b"2", b"3"]
+
+    asyncio.run(run())

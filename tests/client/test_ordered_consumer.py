@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.errors import InconsistentGroupProtocolError
 from aiokafka.structs import TopicPartition
 
@@ -22,7 +23,7 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import Sender, create_managed, resize
 from kordon.testing.order.findings import Account, Findings
 from kordon.testing.order.handovers import Handovers
-from kordon.testing.order.history import KeyAssigned, KeyMaybeRevoked, Processed, Read, Revoked
+from kordon.testing.order.history import Assigned, KeyAssigned, KeyMaybeRevoked, Processed, Read, Revoked
 from kordon.testing.proxy_process import ProxyProcess
 
 # pyright: reportPrivateUsage=false
@@ -72,6 +73,38 @@ class Story:
             seen.add(number)
 
 
+class Since:
+    """What happened since a moment of a story."""
+
+    def __init__(self, story: Story, begun: int) -> None:
+        self._events = story.events[begun:]
+
+    def first(self, member: str, kind: type[Read], partition: int) -> int:
+        """Returns when something first happened to a partition of a member."""
+        return next(
+            place
+            for place, (name, event) in enumerate(self._events)
+            if name == member and isinstance(event, kind) and partition in _partitions(event)
+        )
+
+    def by(self, member: str, partition: int) -> bool:
+        """Whether a member was called to load a partition."""
+        return any(
+            name == member and isinstance(event, KeyAssigned) and partition in event.partitions
+            for name, event in self._events
+        )
+
+
+def _partitions(event: Any) -> Collection[int]:
+    match event:
+        case KeyMaybeRevoked():
+            return [partition for partition, _ in event.offsets]
+        case Processed():
+            return [event.partition]
+        case _:
+            return list(event.partitions)
+
+
 class Callbacks(PartitionKeyRebalanceListener):
     """Tells the story of one member's callbacks."""
 
@@ -95,6 +128,21 @@ class Callbacks(PartitionKeyRebalanceListener):
         await asyncio.sleep(0.05)
 
 
+class Ownership(ConsumerRebalanceListener):  # type: ignore[misc]  # mypy cannot read aiokafka  # type: ignore[misc]  # aiokafka has no types  # type: ignore[misc]  # aiokafka has no types
+    """Tells the story of one member's partitions."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+
+    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        """Others may get them from now on."""
+        self._member.story.add(self._member.name, Revoked(0, tuple(tp.partition for tp in revoked), False))
+
+    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        """Nothing has been read from them yet."""
+        self._member.story.add(self._member.name, Assigned(0, tuple(tp.partition for tp in assigned)))
+
+
 class Member:
     """An OrderedConsumer of a group, and a task that reads from it."""
 
@@ -106,7 +154,7 @@ class Member:
         self.consumer = OrderedConsumer(
             bootstrap_servers=bootstrap, group_id=topic, heartbeat_interval_ms=500, session_timeout_ms=6000, **options
         )
-        self.consumer.subscribe([topic], key_listener=self.callbacks)
+        self.consumer.subscribe([topic], listener=Ownership(self), key_listener=self.callbacks)
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -195,6 +243,29 @@ async def test_a_group_reads_each_key_in_order_and_hands_it_over(proxies: list[s
     sender.close()
     story.assert_all_in_order(sender)
     story.assert_handed_over()
+
+
+async def test_others_flush_and_load_anew_when_a_member_goes_back(proxies: list[str]) -> None:
+    """Behind 3 -> 6 one seeks to its beginning: who had its keys flushes before it reads on, and loads after it."""
+    topic, story = "goes-back", Story()
+    admin, sender = await managed(proxies, topic), Sender(proxies[0], topic)
+    async with group(story, proxies, topic) as members:
+        await send_over(sender, admin, topic, 6)
+        await until(lambda: has_read_all(story, sender), "not all was read")
+        parent = TopicPartition(topic, 0)
+        child = TopicPartition(topic, 3)
+        first = next(member for member in members if parent in member.consumer.assignment())
+        other = next(member for member in members if child in member.consumer.assignment())
+        assert first is not other
+        begun = len(story.events)
+        await first.consumer.seek_to_beginning(parent)
+        await until(lambda: Since(story, begun).by(other.name, 3), "the keys were not loaded anew")
+    sender.close()
+    again = Since(story, begun)
+    flushed, loaded = again.first(other.name, KeyMaybeRevoked, 3), again.first(first.name, KeyAssigned, 0)
+    read_on = again.first(first.name, Processed, 0)
+    assert flushed < loaded < read_on
+    assert again.first(first.name, KeyMaybeRevoked, 0) < again.first(other.name, KeyAssigned, 3)
 
 
 async def test_a_group_goes_on_when_a_member_dies_while_keys_move(proxies: list[str]) -> None:
@@ -327,11 +398,42 @@ async def test_commit_seek_and_pause_are_those_of_aiokafka(proxies: list[str]) -
     sender.close()
 
 
+async def test_offsets_are_asked_for_and_portions_taken_as_with_aiokafka(proxies: list[str]) -> None:
+    """Of physical partitions: where they begin and end, who stands where, and so many records of some of them."""
+    topic = "offsets-as-ever"
+    admin, sender = await managed(proxies, topic), Sender(proxies[0], topic)
+    await send_over(sender, admin, topic, 5, seconds=0.3)
+    sender.close()
+    options: dict[str, Any] = {"bootstrap_servers": proxies[1], "group_id": topic, "enable_auto_commit": False}
+    async with OrderedConsumer(topic, auto_offset_reset="earliest", **options) as consumer:
+        tps = [TopicPartition(topic, q) for q in range(5)]
+        begins, ends = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
+        assert begins == dict.fromkeys(tps, 0)
+        assert sum(ends.values()) == len(sender.acknowledged)
+        assert {
+            tp: found and found.offset
+            for tp, found in (await consumer.offsets_for_times(dict.fromkeys(tps, 0))).items()
+        } == {tp: 0 if ends[tp] else None for tp in tps}
+        tp = tps[2]  # its keys have never moved
+        got: list[int] = []
+        while len(got) < 3:
+            found = await asyncio.wait_for(consumer.getmany(tp, timeout_ms=500, max_records=3 - len(got)), 90)
+            assert set(found) <= {tp}
+            got += [record.offset for records in found.values() for record in records]
+        assert got == [0, 1, 2]
+        assert await consumer.position(tp) == 3
+        assert consumer.highwater(tp) == ends[tp]
+        await consumer.commit()
+        assert await consumer.committed(tp) == 3
+        await consumer.seek_to_end(tp)
+        assert await consumer.position(tp) == ends[tp]
+
+
 async def test_without_a_kordon_it_is_an_aiokafka_consumer_and_says_so_once(
-    open_cluster: Cluster, caplog: pytest.LogCaptureFixture
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It even shares a group with others; nobody is called when keys move."""
-    bootstrap, topic = open_cluster.bootstrap("PLAINTEXT"), "no-kordon"
+    bootstrap, topic = cluster.bootstrap("PLAINTEXT"), "no-kordon"
     async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
         await producer.send_and_wait(topic, b"x", key=b"k")
     options: dict[str, Any] = {"bootstrap_servers": bootstrap, "group_id": topic, "auto_offset_reset": "earliest"}

@@ -173,9 +173,9 @@ async def test_what_is_missing_is_said_once(pair: list[ProxyProcess], caplog: py
     assert [message.split(":")[0] for message in warnings(caplog)] == ["unmanaged is not managed by Kordon"]
 
 
-async def test_without_a_kordon_it_is_as_aiokafkas_own(open_cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_without_a_kordon_it_is_as_aiokafkas_own(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     """Keys go where AIOKafkaProducer puts them; one warning says that no Kordon answers."""
-    bootstrap = open_cluster.bootstrap()
+    bootstrap = cluster.bootstrap()
     admin = AdminClient({"bootstrap.servers": bootstrap})
     await asyncio.to_thread(admin.create_topics([NewTopic("sdk-bare", 5, 1)])["sdk-bare"].result, 60)
     with caplog.at_level(logging.WARNING, "kordon.client"):

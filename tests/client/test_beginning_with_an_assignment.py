@@ -1,0 +1,115 @@
+"""With which segments a consumer begins what its group has shared out: without brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from aiokafka.consumer.subscription_state import Assignment, SubscriptionState
+from aiokafka.structs import TopicPartition
+
+from kordon.client.calls import Calls
+from kordon.client.keeper import Keeper
+from kordon.client.layouts import Layouts
+from kordon.proxy.ordering.layout import Layout, Segment
+
+PATIENCE_SECONDS = 60
+TOPIC_ID = UUID(int=1)
+P1, P3 = TopicPartition("t", 1), TopicPartition("t", 3)
+
+
+def resized(*counts: int) -> Layout:
+    """A topic of two partitions, after these counts; sealed partitions are cut at 100, and begin at 0."""
+    layout = Layout.created("t", TOPIC_ID, 2, 8)
+    for u in counts:
+        following = layout.next_epoch(u)
+        opened, sealed = layout.opened_by(following), layout.sealed_by(following)
+        layout = layout.changed(following, dict.fromkeys(opened, 0) | dict.fromkeys(sealed, 100))
+    return layout
+
+
+BEFORE, NOW = resized(), resized(6, 2)
+
+
+class Client:
+    """A client whose requests are answered by what each proxy knows that comes to be asked.
+
+    Args:
+        known: The layouts that proxies know; the last one for ever.
+    """
+
+    def __init__(self, *known: Layout) -> None:
+        self.layouts = Layouts()
+        self.cluster = SimpleNamespace(partitions_for_topic=lambda _: {0, 1, 2, 3, 4, 5})
+        self._known = list(known)
+        self._learn()
+
+    async def force_metadata_update(self) -> None:
+        """Asks for Metadata: the next proxy answers."""
+        if len(self._known) > 1:
+            self._known.pop(0)
+        self._learn()
+
+    def get_random_node(self) -> int:
+        """Names the broker that is asked."""
+        return 0
+
+    async def send(self, node: int, request: Any, group: Any) -> Any:
+        """Answers PartitionLeaderEpochsForPartitions."""
+        lines: dict[int, list[dict[str, Any]]] = {}
+        for segment in self._known[0].segments:
+            lines.setdefault(segment.id.partition, []).append(row_of(segment))
+        partitions = [SimpleNamespace(partition=q, segments=line) for q, line in lines.items()]
+        row = SimpleNamespace(topic="t", error_code=0, layout_epoch=self._known[0].epoch, partitions=partitions)
+        return SimpleNamespace(topics=[row])
+
+    def _learn(self) -> None:
+        layout = self._known[0]
+        counts = {
+            "initial_partition_count": layout.n,
+            "undeleted_partition_count": layout.u,
+            "virtual_partition_count": layout.v_count,
+            "layout_epoch": layout.epoch,
+        }
+        self.layouts.update([{"error_code": 0, "name": "t", "enable_ordered_delivery": True, **counts}])
+
+
+def row_of(segment: Segment) -> dict[str, Any]:
+    """Returns a segment as a proxy tells it."""
+    return {
+        "layout_epoch": segment.id.epoch,
+        "start_offset": segment.start,
+        "end_offset": -1 if segment.end is None else segment.end,
+        "predecessors": [{"partition": each.partition, "layout_epoch": each.epoch} for each in segment.predecessors],
+    }
+
+
+async def test_a_member_does_not_begin_with_segments_older_than_those_that_were_shared_out() -> None:
+    """From 2 to 6 and back to 2: with those of before, 3 would have no predecessors, and the count would be right.
+
+    Two proxies that know nothing of the changes answer first; the leader of the group knew of them.
+    """
+    client: Any = Client(BEFORE, BEFORE, BEFORE, NOW)
+    keeper = Keeper(
+        client,
+        SubscriptionState(),
+        calls=Calls(1.0),
+        heartbeat_seconds=0.1,
+        resume=lambda: None,
+        withhold=lambda _: None,
+    )
+    assignment = Assignment({P1, P3})
+    for tp in assignment.tps:
+        assignment.state_value(tp).seek(0)
+    group: Any = SimpleNamespace(group_id="g", generation=1, member_id="m", coordinator_id=None)
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            keeper.take(assignment, group, {"t": NOW.epoch})
+            while not keeper.admits(assignment, P1, 0):  # noqa: ASYNC110 - the keeper's own task goes on meanwhile
+                await asyncio.sleep(0.01)
+        assert keeper.held == {P3}
+        assert not keeper.admits(assignment, P3, 0)
+    finally:
+        await keeper.close()
