@@ -48,10 +48,12 @@ class Contender:
         """Returns the memory that its processes hold now (resident set)."""
         return sum(process.memory_info().rss for process in self._processes())
 
-    def counted(self, family: str) -> float:
-        """Returns a counter's value, over all of its labels; 0 of who has no managed topics."""
+    def counted(self, family: str, label: str = "") -> float:
+        """Returns a counter's value, over all of its labels or those with this one; 0 of who has no managed topics."""
         lines = self.metrics().splitlines() if self.metrics is not None else []
-        return sum(float(line.rpartition(" ")[2]) for line in lines if re.match(rf"{family}[ {{]", line))
+        return sum(
+            float(line.rpartition(" ")[2]) for line in lines if re.match(rf"{family}[ {{]", line) and label in line
+        )
 
     def _processes(self) -> list[psutil.Process]:
         if self.pid is None:

@@ -11,14 +11,26 @@ import matplotlib as mpl
 from kordon.bench import results
 from kordon.bench.results import DIRECT, FLOOR, KORDON, MANAGED, Results
 
-_COLOURS: Final = {DIRECT: "#8a8f98", FLOOR: "#c2c7cf", KORDON: "#1f6feb", MANAGED: "#8250df"}
+_COLOURS: Final = {
+    DIRECT: "#8a8f98",
+    FLOOR: "#c2c7cf",
+    KORDON: "#1f6feb",
+    MANAGED: "#8250df",
+    results.AIOKAFKA_DIRECT: "#8a8f98",
+    results.AIOKAFKA_MANAGED: "#8250df",
+    results.SDK: "#1a7f37",
+}
 _MANAGED: Final = (
     ("produce, MB/s, V = 4U", results.PRODUCE_MB),
     ("consume, MB/s, V = 4U", results.CONSUME_MB),
     ("CPU s per GB produced, V = 4U", results.PRODUCE_CPU),
     ("CPU s per GB consumed, V = 4U", results.CONSUME_CPU),
 )
-_COLUMNS: Final = 5
+_SDK: Final = (
+    ("SDK: produce, MB/s", results.PRODUCE_MB),
+    ("SDK: consume, MB/s", results.CONSUME_MB),
+)
+_COLUMNS: Final = 4
 _PEER_COLOUR: Final = "#d29922"
 
 
@@ -35,6 +47,7 @@ def draw(figures: Results, path: Path) -> None:
         ("CPU seconds per GB consumed", figures.base, results.CONSUME_CPU),
         (f"p99 ms, {figures.latency}", figures.latency, results.P99_MS),
         *((title, case, figure) for case in figures.managed[:1] for title, figure in _MANAGED),
+        *((title, case, figure) for case in figures.sdk[:1] for title, figure in _SDK),
     )
     rows = -(-len(panels) // _COLUMNS)
     most = max(len(figures.contenders(case)) for _, case, _ in panels)

@@ -149,9 +149,14 @@ class Sdk:
         return f"SDK, {self.record_bytes} B"
 
     @property
+    def payload_bytes(self) -> int:
+        """Bytes of all records' values."""
+        return self.records * self.record_bytes
+
+    @property
     def seconds(self) -> float:
         """About how long one run takes."""
-        return 6.0 + self.records / 8_000
+        return 3.5 + self.records / 40_000 + self.payload_bytes / 80e6
 
 
 class Part(Enum):
@@ -249,7 +254,7 @@ PROFILES: Final = {
         ),
         resizes=(Resizes(1, 100), Resizes(3, 100)),
         holding=tuple(Holding(*each) for each in ((1, 24), (1, 384), (10, 24), (100, 24))),
-        sdk=Sdk(500, 200_000),
+        sdk=Sdk(500, 500_000),
     ),
     "quick": Plan(
         rounds=3,
@@ -261,7 +266,7 @@ PROFILES: Final = {
         managed=(Throughput(Client.JAVA, 1, 500, 500_000, 24), Throughput(Client.LIBRDKAFKA, 16, 1_000, 100_000, 24)),
         resizes=(Resizes(1, 20), Resizes(3, 20)),
         holding=(Holding(1, 384), Holding(10, 24)),
-        sdk=Sdk(500, 100_000),
+        sdk=Sdk(500, 250_000),
     ),
     "smoke": Plan(
         rounds=1,

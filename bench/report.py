@@ -51,7 +51,9 @@ _HOW: Final = """\
   `OrderedConsumer` on a managed topic (6 partitions, V = 24), by aiokafka's own clients through the same Kordon on such
   a topic, of which they see the 24, and by these on the bare broker (6 partitions). What is asked for is a ratio of the
   first two: the same proxy, the same topic, so that the clients are compared. Gate and heartbeats are measured in one
-  process, without sockets, brokers simulated: CPU time of a worker.
+  process, without sockets, brokers simulated: CPU time of a worker. The gate is held against what a worker took for
+  each Fetch of the SDK in this run, which brings megabytes, as its consumer is behind; of one that brings little, say
+  the microseconds more. Each of the group's members owns a partition and asks for ten others.
 - **CPU s/GB**: user and kernel time of the proxy's processes while a load runs, divided by the bytes of its values.
 - **Latency**: from send to acknowledgement as the producer sees it; the seconds in which its virtual machine warms up
   are left out. The tool counts whole milliseconds.

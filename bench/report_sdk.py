@@ -15,6 +15,7 @@ _FIGURES: Final = (
     (results.CONSUME_CLIENT_CPU, "client's CPU s/GB consumed", 1),
     (results.PRODUCE_CPU, "Kordon's CPU s/GB produced", 2),
     (results.CONSUME_CPU, "Kordon's CPU s/GB consumed", 2),
+    (results.FETCH_US, "Kordon's CPU µs per Fetch", 0),
 )
 
 

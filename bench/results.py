@@ -57,6 +57,10 @@ GATE_US: Final = "gate_us_per_fetch"
 HEARTBEAT_US: Final = "heartbeat_us"
 HEARTBEAT_MOVED_US: Final = "heartbeat_moved_us"
 """Of one that tells another position."""
+HEARTBEATS_CORES: Final = "heartbeats_cores"
+"""What all members of a group take of a core when each tells another position every three seconds."""
+FETCH_US: Final = "consume_cpu_us_per_fetch"
+"""What a Fetch takes of a worker, relay and read log included."""
 
 
 @dataclass(frozen=True)

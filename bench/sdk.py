@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 _CHANGES: Final = (0, 10, 100)
 _MEMBERS: Final = (10, 1_000)
+_HEARTBEAT_SECONDS: Final = 3.0
+"""heartbeat.interval.ms of most clients."""
+_ANSWERED: Final = "kordon_responses_total"
+_FETCHES: Final = 'api="Fetch"'
 
 
 def _gate_case(changes: int) -> str:
@@ -27,7 +31,7 @@ def _gate_case(changes: int) -> str:
 
 
 def _heartbeat_case(members: int) -> str:
-    return f"heartbeat of a group with {members:,} members"
+    return f"heartbeat in a group of {members:,}"
 
 
 WORKER_CASES: Final = (*map(_gate_case, _CHANGES), *map(_heartbeat_case, _MEMBERS))
@@ -65,13 +69,16 @@ def measure_way(case: Sdk, way: Way, topic: str) -> dict[str, float]:
             ("produce", results.PRODUCE_MB, results.PRODUCE_CPU, results.PRODUCE_CLIENT_CPU),
             ("consume", results.CONSUME_MB, results.CONSUME_CPU, results.CONSUME_CLIENT_CPU),
         ):
+            fetches = way.contender.counted(_ANSWERED, _FETCHES)
             with watched(way.contender) as usage:
                 done = _load(direction, case, way, topic)
-            payload = case.records * case.record_bytes
-            figures[megabytes] = payload / 1e6 / done["seconds"]
-            figures[client_cpu] = done["cpu_seconds"] / (payload / 1e9)
+            fetches = way.contender.counted(_ANSWERED, _FETCHES) - fetches
+            figures[megabytes] = case.payload_bytes / 1e6 / done["seconds"]
+            figures[client_cpu] = done["cpu_seconds"] / (case.payload_bytes / 1e9)
             if way.contender.pid is not None:
-                figures[proxy_cpu] = usage.cpu_seconds / (payload / 1e9)
+                figures[proxy_cpu] = usage.cpu_seconds / (case.payload_bytes / 1e9)
+            if fetches:
+                figures[results.FETCH_US] = usage.cpu_seconds / fetches * 1e6
         return figures
     finally:
         way.topics.delete([topic])
@@ -93,5 +100,11 @@ def measure_worker() -> Iterator[tuple[str, dict[str, float]]]:
     for cost in gate_cost.measure(_CHANGES):
         yield _gate_case(cost.changes), {results.GATE_US: cost.open * 1e6}
     for each in asyncio.run(positions.measure(_MEMBERS)):
-        figures = {results.HEARTBEAT_US: each.unchanged * 1e6, results.HEARTBEAT_MOVED_US: each.moved * 1e6}
-        yield _heartbeat_case(each.members), figures
+        yield (
+            _heartbeat_case(each.members),
+            {
+                results.HEARTBEAT_US: each.unchanged * 1e6,
+                results.HEARTBEAT_MOVED_US: each.moved * 1e6,
+                results.HEARTBEATS_CORES: each.moved * each.members / _HEARTBEAT_SECONDS,
+            },
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +11,11 @@ from kordon.bench.results import (
     CONSUME_CPU,
     CONSUME_MB,
     DIRECT,
+    FETCH_US,
     FLOOR,
+    GATE_US,
+    HEARTBEAT_MOVED_US,
+    HEARTBEATS_CORES,
     IDLE_MB,
     KORDON,
     MANAGED,
@@ -22,6 +27,7 @@ from kordon.bench.results import (
     QUIET,
     SDK,
     SEALED,
+    WORKER,
     Results,
     ratio,
 )
@@ -34,6 +40,11 @@ MIN_MANAGED_PRODUCE: Final = 0.8
 MIN_MANAGED_CONSUME: Final = 0.6
 MAX_MANAGED_CPU: Final = 2.0
 MIN_SDK: Final = 0.9
+MAX_GATE_SHARE: Final = 0.05
+"""Of a worker's time for a Fetch that brings records."""
+MAX_HEARTBEATS_CORES: Final = 0.2
+MAX_GROWTH: Final = 1.5
+"""Of a heartbeat, from the smallest group to the largest: it costs what its own rows cost."""
 MAX_PAUSE_MS: Final = {1: 30.0}
 """By number of proxies; else `MAX_PAUSE_OF_MANY_MS`."""
 MAX_PAUSE_OF_MANY_MS: Final = 100.0
@@ -63,6 +74,8 @@ def verdicts(results: Results, contender: str = KORDON) -> list[Verdict]:
         _idle(results, contender),
         *(verdict for case in results.managed[:1] for verdict in _managed(results, case)),
         *(verdict for case in results.sdk[:1] for verdict in _sdk(results, case)),
+        *(_gate(results, case, results.sdk[1:]) for case in results.sdk[:1]),
+        *_heartbeats(results, results.sdk[1:]),
         *(verdict for case in results.resizes for verdict in _pauses(results, case)),
     ]
     return [each for each in found if each is not None]
@@ -85,6 +98,36 @@ def _sdk(results: Results, case: str) -> list[Verdict | None]:
         what = f"throughput {done} by the SDK, of aiokafka's on a managed topic"
         found.append(None if value is None else Verdict(what, f">= {MIN_SDK}", f"{value:.2f}", value >= MIN_SDK))
     return found
+
+
+def _gate(results: Results, sdk: str, cases: Sequence[str]) -> Verdict | None:
+    """Judges the gate of the topic that has changed most often."""
+    gates, fetch = _of_worker(results, cases, GATE_US), results.spread(sdk, SDK, FETCH_US)
+    if not gates or fetch is None:
+        return None
+    case, gate = gates[-1]
+    share = gate / fetch.median
+    what = f"{case}, of a worker's time for a Fetch"
+    return Verdict(what, f"<= {MAX_GATE_SHARE:.0%}", f"{share:.1%}", share <= MAX_GATE_SHARE)
+
+
+def _heartbeats(results: Results, cases: Sequence[str]) -> list[Verdict]:
+    """Judges those of the largest group: all of them, and one beside one of the smallest group."""
+    all_of_them, one = (_of_worker(results, cases, figure) for figure in (HEARTBEATS_CORES, HEARTBEAT_MOVED_US))
+    if not all_of_them or not one:
+        return []
+    (case, cores), (few, least), (_, most) = all_of_them[-1], one[0], one[-1]
+    what = f"cores for a {case} from each member every 3 s, all with another position"
+    growth = most / least
+    return [
+        Verdict(what, f"<= {MAX_HEARTBEATS_CORES}", f"{cores:.2f}", cores <= MAX_HEARTBEATS_CORES),
+        Verdict(f"CPU of a {case}, of a {few}", f"<= {MAX_GROWTH}", f"{growth:.2f}", growth <= MAX_GROWTH),
+    ]
+
+
+def _of_worker(results: Results, cases: Sequence[str], figure: str) -> list[tuple[str, float]]:
+    """Returns the medians of what was measured without a broker, with their cases."""
+    return [(case, spread.median) for case in cases if (spread := results.spread(case, WORKER, figure))]
 
 
 def _pauses(results: Results, case: str) -> list[Verdict]:

@@ -123,23 +123,47 @@ def test_managed_topics_are_compared_with_direct_and_untouched_ones() -> None:
     assert "| V = 24 | managed | 80 (80-80) |" in report(made, "picture.svg")
 
 
-def test_the_sdk_is_compared_with_aiokafka_on_the_same_topic() -> None:
+def test_the_sdk_is_compared_with_aiokafka_on_the_same_topic(tmp_path: Path) -> None:
     """0.9 of what aiokafka's own clients reach through the same Kordon; what a bare broker gives decides nothing."""
     made = run_of({})
-    made.sdk = ("SDK", "gate of a Fetch", "heartbeat of a group")
+    made.sdk = ("SDK", "gate", "heartbeat")
     for contender, figures in (
         (results.AIOKAFKA_DIRECT, throughput(50, 90)),
         (results.AIOKAFKA_MANAGED, throughput(20, 40)),
         (results.SDK, throughput(18, 35)),
     ):
         made.measurements.append(Measurement("SDK", contender, 1, figures))
-    made.measurements.append(Measurement("heartbeat of a group", results.WORKER, 1, {results.HEARTBEAT_US: 250.0}))
-    made.measurements.append(Measurement("gate of a Fetch", results.WORKER, 1, {results.GATE_US: 20.0}))
+    made.measurements.append(Measurement("heartbeat", results.WORKER, 1, {results.HEARTBEAT_US: 250.0}))
+    made.measurements.append(Measurement("gate", results.WORKER, 1, {results.GATE_US: 20.0}))
     assert outcome(made, "produced by the SDK").reached
     assert not outcome(made, "consumed by the SDK").reached
     page = report(made, "picture.svg")
     assert "| SDK | 18.0 (18.0-18.0) |" in page
-    assert "| gate of a Fetch | 20.0 |\n| heartbeat of a group | 250.0 |\n" in page
+    assert "| gate | 20.0 |\n| heartbeat | 250.0 |\n" in page
+    draw(made, tmp_path / "picture.svg")
+    assert "aiokafka, managed" in (tmp_path / "picture.svg").read_text()
+
+
+@pytest.mark.parametrize(("fetch_us", "thousand_us", "reached"), [(1_000, 300.0, True), (600, 700.0, False)])
+def test_gate_and_heartbeats_have_their_bars(fetch_us: float, thousand_us: float, reached: bool) -> None:
+    """5 % of a Fetch for a topic changed most often, a fifth of a core for the largest group, 1.5 of a small one's."""
+    made = run_of({})
+    made.sdk = ("SDK", "few changes", "many changes", "heartbeat of few", "heartbeat of many")
+    cores = thousand_us * 1_000 / 3 / 1e6
+    for case, contender, figures in (
+        ("SDK", results.SDK, {results.FETCH_US: fetch_us}),
+        ("few changes", results.WORKER, {results.GATE_US: 1.0}),
+        ("many changes", results.WORKER, {results.GATE_US: 40.0}),
+        ("heartbeat of few", results.WORKER, {results.HEARTBEAT_MOVED_US: 290.0, results.HEARTBEATS_CORES: 0.001}),
+        (
+            "heartbeat of many",
+            results.WORKER,
+            {results.HEARTBEAT_MOVED_US: thousand_us, results.HEARTBEATS_CORES: cores},
+        ),
+    ):
+        made.measurements.append(Measurement(case, contender, 1, figures))
+    found = [each.reached for each in verdicts(made)]
+    assert found == [reached] * 3
 
 
 @pytest.mark.parametrize(("proxies", "most"), [(1, 30.0), (3, 100.0)])

@@ -26,4 +26,5 @@ def test_each_cost_has_its_case() -> None:
         results.GATE_US,
         results.HEARTBEAT_US,
         results.HEARTBEAT_MOVED_US,
+        results.HEARTBEATS_CORES,
     }
