@@ -58,8 +58,11 @@ def _arguments() -> argparse.Namespace:
 
 
 def show(console: Console, outcome: Outcome, title: str) -> None:
-    """Prints the tables of a run, and what else is wrong."""
+    """Prints the tables of a run, examples of each breach, and what else is wrong."""
     console.print(verdict_table(outcome.verdict, title))
+    for (anomaly, place), examples in outcome.verdict.findings.examples.items():
+        for example in examples:
+            console.print(f"{anomaly} in {place}: {example.plain()}", style="red", markup=False, highlight=False)
     console.print(pauses_table(outcome.pauses))
     for what, backlog in outcome.backlogs.items():
         told = ", ".join(f"{group} {behind:,}" for group, behind in sorted(backlog.items()))

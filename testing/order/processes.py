@@ -40,7 +40,7 @@ class _Client:
         self.name = name
         self.states: dict[str, State] = {}
         self._errors = folder / f"{name}.errors"
-        with self._errors.open("wb") as errors:
+        with self._errors.open("ab") as errors:
             self._process = subprocess.Popen(
                 [*DIES_WITH_PARENT, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
             )
@@ -50,8 +50,12 @@ class _Client:
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            state = State.from_line(line)
-            self.states[state.name] = state
+            if line.startswith("{"):
+                state = State.from_line(line)
+                self.states[state.name] = state
+            else:  # what Java's clients log
+                with self._errors.open("a") as errors:
+                    errors.write(line)
 
     def order(self, what: str) -> None:
         """Writes a line to its standard input; one that has ended hears nothing, which `check` tells."""
