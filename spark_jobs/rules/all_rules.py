@@ -1,0 +1,10 @@
+"""The rules that the auditor runs, by their numbers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kordon.spark_jobs.rules.rule import Rule
+
+ALL: Final[tuple[Rule, ...]] = ()
+"""One row per module of this folder that has its data; the report names the others, too."""

@@ -1,0 +1,90 @@
+"""What a rule is: a pure function from what is new, and from its own state, to findings and the next state.
+
+The engine runs each rule once per micro-batch, and again with the same input if the job dies before the micro-batch is
+complete. So a rule reads nothing but `Facts` and its state, and knows no clock: the present is `newest_ms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from kordon.spark_jobs.schema import BATCHES, CHECKED, DECISIONS, FINDINGS, READ_TO, SEGMENTS, STAYS
+
+FAIL: Final = "fail"
+"""The promise is broken, and it is proven by the decisions and offsets named."""
+UNKNOWN: Final = "unknown"
+"""It cannot be told, as evidence is missing."""
+PASS: Final = "pass"  # noqa: S105 - a verdict
+
+__all__ = [
+    "BATCHES",
+    "CHECKED",
+    "DECISIONS",
+    "FAIL",
+    "FINDINGS",
+    "PASS",
+    "READ_TO",
+    "SEGMENTS",
+    "STAYS",
+    "UNKNOWN",
+    "Facts",
+    "Outcome",
+    "Rule",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a rule may look at; each is a table of `schema.py`, which it does not change."""
+
+    decisions: DataFrame
+    """New in this micro-batch only. Those of one worker come in the order of their numbers over the micro-batches."""
+    batches: DataFrame
+    """New in this micro-batch only; per partition without gaps and in the order of offsets over the micro-batches."""
+    segments: DataFrame
+    """All, as of the newest layout that a decision has told."""
+    stays: DataFrame
+    """All, as of the same layouts."""
+    read_to: DataFrame
+    """All partitions that are read, behind this micro-batch."""
+    batch_id: int
+    """Of the micro-batch: 0, 1, 2, …"""
+    newest_ms: int
+    """Time of the newest decision so far: `found_ms` of findings, and what lateness is told by; 0: there was none."""
+    late_ms: int = 600_000
+    """For how long of decisions' time something is waited for before it is judged without."""
+    is_last: bool = False
+    """Nothing comes behind this micro-batch (`--once`): what waits still is judged as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a rule has made of it."""
+
+    findings: DataFrame
+    """Rows of `FINDINGS`; found in this micro-batch only."""
+    state: DataFrame
+    """Rows of the rule's own `state`: the whole of it, in place of what it was given."""
+    checked: DataFrame
+    """Rows of `CHECKED`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One invariant."""
+
+    number: int
+    """In the list of invariants; findings carry it."""
+    name: str
+    """Its short name in capitals, such as COUNT-FENCE."""
+    proves: str
+    """In one sentence, what holds when it has found nothing."""
+    state: StructType
+    """Columns of what it keeps between micro-batches; the first micro-batch is given an empty table."""
+    check: Callable[[Facts, DataFrame], Outcome]
+    """The facts and the state so far, to an outcome. Built-ins and windows only; nothing is collected."""
