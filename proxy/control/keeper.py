@@ -20,7 +20,7 @@ from kordon.proxy.control.layouts_log import LayoutsLog
 from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
 from kordon.proxy.control.leading import Cleaning, Leading
 from kordon.proxy.control.lease import LEASE_SECONDS, clock
-from kordon.proxy.control.ledger import Records
+from kordon.proxy.control.ledger import Offsets, Records
 from kordon.proxy.control.membership import Generation, Membership
 from kordon.proxy.control.own_log import LogLost
 from kordon.proxy.control.takeovers import Takeovers
@@ -318,7 +318,7 @@ class Keeper:
                 self.findings.pop(rest, None)
             case _:
                 for command in self.member.on_record(record.key, value):
-                    self._perform(command)
+                    self._perform(command, record.offset)
 
     def _on_wish(self, wish_id: str, wish: Wish | None) -> None:
         if wish is None:
@@ -330,10 +330,14 @@ class Keeper:
         if self.leading is not None:
             self.leading.on_wish(wish_id, wish)
 
-    def take_layout(self, records: Records) -> None:
+    def take_layout(self, records: Records, offsets: Offsets) -> None:
         """Goes on under a layout that this worker's controller has written, before it comes back as all others read it.
 
         It is durable, and while its fence stands here nothing behind it has been read; to read it then changes nothing.
+
+        Args:
+            records: Of the change.
+            offsets: Where they stand.
         """
         (written,) = (value for _, value in records if isinstance(value, TopicRecord))
         fence = self.member.fences.get(written.layout.topic)
@@ -341,24 +345,25 @@ class Keeper:
             return  # it has been read already, and perhaps another fence, which it must not end
         for key, value in records:
             for command in self.member.on_record(key, value):
-                self._perform(command)
+                self._perform(command, offsets[key])
 
     def _settle(self, wish_id: str, outcome: OutcomeRecord) -> None:
         waiting = self._outcomes.get(wish_id)
         if waiting is not None and not waiting.done():
             waiting.set_result(outcome)
 
-    def _perform(self, command: Command) -> None:
+    def _perform(self, command: Command, offset: int) -> None:
+        """Does what a record of the layouts topic asks for, which stands at an offset."""
         match command:
             case Adopt(record, images):
                 self.times.end(Phase.HOLD, record.layout.topic)
-                self._adopt(record, images)
+                self._adopt(record, images, offset)
             case Forget(topic):
                 self._topics.remove(topic)
                 self._readers.invalidate(topic)
                 self._renewing.pop(topic, None)
             case Hold(fence):
-                self._raise(fence)
+                self._raise(fence, offset)
             case Release(topic):
                 self.times.end(Phase.HOLD, topic)
                 if (managed := self._topics.served(topic)) is not None:
@@ -379,27 +384,28 @@ class Keeper:
         """Dials, before clients wait for it, whom a fence asks: brokers may have closed what was idle for long."""
         await asyncio.gather(self._layouts.ready(), self._readers.ready(topic))
 
-    def _raise(self, fence: FenceRecord) -> None:
-        managed = self._topics.named(fence.topic) or self._coming(fence)
+    def _raise(self, fence: FenceRecord, offset: int) -> None:
+        managed = self._topics.named(fence.topic) or self._coming(fence, offset)
         if managed is not None:  # at once: a layout that stands right behind the fence ends it again
             managed.raise_fence(Fence(fence.id, fence.sealed))
-        self._tasks.start(self._hold(fence, managed), name=f"hold {fence.topic}")
+        self._tasks.start(self._hold(fence, managed, offset), name=f"hold {fence.topic}")
         if managed is not None and fence.sealed:
             self.times.begin(Phase.HOLD, fence.topic)
             self.times.begin(Phase.DRAIN, fence.topic)
             opened = managed.layout.opened_by(fence.following)
             self._tasks.start(self._writers.expect(fence.topic, opened), name=f"expect {fence.topic}")
 
-    def _adopt(self, record: TopicRecord, images: Mapping[int, Parts]) -> None:
+    def _adopt(self, record: TopicRecord, images: Mapping[int, Parts], offset: int) -> None:
         layout = record.layout
         topic = self._topics.served(layout.topic)
         if topic is not None and self._topics.named(layout.topic) is topic and _is_kept(topic, record):
+            topic.layouts_offset = offset  # another one if it was written down again as it was
             return
         is_new_view = topic is not None and outdates_views(topic.layout, layout)
         if topic is None or topic.face_id != record.face_id:
-            topic = ManagedTopic(layout, record.face_id, images)
+            topic = ManagedTopic(layout, record.face_id, images, offset)
         else:
-            topic.adopt(layout, images)
+            topic.adopt(layout, images, offset)
         topic.takeover = record.takeover
         self._topics.add(topic)
         self._readers.invalidate(layout.topic)
@@ -408,15 +414,15 @@ class Keeper:
             renewal = self.passed.renew_views(layout.topic)
             self._renewing[layout.topic] = self._tasks.start(renewal, name=f"renew views of {layout.topic}")
 
-    def _coming(self, fence: FenceRecord) -> ManagedTopic | None:
+    def _coming(self, fence: FenceRecord, offset: int) -> ManagedTopic | None:
         """Takes in a topic with data that is about to be managed: from now on its writes are held here (rule A2)."""
         if fence.taking_over is None:
             return None
-        topic = ManagedTopic(fence.taking_over.layout, fence.taking_over.face_id)
+        topic = ManagedTopic(fence.taking_over.layout, fence.taking_over.face_id, layouts_offset=offset)
         self._topics.begin(topic)
         return topic
 
-    async def _hold(self, fence: FenceRecord, topic: ManagedTopic | None) -> None:
+    async def _hold(self, fence: FenceRecord, topic: ManagedTopic | None, offset: int) -> None:
         """Says that nothing is written or read on at a fence's partitions, once nothing is under way any more."""
         if fence.taking_over is not None:
             await self.passed.settle()
@@ -437,7 +443,7 @@ class Keeper:
             self.times.end(Phase.DRAIN, fence.topic)
         shortened = frozenset(fence.following.shortened or ())
         for command in self.member.on_held(fence.id, self._readers.told(fence.topic, shortened) if shortened else None):
-            self._perform(command)
+            self._perform(command, offset)
 
     async def _append(self, key: str, value: bytes) -> None:
         try:

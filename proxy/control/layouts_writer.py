@@ -142,7 +142,7 @@ class LayoutsWriter:
                 async with asyncio.timeout(timeout):
                     await self._begin()
 
-    async def commit(self, entries: Sequence[Entry], timeout: float = COMMIT_SECONDS) -> None:
+    async def commit(self, entries: Sequence[Entry], timeout: float = COMMIT_SECONDS) -> list[int]:
         """Writes records so that readers see all of them or none.
 
         After any error but `Fenced`, `open` has to be called again.
@@ -150,6 +150,9 @@ class LayoutsWriter:
         Args:
             entries: At least one.
             timeout: Seconds for each of the two halves, writing and ending.
+
+        Returns:
+            The offset of each.
 
         Raises:
             Fenced: Another controller has taken over; this writer never writes again.
@@ -163,24 +166,27 @@ class LayoutsWriter:
         batches = list(in_batches(entries, BATCH_BYTES))
         self.state = State.CLOSED  # until it is known to have gone well
         try:
-            await self._write(batches, timeout)
+            offsets = await self._write(batches, timeout)
         except UpstreamUnavailable as error:
             await self._abort()
             raise NotCommitted(str(error)) from error
         await self._end(timeout)
         self._in_transaction = self._begun = False
         self.state = State.READY
+        return offsets
 
-    async def _write(self, batches: Sequence[Sequence[Entry]], timeout: float) -> None:
+    async def _write(self, batches: Sequence[Sequence[Entry]], timeout: float) -> list[int]:
+        offsets: list[int] = []
         self._in_transaction = True
         try:
             async with asyncio.timeout(timeout):
                 if not self._begun:
                     await self._begin()
                 for batch in batches:
-                    await self._produce(batch)
+                    offsets += await self._produce(batch)
         except TimeoutError:
             raise UpstreamUnavailable(f"writing to {self._topic}: no answer within {timeout:g} s") from None
+        return offsets
 
     async def _begin(self) -> None:
         topics = [{"name": self._topic, "partitions": [0]}]
@@ -191,7 +197,7 @@ class LayoutsWriter:
         self._judge(added.partition_error_code, "beginning a transaction")
         self._begun = True
 
-    async def _produce(self, batch: Sequence[Entry]) -> None:
+    async def _produce(self, batch: Sequence[Entry]) -> range:
         if self._leader is None or self._leader.closed:
             self._leader = await self._brokers.leader(self._topic, 0, PURPOSE)
         raw = build_batch(batch, self._identity, is_transactional=True)
@@ -200,6 +206,7 @@ class LayoutsWriter:
             self._leader = None  # it may have moved
         self._judge(answer.error_code, f"writing to {self._topic}")
         self._identity = self._identity.after(len(batch))
+        return range(answer.base_offset, answer.base_offset + len(batch))
 
     async def _end(self, timeout: float) -> None:
         """Asks for the end until it is answered: a coordinator takes the same question twice."""

@@ -21,7 +21,7 @@ from kordon.proxy.control.fulfilment import Fulfilment
 from kordon.proxy.control.janitor import Janitors
 from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
 from kordon.proxy.control.lease import clock
-from kordon.proxy.control.ledger import Ledger, Records
+from kordon.proxy.control.ledger import Ledger, Offsets, Records
 from kordon.proxy.control.letting_go import LettingGo
 from kordon.proxy.control.managing import Managing
 from kordon.proxy.control.shortened_logs import ShortenedLogs
@@ -95,7 +95,8 @@ class Leading:
         admit: Sees that a topic can be managed as far as rights go; raises TopicsRefused where not.
         takeovers: Look at topics with data.
         times: Counts what fences wait for.
-        on_layout: Told of the records of a change that is durable: readers of the layouts get them some answers later.
+        on_layout: Told of the records of a change that is durable, and where they stand: readers of the layouts get
+            them some answers later.
         cleaning: What the janitors of compacted topics work with.
     """
 
@@ -110,7 +111,7 @@ class Leading:
         admit: Callable[[str], Awaitable[None]],
         takeovers: Takeovers,
         times: FenceTimes,
-        on_layout: Callable[[Records], None],
+        on_layout: Callable[[Records, Offsets], None],
         cleaning: Cleaning,
     ) -> None:
         self._on_layout = on_layout
@@ -352,10 +353,10 @@ class Leading:
 
     async def _commit(self, topic: str, records: Records) -> None:
         self._times.begin(Phase.COMMIT, topic)
-        await self._ledger.write(records)
+        offsets = await self._ledger.write(records)
         if any(isinstance(value, TopicRecord) for _, value in records):
             self._times.end(Phase.COMMIT, topic)
-            self._on_layout(records)
+            self._on_layout(records, offsets)
         if any(isinstance(value, FenceRecord) for _, value in records):
             self._times.begin(Phase.ACKNOWLEDGE, topic)
             # the layout, or the end of the fence, waits for one answer less: writes are held until it is there

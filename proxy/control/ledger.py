@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from kordon.proxy.control.batches import Entry
@@ -15,6 +15,9 @@ from kordon.proxy.ordering.records import TopicRecord, Value, dump
 
 Records: TypeAlias = tuple[tuple[str, Value | None], ...]
 """What is written in one transaction, by key; None is a tombstone."""
+
+Offsets: TypeAlias = Mapping[str, int]
+"""Where records stand in the layouts topic, by their keys."""
 
 
 class Refused(Exception):  # noqa: N818 - what is told to whoever asked
@@ -84,8 +87,11 @@ class Ledger:
         if self.controller is not None:
             self.controller.know_again(record)
 
-    async def write(self, records: Records) -> None:
+    async def write(self, records: Records) -> Offsets:
         """Writes in one transaction; when that fails the role ends.
+
+        Returns:
+            Where each record stands, by its key.
 
         Raises:
             Fenced: Another controller has taken over.
@@ -93,12 +99,13 @@ class Ledger:
         """
         async with self._writing:
             try:
-                await self._writer.commit(
+                offsets = await self._writer.commit(
                     [Entry(key, None if value is None else dump(value)) for key, value in records]
                 )
             except (Fenced, UpstreamUnavailable) as error:
                 self.fail(error)  # the writer has to be opened again, and what was written to be read
                 raise
+        return dict(zip((key for key, _ in records), offsets, strict=True))
 
     async def begin_transaction(self) -> None:
         """Has the next `write` wait for one answer less."""

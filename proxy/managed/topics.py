@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 from uuid import UUID
 
 from kordon.proxy.ordering.images import Image
@@ -13,6 +14,8 @@ from kordon.proxy.ordering.takeover import Takeover
 
 OWN_PREFIX = "__kordon."
 """Faces and Kordon's own topics begin with it; clients do not see them."""
+NOT_READ: Final = -1
+"""In place of an offset of a layout that stands nowhere: of tests and plays."""
 
 
 def face_of(topic: str) -> str:
@@ -42,13 +45,22 @@ class ManagedTopic:
         layout: In force.
         face_id: The topic id of its face, by which clients know it.
         images: By stream, of its last move; where there is none, it has not moved, or nobody is remembered.
+        layouts_offset: Of the record of `__kordon.layouts` that says so; -1: none does.
     """
 
-    def __init__(self, layout: Layout, face_id: UUID, images: Mapping[int, Image] | None = None) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        face_id: UUID,
+        images: Mapping[int, Image] | None = None,
+        layouts_offset: int = NOT_READ,
+    ) -> None:
         self.name = layout.topic
         self.layout = layout
         self.face_id = face_id
         self.images: Mapping[int, Image] = images or {}
+        self.layouts_offset = layouts_offset
+        """Where the layout in force was read; of a topic that is coming, where its fence was. Rises."""
         self.fence: Fence | None = None
         self.takeover: Takeover | None = None
         """What is left to do of its takeover, if it had data (rule A2)."""
@@ -77,9 +89,10 @@ class ManagedTopic:
         self.fence = None
         self._tell()
 
-    def adopt(self, layout: Layout, images: Mapping[int, Image]) -> None:
-        """Goes on under another layout, with all images that go with it."""
+    def adopt(self, layout: Layout, images: Mapping[int, Image], layouts_offset: int = NOT_READ) -> None:
+        """Goes on under another layout, read at an offset of the layouts topic, with all images that go with it."""
         self.layout = layout
+        self.layouts_offset = layouts_offset
         self.images = images
         self.fence = None
         self._tell()

@@ -118,9 +118,9 @@ def keeper_of(clients: Clients, layouts: Layouts) -> tuple[Keeper, ManagedTopics
     return keeper, topics
 
 
-def record(key: str, value: Value | None) -> Record:
+def record(key: str, value: Value | None, offset: int = 0) -> Record:
     """Makes a record of the layouts topic."""
-    return Record(key, None if value is None else dump(value), 0)
+    return Record(key, None if value is None else dump(value), offset)
 
 
 async def test_a_fence_is_acknowledged_when_nothing_is_under_way_any_more() -> None:
@@ -232,6 +232,20 @@ async def test_a_fence_that_is_read_together_with_its_layout_holds_nothing() -> 
     assert layouts.appended == []
 
 
+async def test_a_topic_knows_where_its_layout_was_read() -> None:
+    """Decisions cite the offset; it is that of the newest record, also of one that says what the last one said."""
+    keeper, topics = keeper_of(Clients(), Layouts())
+    topic = topics.named("orders")
+    assert topic is not None
+    assert topic.layouts_offset == 0
+    keeper.on_record(record("fence/orders", FENCE, 3))
+    grown = TopicRecord(LAYOUT.changed(FENCE.following, {0: 100, 3: 0}), UUID(int=2))
+    keeper.on_record(record("topic/orders", grown, 5))
+    assert (topic.layout.u, topic.layouts_offset) == (4, 5)
+    keeper.on_record(record("topic/orders", grown, 9))
+    assert topic.layouts_offset == 9
+
+
 async def test_the_controllers_worker_goes_on_when_its_layout_is_durable() -> None:
     """Not when it is read; when it is, nothing happens: what was fenced meanwhile stays fenced."""
     clients, layouts = Clients(), Layouts()
@@ -240,8 +254,8 @@ async def test_the_controllers_worker_goes_on_when_its_layout_is_durable() -> No
     topic = topics.named("orders")
     assert topic is not None
     grown = TopicRecord(LAYOUT.changed(FENCE.following, {0: 100, 3: 0}), UUID(int=2))
-    keeper.take_layout((("topic/orders", grown), ("fence/orders", None)))
-    assert (topic.layout.u, topic.fence) == (4, None)
+    keeper.take_layout((("topic/orders", grown), ("fence/orders", None)), {"topic/orders": 7, "fence/orders": 8})
+    assert (topic.layout.u, topic.fence, topic.layouts_offset) == (4, None, 7)
     kept = topic.layout
     keeper.on_record(record("topic/orders", grown))
     keeper.on_record(record("fence/orders", None))
@@ -261,7 +275,7 @@ async def test_a_layout_that_is_told_late_ends_no_later_fence() -> None:
     following = grown.layout.next_epoch(5)
     next_fence = FenceRecord("f2", "orders", following, grown.layout.sealed_by(following))
     keeper.on_record(record("fence/orders", next_fence))
-    keeper.take_layout((("topic/orders", grown), ("fence/orders", None)))
+    keeper.take_layout((("topic/orders", grown), ("fence/orders", None)), {"topic/orders": 7, "fence/orders": 8})
     topic = topics.named("orders")
     assert topic is not None
     assert topic.is_sealed(1)

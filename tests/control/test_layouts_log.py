@@ -81,10 +81,11 @@ async def test_what_is_committed_has_been_given_when_the_end_is_reached(brokers:
         wanted: list[Entry] = []
         for number in range(5):
             entries = [Entry("orders", b"%d" % number), Entry("procedure", None)]
-            await controller.commit(entries)
+            offsets = await controller.commit(entries)
             wanted += entries
             await proxy.log.read_to_end()
             assert proxy.entries == wanted
+            assert offsets == [each.offset for each in proxy.records[-2:]]
         await controller.close()
 
 

@@ -47,7 +47,7 @@ async def test_a_role_whose_writer_failed_ends_and_is_taken_up_again() -> None:
         admit=cast("Any", None),
         takeovers=cast("Any", None),
         times=FenceTimes(),
-        on_layout=lambda _: None,
+        on_layout=lambda *_: None,
         cleaning=Cleaning(cast("Any", None), dict, 0),
     )
     async with asyncio.timeout(60):
