@@ -44,7 +44,8 @@ image: ## the container image, with docker or buildah
 
 lock: ## write the locks in requirements/ anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header pyproject.toml -o requirements/run.txt
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --extra dev pyproject.toml -o requirements/dev.txt
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --extra audit pyproject.toml -o requirements/audit.txt
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --extra dev --extra audit pyproject.toml -o requirements/dev.txt
 
 clean: ## removes what the other targets made
 	rm -rf $(VENV) .cache build dist bench-results .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
