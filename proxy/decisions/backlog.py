@@ -1,0 +1,149 @@
+"""What is decided and not written yet: numbered, and never more than so many bytes.
+
+What does not fit is dropped. Its numbers are not used again, and one GAP that names them goes in front of the next
+decision that fits, so nothing is missing silently.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Final
+
+import structlog
+
+from kordon.codecs.decision import Decision, Entry, Kind
+
+log = structlog.get_logger(__name__)
+
+_RECORD_BYTES: Final = 100
+"""Of memory beside the bytes of a record that waits."""
+_LINE_SECONDS: Final = 10.0
+
+
+class Backlog:
+    """The decisions of one worker, from when they are taken until they are written.
+
+    Args:
+        host: Where the proxy runs.
+        worker: The incarnation of the worker.
+        most_bytes: That wait at a time.
+        now_ms: The time of day, in milliseconds since 1970.
+
+    Attributes:
+        counts: Decisions by kind, those that were dropped included.
+        dropped: How many were.
+        bytes: That wait.
+    """
+
+    def __init__(self, host: str, worker: str, most_bytes: int, now_ms: Callable[[], int]) -> None:
+        self.host = host
+        self.worker = worker
+        self.counts: Counter[Kind] = Counter()
+        self.dropped = 0
+        self.bytes = 0
+        self.on_first: Callable[[], None] = _nothing
+        """Called when there is something to write and there was nothing."""
+        self._most_bytes = most_bytes
+        self._now_ms = now_ms
+        self._number = 0
+        self._waiting: deque[tuple[bytes, int]] = deque()
+        """Each with when it was taken."""
+        self._gap: tuple[int, str] | None = None
+        """The first number that was dropped since the last one that fitted, and why."""
+        self._said = -_LINE_SECONDS
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """When the oldest was taken that waits; None: there is none."""
+        return self._waiting[0][1] if self._waiting else None
+
+    def add(self, decision: Decision, began_ms: int | None = None) -> None:
+        """Numbers a decision and keeps it until it is written; never blocks, never raises."""
+        self.counts[decision.kind] += 1
+        self.mend()
+        problem = self._keep(decision, began_ms, self._most_bytes)
+        if problem is not None:
+            self._drop(decision, problem)
+
+    def mend(self) -> None:
+        """Notes what has been dropped, as soon as there is room for it."""
+        if self._gap is None or self.bytes + _RECORD_BYTES > self._most_bytes:
+            return
+        first, reason = self._gap
+        self._gap = None
+        self.counts[Kind.GAP] += 1
+        last = self._number - 1
+        gap = Decision(kind=Kind.GAP, first_number=first, last_number=last, batches=last - first + 1, reason=reason)
+        self._keep(gap, None, self._most_bytes + 2**20)
+
+    def next(self, most: int, most_bytes: int) -> list[bytes]:
+        """Returns the oldest that wait; they go on waiting until `written` says how many were.
+
+        Args:
+            most: How many at most.
+            most_bytes: How much at most, but always one.
+        """
+        taken: list[bytes] = []
+        size = 0
+        for value, _ in self._waiting:
+            size += len(value)
+            if taken and (len(taken) >= most or size > most_bytes):
+                break
+            taken.append(value)
+        return taken
+
+    def written(self, values: Sequence[bytes]) -> None:
+        """Lets go of what `next` returned."""
+        for value in values:
+            self._waiting.popleft()
+            self.bytes -= len(value) + _RECORD_BYTES
+        self.mend()
+
+    def abandon(self, reason: str) -> int:
+        """Gives up all that waits; returns how many."""
+        left = len(self._waiting)
+        self._waiting.clear()
+        self.bytes = 0
+        self.dropped += left
+        if left:
+            log.error("decisions_lost", decisions=left, reason=reason)
+        return left
+
+    def _keep(self, decision: Decision, began_ms: int | None, most_bytes: int) -> str | None:
+        """Puts a decision behind the others, or returns why not."""
+        at_ms = self._now_ms()
+        entry = Entry(
+            at_ms=at_ms, host=self.host, worker=self.worker, number=self._number, began_ms=began_ms, decision=decision
+        )
+        try:
+            value = entry.dump()
+        except ValueError:  # its evidence holds what JSON cannot: a mistake of ours, which must not stop traffic
+            log.exception("decision_unwritable", kind=decision.kind.value)
+            return "it cannot be written"
+        if self.bytes + len(value) + _RECORD_BYTES > most_bytes:
+            return "the queue is full"
+        self._number += 1
+        self._waiting.append((value, at_ms))
+        self.bytes += len(value) + _RECORD_BYTES
+        if len(self._waiting) == 1:
+            self.on_first()
+        return None
+
+    def _drop(self, decision: Decision, reason: str) -> None:
+        self._gap = self._gap or (self._number, reason)
+        self._number += 1
+        self.dropped += 1
+        now = monotonic()
+        if now - self._said >= _LINE_SECONDS:
+            self._said = now
+            cure = "see why they cannot be written (decisions_unwritten), or raise decisions.queue_bytes"
+            log.warning("decisions_dropped", kind=decision.kind.value, dropped=self.dropped, reason=reason, cure=cure)
+
+
+def _nothing() -> None:
+    pass

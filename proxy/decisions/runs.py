@@ -1,0 +1,187 @@
+"""Runs: many verdicts that follow on each other, as one record.
+
+A producer's batches to one stream, what a connection is given of one stream, and one and the same refusal again and
+again: each is a few integers that are raised in place. What ends a run is in `journal.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from kordon.codecs.decision import Decision, Kind
+
+if TYPE_CHECKING:
+    from kordon.proxy.decisions.journal import Client
+
+WriteKey: TypeAlias = tuple[str, int, int]
+"""Topic, stream, producer id."""
+ReadKey: TypeAlias = tuple[str, int]
+"""Topic and stream."""
+RefusalKey: TypeAlias = tuple[int, str | None, int | None, str]
+"""Api key, topic, stream and the error's name."""
+
+
+@dataclass(slots=True, eq=False)
+class WriteRun:
+    """Batches of one producer to one stay of a stream, which were acknowledged on one connection."""
+
+    client: Client
+    topic: str
+    stream: int
+    partition: int
+    move: int
+    layout_epoch: int
+    layouts_offset: int
+    producer_id: int
+    producer_epoch: int
+    first_sequence: int
+    next_sequence: int
+    """That goes on with it. Without idempotence always -1: there it is enough that offsets rise."""
+    first_offset: int
+    last_offset: int
+    batches: int
+    records: int
+    size: int
+    began_ms: int
+
+    def end(self) -> Decision:
+        """Ends it; the next batch begins another one."""
+        self.client.writes.pop((self.topic, self.stream, self.producer_id), None)
+        return self.client.decision(
+            Kind.ADMIT,
+            topic=self.topic,
+            stream=self.stream,
+            partition=self.partition,
+            move=self.move,
+            layout_epoch=self.layout_epoch,
+            layouts_offset=self.layouts_offset,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            first_sequence=self.first_sequence,
+            last_sequence=last_sequence(self.next_sequence),
+            first_offset=self.first_offset,
+            last_offset=self.last_offset,
+            batches=self.batches,
+            records=self.records,
+            bytes=self.size,
+        )
+
+
+def last_sequence(next_sequence: int) -> int:
+    """Returns the sequence in front of another one; they go on with 0 behind 2^31 - 1.
+
+    >>> last_sequence(10), last_sequence(2**31), last_sequence(2**31 + 5), last_sequence(-1)
+    (9, 2147483647, 4, -1)
+    """
+    return -1 if next_sequence < 0 else (next_sequence - 1) & 0x7FFFFFFF
+
+
+@dataclass(slots=True, eq=False)
+class ReadRun:
+    """What one connection is given of one stream.
+
+    It stays when it has ended, without verdicts: by it one sees where the reader stood.
+    """
+
+    client: Client
+    topic: str
+    stream: int
+    partition: int
+    move: int
+    layout_epoch: int
+    layouts_offset: int
+    told: int
+    """The offset that goes on with it, as the client counts: of the stream."""
+    first_offset: int
+    last_offset: int
+    answers: int
+    """0: it has ended."""
+    records: int
+    size: int
+    began_ms: int
+    group_id: str | None = None
+    member_id: str | None = None
+    evidence: Mapping[str, Any] | None = None
+
+    def end(self) -> Decision:
+        """Ends it; the next answer begins another one."""
+        decision = self.client.decision(
+            Kind.DELIVER,
+            topic=self.topic,
+            stream=self.stream,
+            partition=self.partition,
+            move=self.move,
+            layout_epoch=self.layout_epoch,
+            layouts_offset=self.layouts_offset,
+            first_offset=self.first_offset,
+            last_offset=self.last_offset,
+            batches=self.answers,
+            records=self.records,
+            bytes=self.size,
+            group_id=self.group_id,
+            member_id=self.member_id,
+            evidence=self.evidence or {},
+        )
+        self.answers = 0
+        return decision
+
+    def rewind(self, asked: int, partition: int, move: int, first_offset: int) -> Decision:
+        """Returns that its reader goes on elsewhere than where it stood.
+
+        Args:
+            asked: What it asked for, as the client counts.
+            partition: In which it goes on, physically.
+            move: Of the stay there.
+            first_offset: Where it goes on there.
+        """
+        return self.client.decision(
+            Kind.REWIND,
+            topic=self.topic,
+            stream=self.stream,
+            partition=partition,
+            move=move,
+            first_offset=first_offset,
+            last_offset=self.last_offset,
+            group_id=self.group_id,
+            reason="back" if asked < self.told else "forward",
+            evidence={"asked": asked, "stood": self.told, "stood_partition": self.partition, "stood_move": self.move},
+        )
+
+
+@dataclass(slots=True, eq=False)
+class RefusalRun:
+    """One error that one connection was answered again and again."""
+
+    client: Client
+    api_key: int
+    topic: str | None
+    stream: int | None
+    reason: str
+    rule: str | None
+    layout_epoch: int | None
+    layouts_offset: int | None
+    began_ms: int
+    times: int = 1
+    evidence: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Of the first time."""
+
+    def end(self) -> Decision:
+        """Ends it; the next refusal begins another one."""
+        self.client.refusals.pop((self.api_key, self.topic, self.stream, self.reason), None)
+        return self.client.decision(
+            Kind.REFUSE,
+            api_key=self.api_key,
+            topic=self.topic,
+            stream=self.stream,
+            reason=self.reason,
+            rule=self.rule,
+            layout_epoch=self.layout_epoch,
+            layouts_offset=self.layouts_offset,
+            batches=self.times,
+            evidence=self.evidence,
+        )
+
+
+Run: TypeAlias = WriteRun | ReadRun | RefusalRun
