@@ -12,8 +12,10 @@ import pytest
 import yaml
 
 from kordon.proxy.metrics import FAMILIES
+from kordon.spark_jobs.families import FAMILIES as AUDIT_FAMILIES
 
-FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "deploy" / "prometheus"
 NOT_OURS = {"up", "process_open_fds", "process_max_fds"}
 
 
@@ -61,11 +63,22 @@ def test_alerts_ask_only_for_metrics_that_kordon_exports() -> None:
         asked = set(re.findall(r"\b(?:kordon|process)_\w+(?=[{\[ )])|\bup(?=\{)", rule["expr"]))
         asked = {re.sub(r"_bucket$", "", name) for name in asked}
         assert asked, rule["alert"]
-        assert asked <= FAMILIES.keys() | NOT_OURS, rule["alert"]
+        assert asked <= FAMILIES.keys() | AUDIT_FAMILIES.keys() | NOT_OURS, rule["alert"]
 
 
 def test_every_alert_tells_its_urgency_and_what_to_do() -> None:
-    """Who is woken up reads what is wrong in one line, and what it means in two."""
+    """Who is woken up reads what is wrong in one line, what it means in two, and where to read on."""
     for rule in rules():
         assert rule["labels"]["severity"] in {"warning", "critical"}, rule["alert"]
-        assert rule["annotations"].keys() == {"summary", "description"}, rule["alert"]
+        assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}, rule["alert"]
+
+
+def test_every_alert_leads_to_its_own_paragraph_of_the_runbook() -> None:
+    """The runbook has a heading with a paragraph for each alert there is, and for no other."""
+    sections = re.split(r"^#{2,} ", (ROOT / "docs" / "runbook.md").read_text(), flags=re.MULTILINE)[1:]
+    paragraphs = {heading: text for heading, _, text in (section.partition("\n") for section in sections)}
+    named = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in rules()}
+    assert {heading for heading in paragraphs if heading.startswith("Kordon")} == named.keys()
+    for alert, url in named.items():
+        assert url == f"docs/runbook.md#{alert.lower()}"
+        assert len(paragraphs[alert].split()) > 20, alert

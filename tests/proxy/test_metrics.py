@@ -16,6 +16,7 @@ from kordon.proxy.causes import LIMITS, CloseCause
 from kordon.proxy.config import Config, Limits
 from kordon.proxy.merge import SUPERVISOR_FAMILIES, merge_metrics
 from kordon.proxy.metrics import FAMILIES, LAG_INTERVAL_SECONDS, LoopLag, Metrics
+from kordon.spark_jobs.families import FAMILIES as AUDIT_FAMILIES
 from kordon.proxy.server import Proxy
 from kordon.proxy.tally import Tally
 
@@ -238,8 +239,8 @@ def documented() -> dict[str, tuple[str, tuple[str, ...], str]]:
 
 def test_documented_metrics_are_those_there_are() -> None:
     """Name, type, labels and meaning of every metric stand in the manual, and no others."""
-    families = {**FAMILIES, **SUPERVISOR_FAMILIES}
-    assert documented() == {name: (family.kind, family.labels, family.help) for name, family in families.items()}
+    families = [*FAMILIES.values(), *SUPERVISOR_FAMILIES.values(), *AUDIT_FAMILIES.values()]
+    assert documented() == {family.name: (family.kind, family.labels, family.help) for family in families}
 
 
 @pytest.mark.parametrize("cause", CloseCause, ids=lambda cause: cause.value)
