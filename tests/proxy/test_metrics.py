@@ -16,9 +16,9 @@ from kordon.proxy.causes import LIMITS, CloseCause
 from kordon.proxy.config import Config, Limits
 from kordon.proxy.merge import SUPERVISOR_FAMILIES, merge_metrics
 from kordon.proxy.metrics import FAMILIES, LAG_INTERVAL_SECONDS, LoopLag, Metrics
-from kordon.spark_jobs.families import FAMILIES as AUDIT_FAMILIES
 from kordon.proxy.server import Proxy
 from kordon.proxy.tally import Tally
+from kordon.spark_jobs.families import FAMILIES as AUDIT_FAMILIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
