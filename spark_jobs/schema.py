@@ -91,10 +91,13 @@ SEGMENTS: Final = StructType(
         *_table({"topic": _TEXT, "layout_epoch": _INT, "partition": _INT, "start": _LONG, "end": _LONG}).fields,
         StructField("kept_end", _LONG),
         StructField("predecessors", ArrayType(_table({"partition": _INT, "epoch": _INT}))),
+        StructField("undeleted_partition_count", _INT),
+        StructField("compacted", _FLAG),
     ]
 )
 """As of the newest layout known of each topic. `layout_epoch`: of the segment's opening. `end` null: written to;
-`kept_end`: where its records end, before `end` where the log got shorter."""
+`kept_end`: where its records end, before `end` where the log got shorter. `undeleted_partition_count`: in force when
+it was opened; -1: partitions are not chosen by it. `compacted`: the topic's janitor is on."""
 
 STAYS: Final = _table(
     {
@@ -106,9 +109,14 @@ STAYS: Final = _table(
         "end": _LONG,
         "kept_end": _LONG,
         "tagged": _FLAG,
+        "place": _INT,
+        "floor": _LONG,
+        "compacted": _FLAG,
     }
 )
-"""Where each stream (a virtual partition, or ~q) lives and has lived. `move` of ~q: the layout epoch of its segment."""
+"""Where each stream (a virtual partition, or ~q) lives and has lived. `move` of ~q: the layout epoch of its segment.
+`tagged`: batches name their stream. `place`: in the order of the stream's stays. `floor`: the offset below which its
+records were deleted on request (DeleteRecords), or `start`."""
 
 READ_TO: Final = _table({"topic": _TEXT, "partition": _INT, "log_start": _LONG, "next_offset": _LONG})
 """How far the batches of each partition have been read behind this micro-batch, and where its log began then."""

@@ -1,0 +1,77 @@
+"""The auditor's own reading of layouts, held against the product's over random histories."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout, Placement
+from kordon.spark_jobs.layouts import Segment, Stay, expand
+
+COUNTS = st.tuples(st.integers(1, 6), st.integers(0, 5)).map(lambda pair: (pair[0], pair[0] << pair[1]))
+"""n and V = n * 2^k."""
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> Layout:
+    """A layout that has grown and shrunk, was taken over, lost the end of a log, began segments anew."""
+    n, v_count = draw(COUNTS)
+    taken_over = draw(st.booleans())
+    layout = (Layout.unmanaged if taken_over else Layout.created)("orders", UUID(int=7), n, v_count)
+    ends = dict.fromkeys(range(v_count), 0)
+    placements = [Placement.OWN] if taken_over and draw(st.booleans()) else []
+    for number in range(draw(st.integers(0, 8))):
+        u = layout.u if number < len(placements) else draw(st.integers(n, v_count))
+        placement = placements[number] if number < len(placements) else Placement.LINEAR
+        for q in ends:
+            ends[q] += draw(st.integers(0, 50))
+        if layout.is_managed and draw(st.booleans()):
+            q = draw(st.sampled_from(sorted(layout.last_bounds)))
+            told, ends[q] = ends[q], draw(st.integers(0, ends[q]))
+            if ends[q] < layout.last_bounds[q].offset:
+                following = layout.next_epoch(layout.u, layout.epochs[-1].placement, {q: ends[q]})
+                layout = layout.changed(following, ends, told={q: told})
+        elif layout.is_managed and draw(st.booleans()):
+            renewed = draw(st.sets(st.sampled_from(sorted(layout.open_segments)), min_size=1))
+            following = layout.next_epoch(layout.u, layout.epochs[-1].placement, renewed=renewed)
+            layout = layout.changed(following, ends)
+        layout = layout.changed(layout.next_epoch(u, placement), ends)
+    return layout
+
+
+@given(histories())
+def test_the_auditor_derives_the_stays_that_the_product_derives(layout: Layout) -> None:
+    """Two derivations by different code: an error in either shows."""
+    _, stays = expand(LAYOUT_JSON.dump_json(layout).decode())
+    product = [
+        Stay(
+            *("orders", stream, stay.move, stay.partition, stay.start, stay.end, stay.kept_end),
+            *(stay.tagged, place, stay.start, False),
+        )
+        for stream in layout.streams
+        for place, stay in enumerate(layout.chain(stream).stays)
+    ]
+    assert sorted(stays, key=_by_place) == sorted(product, key=_by_place)
+
+
+@given(histories())
+def test_the_auditor_reads_the_segments_as_they_are(layout: Layout) -> None:
+    """Predecessors, cuts and the count by which dialect clients had to choose partitions."""
+    segments, _ = expand(LAYOUT_JSON.dump_json(layout).decode())
+    counts = {epoch.number: epoch.u if epoch.placement is Placement.LINEAR else -1 for epoch in layout.epochs}
+    product = [
+        Segment(
+            *("orders", each.id.epoch, each.id.partition, each.start, each.end, each.kept_end),
+            [(before.partition, before.epoch) for before in each.predecessors],
+            counts[each.id.epoch],
+            False,
+        )
+        for each in sorted(layout.segments, key=lambda each: (each.id.epoch, each.id.partition))
+    ]
+    assert segments == product
+
+
+def _by_place(stay: Stay) -> tuple[int, int]:
+    return stay.stream, stay.place
