@@ -33,7 +33,7 @@ class Client:
         principal: As whom it logged in to Kordon.
     """
 
-    __slots__ = ("client_id", "number", "principal", "reads", "recorded", "refusals", "writes")
+    __slots__ = ("client_id", "held", "number", "principal", "reads", "recorded", "refusals", "writes")
 
     def __init__(self, number: int, client_id: str | None = None, principal: str | None = None) -> None:
         self.number = number
@@ -44,6 +44,8 @@ class Client:
         self.writes: dict[WriteKey, WriteRun] = {}
         self.reads: dict[ReadKey, ReadRun] = {}
         self.refusals: dict[RefusalKey, RefusalRun] = {}
+        self.held: dict[ReadKey, float] = {}
+        """What a reader of physical partitions is not given yet, each with since when, in seconds."""
 
     def decision(self, kind: Kind, **fields: Any) -> Decision:
         """Returns a decision about this connection; the fields are those of `Decision`."""
@@ -115,6 +117,8 @@ class Journal:
         records: int,
         base_offset: int,
         size: int,
+        count: int | None = None,
+        sent_epoch: int | None = None,
     ) -> None:
         """Notes that a batch is written and acknowledged; called for each one.
 
@@ -132,6 +136,8 @@ class Journal:
             records: How many.
             base_offset: In the physical partition.
             size: In bytes.
+            count: By which its client chose the physical partition (undeleted_partition_count), if it says so.
+            sent_epoch: The layout epoch in force when that count was judged.
         """
         run = client.writes.get((topic, stream, producer_id))
         if (
@@ -143,6 +149,8 @@ class Journal:
             and run.layout_epoch == layout_epoch
             and run.layouts_offset == layouts_offset
             and run.producer_epoch == producer_epoch
+            and run.count == count
+            and run.sent_epoch == sent_epoch
         ):
             run.last_offset = base_offset + records - 1
             if base_sequence >= 0:
@@ -171,6 +179,8 @@ class Journal:
             records,
             size,
             self._now_ms(),
+            count,
+            sent_epoch,
         )
         self._begin(run)
 

@@ -45,6 +45,10 @@ class WriteRun:
     records: int
     size: int
     began_ms: int
+    count: int | None = None
+    """By which clients of the dialect chose the partition."""
+    sent_epoch: int | None = None
+    """In force when that was judged."""
 
     def end(self) -> Decision:
         """Ends it; the next batch begins another one."""
@@ -66,7 +70,12 @@ class WriteRun:
             batches=self.batches,
             records=self.records,
             bytes=self.size,
+            evidence=self._evidence,
         )
+
+    @property
+    def _evidence(self) -> Mapping[str, Any]:
+        return {} if self.count is None else {"undeleted_partition_count": self.count, "sent_epoch": self.sent_epoch}
 
 
 def last_sequence(next_sequence: int) -> int:
