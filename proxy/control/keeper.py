@@ -21,11 +21,13 @@ from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
 from kordon.proxy.control.leading import Cleaning, Leading
 from kordon.proxy.control.lease import LEASE_SECONDS, clock
 from kordon.proxy.control.ledger import Offsets, Records
+from kordon.proxy.control.member_minutes import MemberMinutes
 from kordon.proxy.control.membership import Generation, Membership
 from kordon.proxy.control.own_log import LogLost
 from kordon.proxy.control.takeovers import Takeovers
 from kordon.proxy.control.topic_janitor import Hands
 from kordon.proxy.control.topics_admin import TopicsAdmin
+from kordon.proxy.decisions.journal import AnyJournal, NoJournal
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.images import Parts
@@ -132,6 +134,7 @@ class Keeper:
         make_writer: Makes a writer for the controller's role.
         admit: Sees that a topic can be managed as far as rights go.
         tools: For the janitors of compacted topics.
+        journal: Where decisions are recorded; None: nowhere.
     """
 
     def __init__(
@@ -146,9 +149,12 @@ class Keeper:
         make_writer: Callable[[], LayoutsWriter],
         admit: Callable[[str], Awaitable[None]],
         tools: Tools,
+        journal: AnyJournal | None = None,
     ) -> None:
         self._admit = admit
         self._tools = tools
+        self._journal = journal or NoJournal()
+        self._minutes = MemberMinutes(self._journal)
         self._looked_to: dict[str, Mapping[int, int]] = {}
         """How far compacted topics were looked through, by topic and physical partition."""
         self.member = Member(membership.incarnation)
@@ -175,6 +181,7 @@ class Keeper:
         self._renewing: dict[str, asyncio.Task[None]] = {}  # by topic, clients that are told of its new view
         self._outcomes: dict[str, asyncio.Future[OutcomeRecord]] = {}
         self._tasks = Tasks()
+        self._lives = asyncio.Event()  # the lease
         self._lead_task: asyncio.Task[None] | None = None
         membership.on_generation = self.on_generation
         membership.on_lost = self.on_lost
@@ -183,6 +190,7 @@ class Keeper:
     async def run(self) -> None:
         """Follows the layouts for ever, and joins the group as soon as there are any."""
         self._tasks.start(self._join(), name="join the proxies' group")
+        self._tasks.start(self._watch_lease(), name="watch the lease")
         try:
             await self._layouts.follow(self.on_record)
         except LogLost as error:
@@ -205,6 +213,7 @@ class Keeper:
     async def leave(self) -> None:
         """Ends in order, so that nobody waits for this worker's lease."""
         self.member.lease_expires = 0.0
+        self._minutes.lost(self._generation, self.position)
         if self._generation is not None:
             gone = GoneRecord(self.member.incarnation)
             await self._layouts.append([Entry(f"gone/{gone.incarnation}", dump(gone))])
@@ -272,6 +281,7 @@ class Keeper:
     def on_generation(self, generation: Generation) -> None:
         """Joined a generation of the group."""
         self._generation = generation
+        self._minutes.joined(generation, self.position)
         self.member.on_joined()
         self._tasks.start(self._catch_up(generation.number), name="read the layouts to their end")
         if generation.leads and self._lead_task is None:
@@ -284,7 +294,11 @@ class Keeper:
 
     def _on_renewed(self, sent: float) -> None:
         had_ended = not self.may_serve()
+        if self.member.lease_expires <= clock():
+            self._minutes.lost(self._generation, self.position)
         self.member.on_renewed(sent, self._membership.lease.seconds)
+        self._minutes.alive(self._generation, self.position)
+        self._lives.set()
         if had_ended and self._generation is not None:
             self.member.on_joined()  # what was read while nobody waited for this proxy may be old
             self._tasks.start(self._catch_up(self._generation.number), name="read the layouts to their end")
@@ -306,7 +320,7 @@ class Keeper:
                 self._settle(rest, value)
             case "ack", AckRecord(fence, incarnation, told):
                 if self.leading is not None:
-                    self.leading.on_ack(fence, incarnation, told)
+                    self.leading.on_ack(fence, incarnation, told, record.offset)
             case "gone", GoneRecord(incarnation):
                 self._gone.add(incarnation)
             case "janitor", _:
@@ -359,12 +373,14 @@ class Keeper:
                 self.times.end(Phase.HOLD, record.layout.topic)
                 self._adopt(record, images, offset)
             case Forget(topic):
+                self._minutes.forgot(topic, offset)
                 self._topics.remove(topic)
                 self._readers.invalidate(topic)
                 self._renewing.pop(topic, None)
             case Hold(fence):
                 self._raise(fence, offset)
             case Release(topic):
+                self._minutes.released(topic, offset)
                 self.times.end(Phase.HOLD, topic)
                 if (managed := self._topics.served(topic)) is not None:
                     managed.cancel_fence()
@@ -372,6 +388,7 @@ class Keeper:
                         self._topics.remove(topic)
                         self._readers.invalidate(topic)
             case Acknowledge(ack):
+                self._minutes.acknowledged(ack, offset)
                 self._acknowledge(ack)
 
     def _acknowledge(self, ack: AckRecord) -> None:
@@ -386,6 +403,7 @@ class Keeper:
 
     def _raise(self, fence: FenceRecord, offset: int) -> None:
         managed = self._topics.named(fence.topic) or self._coming(fence, offset)
+        self._minutes.held(fence, None if managed is None else managed.layout.epoch, offset)
         if managed is not None:  # at once: a layout that stands right behind the fence ends it again
             managed.raise_fence(Fence(fence.id, fence.sealed))
         self._tasks.start(self._hold(fence, managed, offset), name=f"hold {fence.topic}")
@@ -399,8 +417,11 @@ class Keeper:
         layout = record.layout
         topic = self._topics.served(layout.topic)
         if topic is not None and self._topics.named(layout.topic) is topic and _is_kept(topic, record):
-            topic.layouts_offset = offset  # another one if it was written down again as it was
+            if topic.layouts_offset < offset:  # it was written down again as it was
+                self._minutes.adopted(record.layout, offset)
+                topic.layouts_offset = offset
             return
+        self._minutes.adopted(layout, offset)  # before anything is decided by it
         is_new_view = topic is not None and outdates_views(topic.layout, layout)
         if topic is None or topic.face_id != record.face_id:
             topic = ManagedTopic(layout, record.face_id, images, offset)
@@ -444,6 +465,17 @@ class Keeper:
         shortened = frozenset(fence.following.shortened or ())
         for command in self.member.on_held(fence.id, self._readers.told(fence.topic, shortened) if shortened else None):
             self._perform(command, offset)
+
+    async def _watch_lease(self) -> None:
+        """Notes when the lease has ended; what is served is decided by the clock, not by this."""
+        while True:
+            await self._lives.wait()
+            left = self.member.lease_expires - clock()
+            if left > 0:
+                await asyncio.sleep(left)
+                continue
+            self._lives.clear()
+            self._minutes.lost(self._generation, self.position)
 
     async def _append(self, key: str, value: bytes) -> None:
         try:
@@ -494,6 +526,7 @@ class Keeper:
                 times=self.times,
                 on_layout=self.take_layout,
                 cleaning=Cleaning(hands, lambda: self._looked_to, self._tools.least_lag_ms),
+                journal=self._journal,
             )
             try:
                 await self.leading.run(

@@ -24,11 +24,13 @@ from kordon.proxy.control.lease import clock
 from kordon.proxy.control.ledger import Ledger, Offsets, Records
 from kordon.proxy.control.letting_go import LettingGo
 from kordon.proxy.control.managing import Managing
+from kordon.proxy.control.minutes import Minutes
 from kordon.proxy.control.shortened_logs import ShortenedLogs
 from kordon.proxy.control.takeover_steps import TakeoverSteps
 from kordon.proxy.control.takeovers import Takeovers
 from kordon.proxy.control.topic_janitor import Hands
 from kordon.proxy.control.topics_admin import TopicsAdmin, TopicsRefused
+from kordon.proxy.decisions.journal import AnyJournal, NoJournal
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.topics import face_of
 from kordon.proxy.ordering.controller import (
@@ -98,6 +100,7 @@ class Leading:
         on_layout: Told of the records of a change that is durable, and where they stand: readers of the layouts get
             them some answers later.
         cleaning: What the janitors of compacted topics work with.
+        journal: Where decisions are recorded; None: nowhere.
     """
 
     def __init__(
@@ -113,6 +116,7 @@ class Leading:
         times: FenceTimes,
         on_layout: Callable[[Records, Offsets], None],
         cleaning: Cleaning,
+        journal: AnyJournal | None = None,
     ) -> None:
         self._on_layout = on_layout
         self._times = times
@@ -122,7 +126,8 @@ class Leading:
         self._members = members
         self._lease_seconds = lease_seconds
         self._tasks = Tasks()
-        self._ledger = Ledger(writer)
+        self._minutes = Minutes(journal or NoJournal(), members)
+        self._ledger = Ledger(writer, self._minutes)
         self._adoption = Adoption(self._ledger, members)
         self._bindings = Bindings(admin, self._topic_ids, self._on_gone)
         self._shortened = ShortenedLogs(admin, self._layouts, self._mend)
@@ -192,6 +197,7 @@ class Leading:
             fences, wishes = unfinished()
             log.info("controller_began", topics=len(found), unfinished=len(fences), wishes=len(wishes))
             for fence in fences.values():
+                self._minutes.found(fence)
                 self._do(controller.found_fence(fence, now))
             for wish_id, wish in wishes.items():
                 self.on_wish(wish_id, wish)
@@ -217,8 +223,18 @@ class Leading:
         if self.controller is not None:
             self._do(self.controller.on_members(members, clock(), gone))
 
-    def on_ack(self, fence: str, incarnation: str, told: Mapping[int, int] | None = None) -> None:
-        """A proxy holds what a fence names; `told` as in `AckRecord`."""
+    def on_ack(
+        self, fence: str, incarnation: str, told: Mapping[int, int] | None = None, offset: int | None = None
+    ) -> None:
+        """A proxy holds what a fence names.
+
+        Args:
+            fence: Its id.
+            incarnation: The proxy's.
+            told: As in `AckRecord`.
+            offset: Where the acknowledgement was read; None: it was not, it is this worker's own.
+        """
+        self._minutes.on_ack(fence, incarnation, offset)
         self._adoption.on_ack(fence, incarnation)
         if self.controller is not None:
             self._do(self.controller.on_ack(fence, incarnation, clock(), told))
@@ -292,6 +308,7 @@ class Leading:
                 self._times.begin(Phase.CUT, topic)
                 cuts = await self._cuts(topic, fence, partitions)
                 self._times.end(Phase.CUT, topic)
+                self._minutes.cut(fence, cuts or {})
                 self._do(controller.on_cuts(topic, fence, cuts, clock()))
             case Finished(topic):
                 await self._finish(topic)

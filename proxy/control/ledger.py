@@ -9,6 +9,7 @@ from typing import TypeAlias
 from kordon.proxy.control.batches import Entry
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
+from kordon.proxy.control.minutes import Minutes
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.records import TopicRecord, Value, dump
@@ -38,13 +39,15 @@ class Ledger:
 
     Args:
         writer: Writes layouts.
+        minutes: Notes what is durable.
     """
 
-    def __init__(self, writer: LayoutsWriter) -> None:
+    def __init__(self, writer: LayoutsWriter, minutes: Minutes) -> None:
         self.topics: dict[str, TopicRecord] = {}
         self.busy: set[str] = set()
         self.controller: Controller | None = None
         self._writer = writer
+        self._minutes = minutes
         self._writing = asyncio.Lock()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -105,7 +108,9 @@ class Ledger:
             except (Fenced, UpstreamUnavailable) as error:
                 self.fail(error)  # the writer has to be opened again, and what was written to be read
                 raise
-        return dict(zip((key for key, _ in records), offsets, strict=True))
+        found = dict(zip((key for key, _ in records), offsets, strict=True))
+        self._minutes.written(records, found, self.topics)
+        return found
 
     async def begin_transaction(self) -> None:
         """Has the next `write` wait for one answer less."""

@@ -10,14 +10,17 @@ from uuid import UUID
 
 import pytest
 
+from kordon.codecs.decision import Kind
 from kordon.proxy.control.batches import Entry, Record
 from kordon.proxy.control.fence_times import Phase
 from kordon.proxy.control.keeper import Keeper
 from kordon.proxy.control.lease import clock
+from kordon.proxy.decisions.journal import Journal
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.ordering.layout import Layout, Placement
-from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value, WishRecord, dump
+from kordon.proxy.ordering.records import AckRecord, FenceRecord, TopicRecord, Value, WishRecord, dump
 from kordon.proxy.ordering.wishes import Resize
+from kordon.testing.noted import Noted
 
 LAYOUT = Layout.created("orders", UUID(int=1), 3, 12)
 FENCE = FenceRecord("f1", "orders", LAYOUT.next_epoch(4), LAYOUT.sealed_by(LAYOUT.next_epoch(4)))
@@ -94,12 +97,12 @@ class Leads:
         """Whether it has raised a fence, whichever it is."""
         return self._raised
 
-    def on_ack(self, fence: str, incarnation: str, told: object = None) -> None:
+    def on_ack(self, fence: str, incarnation: str, told: object = None, offset: int | None = None) -> None:
         """Keeps it."""
-        self.heard.append(f"{fence} {incarnation}")
+        self.heard.append(f"{fence} {incarnation}" if offset is None else f"{fence} {incarnation} at {offset}")
 
 
-def keeper_of(clients: Clients, layouts: Layouts) -> tuple[Keeper, ManagedTopics]:
+def keeper_of(clients: Clients, layouts: Layouts, journal: Journal | None = None) -> tuple[Keeper, ManagedTopics]:
     """Makes a keeper that knows the topic `orders`."""
     topics = ManagedTopics()
     membership = SimpleNamespace(incarnation="me", lease=SimpleNamespace(seconds=20.0))
@@ -113,6 +116,7 @@ def keeper_of(clients: Clients, layouts: Layouts) -> tuple[Keeper, ManagedTopics
         make_writer=cast("Any", None),
         admit=cast("Any", None),
         tools=cast("Any", None),
+        journal=journal,
     )
     keeper.on_record(record("topic/orders", TopicRecord(LAYOUT, UUID(int=2))))
     return keeper, topics
@@ -244,6 +248,53 @@ async def test_a_topic_knows_where_its_layout_was_read() -> None:
     assert (topic.layout.u, topic.layouts_offset) == (4, 5)
     keeper.on_record(record("topic/orders", grown, 9))
     assert topic.layouts_offset == 9
+
+
+async def test_decisions_of_a_fence_cite_where_it_was_read() -> None:
+    """The acknowledgement is noted when it is sent, not when it has arrived, and before anything rests on it."""
+    clients, layouts, noted = Clients(), Layouts(), Noted()
+    keeper, _ = keeper_of(clients, layouts, noted.journal)
+    keeper.on_record(record("fence/orders", FENCE, 3))
+    assert noted.kinds == [Kind.ADOPT, Kind.HOLD]
+    clients.drained.set()
+    async with asyncio.timeout(5):
+        await layouts.changed.wait()
+    grown = TopicRecord(LAYOUT.changed(FENCE.following, {0: 100, 3: 0}), UUID(int=2))
+    keeper.on_record(record("topic/orders", grown, 7))
+    keeper.on_record(record("fence/orders", None, 8))
+    keeper.on_record(record("topic/orders", None, 9))
+    told = [(each.kind, each.layout_epoch, each.layouts_offset) for each in noted.of()]
+    assert told == [
+        (Kind.ADOPT, 0, 0),
+        (Kind.HOLD, 0, 3),
+        (Kind.ACKNOWLEDGE, 0, 3),
+        (Kind.ADOPT, 1, 7),
+        (Kind.FORGET, None, 9),
+    ]
+
+
+async def test_a_layout_that_a_worker_has_taken_from_its_controller_is_adopted_once() -> None:
+    """It comes back as it was written; written down again, it is another record, and told again."""
+    noted = Noted()
+    keeper, _ = keeper_of(Clients(), Layouts(), noted.journal)
+    keeper.on_record(record("fence/orders", FENCE, 3))
+    grown = TopicRecord(LAYOUT.changed(FENCE.following, {0: 100, 3: 0}), UUID(int=2))
+    keeper.take_layout((("topic/orders", grown), ("fence/orders", None)), {"topic/orders": 7, "fence/orders": 8})
+    keeper.on_record(record("topic/orders", grown, 7))
+    keeper.on_record(record("fence/orders", None, 8))
+    keeper.on_record(record("topic/orders", grown, 11))
+    told = [(each.layout_epoch, each.layouts_offset) for each in noted.of(Kind.ADOPT)]
+    assert told == [(0, 0), (1, 7), (1, 11)]
+    assert noted.of(Kind.RELEASE) == []
+
+
+async def test_the_controllers_role_is_told_where_an_acknowledgement_stands() -> None:
+    """Its cut rests on that record."""
+    keeper, _ = keeper_of(Clients(), Layouts())
+    leads = Leads(raised=True)
+    keeper.leading = cast("Any", leads)
+    keeper.on_record(record("ack/f1/you", AckRecord("f1", "you"), 12))
+    assert leads.heard == ["f1 you at 12"]
 
 
 async def test_the_controllers_worker_goes_on_when_its_layout_is_durable() -> None:

@@ -1,0 +1,33 @@
+"""A journal whose decisions a test reads."""
+
+from __future__ import annotations
+
+from kordon.codecs.decision import Decision, Entry, Kind
+from kordon.proxy.decisions.backlog import Backlog
+from kordon.proxy.decisions.journal import Journal
+
+
+class Noted:
+    """Keeps what is noted, as it would be written.
+
+    Attributes:
+        journal: To note in.
+    """
+
+    def __init__(self, worker: str = "me", run_ms: int = 3_600_000) -> None:
+        self._backlog = Backlog("here", worker, 2**30, lambda: 0)
+        self.journal = Journal(self._backlog, run_ms, lambda: 0)
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All that was noted, in its order; open runs are not."""
+        return [Entry.load(value) for value in self._backlog.next(2**30, 2**62)]
+
+    def of(self, *kinds: Kind) -> list[Decision]:
+        """Returns the decisions of some kinds; all where none is named."""
+        return [each.decision for each in self.entries if not kinds or each.decision.kind in kinds]
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """The kinds of all, in their order."""
+        return [each.decision.kind for each in self.entries]
