@@ -133,6 +133,7 @@ CountOrNone = Annotated[int, BeforeValidator(_whole), Field(ge=0)]
 Bytes = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=2**40)]
 FrameBytes = Annotated[int, BeforeValidator(_whole), Field(ge=1024, le=2**31 - 1)]
 Milliseconds = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=2**31 - 1)]
+Folder = Annotated[Path, "folder"]
 MillisecondsOrZero = Annotated[int, BeforeValidator(_whole), Field(ge=0, le=2**31 - 1)]
 
 
@@ -387,6 +388,40 @@ class Ordering(Section):
     )
 
 
+class Decisions(Section):
+    """The decision log: what Kordon decided for managed topics, on record (docs/decisions.md)."""
+
+    to: Literal["none", "topic", "files"] = Field(
+        default="none", description="where decisions go: the topic `__kordon.decisions`, files, or nowhere"
+    )
+    run_ms: Annotated[int, BeforeValidator(_whole), Field(ge=10, le=600_000)] = Field(
+        default=1_000,
+        description="time for which verdicts that follow on each other become one record; longer means fewer records,"
+        " seen later",
+    )
+    queue_bytes: Annotated[int, BeforeValidator(_whole), Field(ge=65_536, le=2**40)] = Field(
+        default=33_554_432,
+        description="bytes of decisions of one worker that wait to be written; what comes beyond is dropped, and on"
+        " record as a gap",
+    )
+    partitions: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=1_000)] = Field(
+        default=3, description="partitions of the topic, when Kordon creates it; a worker writes to one of them"
+    )
+    replication: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=32)] = Field(
+        default=3, description="copies of the topic, when Kordon creates it; fewer where there are fewer brokers"
+    )
+    retention_ms: Annotated[int, BeforeValidator(_whole), Field(ge=60_000, le=2**53)] = Field(
+        default=604_800_000, description="retention.ms of the topic, when Kordon creates it"
+    )
+    folder: Folder | None = Field(default=None, description="folder of the files; it must be there")
+    file_bytes: Annotated[int, BeforeValidator(_whole), Field(ge=65_536, le=2**40)] = Field(
+        default=67_108_864, description="size at which a worker begins another file"
+    )
+    files: Annotated[int, BeforeValidator(_whole), Field(ge=2, le=100_000)] = Field(
+        default=32, description="files kept in the folder, of all workers; the oldest go first"
+    )
+
+
 class Config(Section):
     """Everything Kordon can be told."""
 
@@ -400,3 +435,4 @@ class Config(Section):
     limits: Limits = Field(default=Limits(), description="what one client, or all, may take")
     drain: Drain = Field(default=Drain(), description="how Kordon stops")
     ordering: Ordering = Field(default=Ordering(), description="managed topics")
+    decisions: Decisions = Field(default=Decisions(), description="the decision log")

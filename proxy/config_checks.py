@@ -14,7 +14,17 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kordon.proxy.certificates import read_certificates
-from kordon.proxy.config import MAX_PORT, NODE_ID_PLACEHOLDER, WILDCARD_HOSTS, Admin, Limits, Listen, Upstream
+from kordon.proxy.config import (
+    MAX_PORT,
+    NODE_ID_PLACEHOLDER,
+    WILDCARD_HOSTS,
+    Admin,
+    Decisions,
+    Limits,
+    Listen,
+    Ordering,
+    Upstream,
+)
 from kordon.proxy.config_source import Key, Problem, Source
 
 if TYPE_CHECKING:
@@ -181,6 +191,26 @@ def workers_fit(workers: int) -> Iterator[Finding]:
         yield Finding(("workers",), f"{workers} workers share {processors} processors", warning=True)
 
 
+def decisions_go_somewhere(decisions: Decisions, ordering: Ordering, workers: int) -> Iterator[Finding]:
+    """A decision log without a folder, without room for each worker's file, or without decisions."""
+    folder = decisions.folder
+    if decisions.to != "files":
+        if folder is not None:
+            what = f"has no effect with decisions.to {decisions.to}"
+            yield Finding(("decisions", "folder"), what, warning=True)
+    elif folder is None:
+        yield Finding(("decisions", "to"), "files needs decisions.folder: where are they to lie?")
+    elif not (folder.is_dir() and os.access(folder, os.W_OK)):
+        problem = "cannot be written to" if folder.is_dir() else "is no folder"
+        yield Finding(("decisions", "folder"), f"{folder} {problem}")
+    if decisions.to == "files" and decisions.files < 2 * workers:
+        what = f"is less than two for each of the {workers} workers, which would remove each other's"
+        yield Finding(("decisions", "files"), what)
+    if decisions.to != "none" and not ordering.enabled:
+        what = "records nothing with ordering.enabled false: decisions concern managed topics"
+        yield Finding(("decisions", "to"), what, warning=True)
+
+
 def _certificate_and_key(section: Key, certificate: Path, key: Path, listen: Listen | None = None) -> Iterator[Finding]:
     files = {(*section, "certificate"): certificate, (*section, "key"): key}
     unreadable = [Finding(option, problem) for option, file in files.items() if (problem := _unreadable(file))]
@@ -270,5 +300,6 @@ CHECKS: Final[tuple[Callable[..., Iterator[Finding]], ...]] = (
     sasl,
     limits_fit,
     workers_fit,
+    decisions_go_somewhere,
 )
 """Every check there is."""

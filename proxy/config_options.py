@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
-from kordon.proxy.config import Config, HostPort
+from kordon.proxy.config import Config, Folder, HostPort
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,6 +106,7 @@ PLAIN_TYPES: dict[object, str] = {
     str: "text",
     bool: "true or false",
     Path: "file",
+    Folder: "folder",
     HostPort: "host:port",
     SecretStr: "secret text",
 }

@@ -100,7 +100,7 @@ async def reloading(
 
 def watched_files(config: Config, file: Path | None) -> list[Path]:
     """The files that are read again when they change: the configuration and all certificates and keys."""
-    values = [value_of(config, key) for key in options()]
+    values = [value_of(config, key) for key, option in options().items() if option.reloads]
     return [path for path in (file, *values) if isinstance(path, Path)]
 
 

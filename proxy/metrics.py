@@ -17,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 import kordon
+from kordon.codecs.decision import Kind
 from kordon.proxy.apis import APIS
 from kordon.proxy.causes import LIMITS, ORDINARY, CloseCause
 from kordon.proxy.tally import Histogram, Tally
@@ -115,6 +116,18 @@ class ManagedNumbers:
     position_lag: int = 0
 
 
+@dataclass(slots=True)
+class DecisionNumbers:
+    """What a worker counts of its decision log."""
+
+    taken: dict[str, int] = field(default_factory=dict[str, int])
+    """By kind, the dropped ones included."""
+    dropped: int = 0
+    written: int = 0
+    queue_bytes: int = 0
+    lag_seconds: float = 0
+
+
 FAMILIES: Final = {
     family.name: family
     for family in (
@@ -204,6 +217,11 @@ FAMILIES: Final = {
         Family("kordon_positions_members", "gauge", (), "Members of dialect groups whose reports are known."),
         Family("kordon_positions_bytes", "gauge", (), "Memory that their reports take, as it is reckoned."),
         Family("kordon_positions_lag_records", "gauge", (), "Records of __kordon.groups that are not read yet."),
+        Family("kordon_decisions_total", "counter", ("kind",), "Decisions by what was decided, dropped ones included."),
+        Family("kordon_decisions_dropped_total", "counter", (), "Decisions that are not on record, but for a gap."),
+        Family("kordon_decisions_written_total", "counter", (), "Decisions that are on record."),
+        Family("kordon_decisions_queue_bytes", "gauge", (), "Memory that decisions take which are not written yet."),
+        Family("kordon_decisions_seconds", "gauge", (), "How long a decision waits until it is on record."),
         Family("kordon_build_info", "gauge", ("version", "python"), "Always 1; the labels say what runs."),
     )
 }
@@ -260,6 +278,8 @@ class Metrics(Collector):
         """Reloads by outcome."""
         self.read_managed: Callable[[], ManagedNumbers] = ManagedNumbers
         """Returns what managed topics count; replaced by the proxy that serves them."""
+        self.read_decisions: Callable[[], DecisionNumbers] = DecisionNumbers
+        """Returns what the decision log counts; replaced by the proxy that keeps one."""
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -318,6 +338,7 @@ def _responses(metrics: Metrics) -> Samples:
 
 
 CAUSES: Final = frozenset(cause.value for cause in CloseCause)
+DECISION_KINDS: Final = frozenset(kind.value for kind in Kind)
 ERROR_CAUSES: Final = frozenset(cause.value for cause in set(CloseCause) - ORDINARY)
 
 VALUES: Final[dict[str, Callable[[Metrics], Samples]]] = {
@@ -380,6 +401,11 @@ VALUES: Final[dict[str, Callable[[Metrics], Samples]]] = {
     "kordon_positions_members": lambda m: {(): m.read_managed().position_members},
     "kordon_positions_bytes": lambda m: {(): m.read_managed().position_bytes},
     "kordon_positions_lag_records": lambda m: {(): m.read_managed().position_lag},
+    "kordon_decisions_total": lambda m: _by_label(m.read_decisions().taken, always=DECISION_KINDS),
+    "kordon_decisions_dropped_total": lambda m: {(): m.read_decisions().dropped},
+    "kordon_decisions_written_total": lambda m: {(): m.read_decisions().written},
+    "kordon_decisions_queue_bytes": lambda m: {(): m.read_decisions().queue_bytes},
+    "kordon_decisions_seconds": lambda m: {(): m.read_decisions().lag_seconds},
     "kordon_build_info": lambda _: {(kordon.__version__, platform.python_version()): 1},
 }
 """Where the value of each counter and gauge comes from."""

@@ -17,6 +17,7 @@ from kordon.proxy import apis
 from kordon.proxy.addresses import Advertised
 from kordon.proxy.causes import LIMIT_OF_CAUSE, ORDINARY, CloseCause
 from kordon.proxy.config import Config, HostPort
+from kordon.proxy.decisions.journal import AnyJournal, NoJournal
 from kordon.proxy.events import Drain
 from kordon.proxy.interception import NothingManaged, Service
 from kordon.proxy.relay import ReadBuffer, Relay
@@ -52,15 +53,24 @@ class Relays:
         topology: Where brokers are.
         advertised: What clients are told instead.
         service: Decides on what concerns managed topics, and answers it.
+        journal: Of the worker's decisions.
     """
 
     def __init__(
-        self, config: Config, tally: Tally, topology: Topology, advertised: Advertised, service: Service | None = None
+        self,
+        config: Config,
+        tally: Tally,
+        topology: Topology,
+        advertised: Advertised,
+        service: Service | None = None,
+        *,
+        journal: AnyJournal | None = None,
     ) -> None:
         self.config = config
         self.tally = tally
         self.topology = topology
         self.service = service or NothingManaged()
+        self.journal = journal or NoJournal()
         self.advertised = advertised
         self.advertised_by_connection = False
         """Whether clients are told the address that they connected to."""

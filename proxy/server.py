@@ -15,6 +15,9 @@ from kordon.proxy.addresses import Advertised
 from kordon.proxy.causes import LIMITS
 from kordon.proxy.config import WILDCARD_HOSTS, Config
 from kordon.proxy.config_options import differences
+from kordon.proxy.control.membership import new_incarnation
+from kordon.proxy.decisions.journal import NoJournal
+from kordon.proxy.decisions.recorder import make_recorder
 from kordon.proxy.listeners import Listeners, remember_server_name
 from kordon.proxy.managed.worker import ManagedWorker
 from kordon.proxy.metrics import Metrics
@@ -56,13 +59,19 @@ class Proxy:
         self._started = time.time()
         self._tasks = Tasks()
         self._topology = Topology(config.upstream, self._on_node, self._on_node_gone)
-        self.managed = ManagedWorker(config, self._topology) if config.ordering.enabled else None
+        incarnation = new_incarnation()
+        self.recorder = make_recorder(config.decisions, self._topology, incarnation)
+        """Of the worker's decisions; None: they are not recorded."""
+        journal = self.recorder.journal if self.recorder is not None else NoJournal()
+        self.managed = ManagedWorker(config, self._topology, journal, incarnation) if config.ordering.enabled else None
+        if self.recorder is not None:
+            metrics.read_decisions = self.recorder.numbers
         if self.managed is not None:
             metrics.read_managed = self.managed.numbers
         self.pages = self.managed.pages if self.managed is not None else None
         """What the admin pages show of managed topics; None: they are switched off."""
         service = self.managed.service if self.managed is not None else None
-        self._relays = Relays(config, metrics.tally, self._topology, advertised(config), service)
+        self._relays = Relays(config, metrics.tally, self._topology, advertised(config), service, journal=journal)
         if self.managed is not None:
             self.managed.keeper.passed = self._relays
         self._relays.advertised_by_connection = by_connection(config)
@@ -79,6 +88,8 @@ class Proxy:
             self._topology.context = upstream_context(config.upstream.tls)
         self._set_downstream_tls(config)
         self._listeners.open_bootstrap()
+        if self.recorder is not None:
+            self.recorder.start()
         self._topology.learn_given()
         first = self._tasks.start(self._topology.refresh(), name="first look at the cluster")
         await asyncio.wait({first}, timeout=_FIRST_REFRESH_SECONDS)
@@ -111,6 +122,8 @@ class Proxy:
         await self._relays.drain(0, 0)
         if self.managed is not None:
             await self.managed.close()
+        if self.recorder is not None:
+            await self.recorder.close()
         await self._tasks.stop()
 
     async def reload(self, config: Config) -> list[str]:

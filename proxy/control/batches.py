@@ -14,6 +14,7 @@ from kordon.codecs.records import HEADER_BYTES, ControlType, batches, parse_cont
 from kordon.codecs.schema import Buffer
 
 NO_COMPRESSION: Final = 0
+GZIP: Final = 1
 ZSTD: Final = 4
 
 
@@ -56,17 +57,20 @@ class Identity(NamedTuple):
         return self._replace(base_sequence=(self.base_sequence + count) & 0x7FFFFFFF)
 
 
-def build_batch(entries: Sequence[Entry], identity: Identity, *, is_transactional: bool) -> bytes:
+def build_batch(
+    entries: Sequence[Entry], identity: Identity, *, is_transactional: bool, codec: int = NO_COMPRESSION
+) -> bytes:
     """Makes one batch of magic 2, with the time of now.
 
     Args:
         entries: At least one.
         identity: Of its producer.
         is_transactional: Whether it belongs to a transaction.
+        codec: By which it is compressed.
     """
     now_ms = time.time_ns() // 1_000_000
     copies = [Copy(entry.key.encode(), entry.value, now_ms) for entry in entries]
-    return build_copies(copies, identity, is_transactional=is_transactional)
+    return build_copies(copies, identity, is_transactional=is_transactional, codec=codec)
 
 
 def build_copies(

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from kordon.proxy import apis
-from kordon.proxy.control.batches import Entry, Identity, build_batch
+from kordon.proxy.control.batches import NO_COMPRESSION, Entry, Identity, build_batch
 from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.codes import Code, name_of
 from kordon.proxy.errors import UpstreamUnavailable
@@ -23,8 +23,12 @@ _PRODUCE_TIMEOUT_MS: Final = 5_000
 _RETRY_SECONDS: Final = 0.1
 
 
+class BatchTooLarge(UpstreamUnavailable):
+    """Raised when the topic takes no batch of that size, now or later."""
+
+
 class PlainWriter:
-    """Writes to partition 0 of a topic.
+    """Writes to one partition of a topic.
 
     A batch is repeated under its sequence number until it is acknowledged. After one that never was, what comes next is
     under another producer id.
@@ -33,11 +37,17 @@ class PlainWriter:
         brokers: Where brokers are found.
         topic: Its name.
         purpose: Of its connection, which nobody else may use: it is closed when something goes wrong.
+        partition: Of the topic.
+        codec: By which batches are compressed.
     """
 
-    def __init__(self, brokers: Brokers, topic: str, purpose: str) -> None:
+    def __init__(
+        self, brokers: Brokers, topic: str, purpose: str, *, partition: int = 0, codec: int = NO_COMPRESSION
+    ) -> None:
         self._brokers = brokers
         self._topic = topic
+        self._partition = partition
+        self._codec = codec
         self._purpose = purpose
         self._one_at_a_time = asyncio.Lock()
         self._client: UpstreamClient | None = None
@@ -66,6 +76,7 @@ class PlainWriter:
             The offset of its last record.
 
         Raises:
+            BatchTooLarge: The topic will never take it.
             UpstreamUnavailable: It was not acknowledged within `timeout` seconds, and may still be written.
         """
         failure = "no answer in time"
@@ -75,6 +86,8 @@ class PlainWriter:
                     while True:
                         try:
                             return await self._append(entries)
+                        except BatchTooLarge:
+                            raise
                         except UpstreamUnavailable as error:
                             failure = str(error)
                         self.close()
@@ -88,14 +101,16 @@ class PlainWriter:
 
     async def _connect(self) -> tuple[UpstreamClient, Identity]:
         if self._client is None or self._client.closed:
-            self._client = await self._brokers.leader(self._topic, 0, self._purpose)
+            self._client = await self._brokers.leader(self._topic, self._partition, self._purpose)
         self._identity = self._identity or await self._new_identity(self._client)
         return self._client, self._identity
 
     async def _append(self, entries: Sequence[Entry]) -> int:
         client, identity = await self._connect()
-        batch = build_batch(entries, identity, is_transactional=False)
-        answer = await produce(client, self._topic, batch)
+        batch = build_batch(entries, identity, is_transactional=False, codec=self._codec)
+        answer = await produce(client, self._topic, batch, partition=self._partition)
+        if answer.error_code == Code.MESSAGE_TOO_LARGE:
+            raise BatchTooLarge(f"{self._topic} takes no batch of {len(batch)} bytes (max.message.bytes)")
         if answer.error_code in (Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.INVALID_PRODUCER_EPOCH):
             self._identity = None
         if answer.error_code != Code.NONE:
@@ -111,14 +126,17 @@ class PlainWriter:
         return Identity(answer.producer_id, answer.producer_epoch, 0)
 
 
-async def produce(client: UpstreamClient, topic: str, batch: bytes, transactional_id: str | None = None) -> Any:
-    """Sends one batch to the leader of partition 0, with acks=all.
+async def produce(
+    client: UpstreamClient, topic: str, batch: bytes, transactional_id: str | None = None, partition: int = 0
+) -> Any:
+    """Sends one batch to the leader of a partition, with acks=all.
 
     Args:
         client: Connected with the leader.
         topic: Its name.
         batch: What to append.
         transactional_id: Of the transaction that it belongs to.
+        partition: Of the topic.
 
     Returns:
         The partition's part of the response.
@@ -126,7 +144,7 @@ async def produce(client: UpstreamClient, topic: str, batch: bytes, transactiona
     Raises:
         UpstreamUnavailable: No answer came, and the batch may be written.
     """
-    fields = produce_fields(topic, 0, batch, transactional_id)
+    fields = produce_fields(topic, partition, batch, transactional_id)
     answer = await client.ask(apis.PRODUCE, client.version(apis.PRODUCE, PRODUCE_VERSIONS), fields)
     ((found,),) = (each.partition_responses for each in answer.responses)
     return found

@@ -19,6 +19,8 @@ log = structlog.get_logger(__name__)
 
 _RECORD_BYTES: Final = 100
 """Of memory beside the bytes of a record that waits."""
+_GAP_BYTES: Final = 1 << 16
+"""More than gaps can take: they fit always."""
 _LINE_SECONDS: Final = 10.0
 
 
@@ -48,8 +50,8 @@ class Backlog:
         self._most_bytes = most_bytes
         self._now_ms = now_ms
         self._number = 0
-        self._waiting: deque[tuple[bytes, int]] = deque()
-        """Each with when it was taken."""
+        self._waiting: deque[tuple[bytes, int, int]] = deque()
+        """Each with when it was taken, and its number."""
         self._gap: tuple[int, str] | None = None
         """The first number that was dropped since the last one that fitted, and why."""
         self._said = -_LINE_SECONDS
@@ -76,10 +78,7 @@ class Backlog:
             return
         first, reason = self._gap
         self._gap = None
-        self.counts[Kind.GAP] += 1
-        last = self._number - 1
-        gap = Decision(kind=Kind.GAP, first_number=first, last_number=last, batches=last - first + 1, reason=reason)
-        self._keep(gap, None, self._most_bytes + 2**20)
+        self._note_gap(first, self._number - 1, reason)
 
     def next(self, most: int, most_bytes: int) -> list[bytes]:
         """Returns the oldest that wait; they go on waiting until `written` says how many were.
@@ -90,7 +89,7 @@ class Backlog:
         """
         taken: list[bytes] = []
         size = 0
-        for value, _ in self._waiting:
+        for value, _, _ in self._waiting:
             size += len(value)
             if taken and (len(taken) >= most or size > most_bytes):
                 break
@@ -104,6 +103,13 @@ class Backlog:
             self.bytes -= len(value) + _RECORD_BYTES
         self.mend()
 
+    def refuse_oldest(self, reason: str) -> None:
+        """Makes a gap of the oldest, which nobody will ever take; `written` lets go of it."""
+        _, _, number = self._waiting[0]
+        self.dropped += 1
+        log.error("decision_refused", number=number, reason=reason)
+        self._note_gap(number, number, reason)
+
     def abandon(self, reason: str) -> int:
         """Gives up all that waits; returns how many."""
         left = len(self._waiting)
@@ -113,6 +119,11 @@ class Backlog:
         if left:
             log.error("decisions_lost", decisions=left, reason=reason)
         return left
+
+    def _note_gap(self, first: int, last: int, reason: str) -> None:
+        self.counts[Kind.GAP] += 1
+        gap = Decision(kind=Kind.GAP, first_number=first, last_number=last, batches=last - first + 1, reason=reason)
+        self._keep(gap, None, self._most_bytes + _GAP_BYTES)
 
     def _keep(self, decision: Decision, began_ms: int | None, most_bytes: int) -> str | None:
         """Puts a decision behind the others, or returns why not."""
@@ -127,8 +138,8 @@ class Backlog:
             return "it cannot be written"
         if self.bytes + len(value) + _RECORD_BYTES > most_bytes:
             return "the queue is full"
+        self._waiting.append((value, at_ms, self._number))
         self._number += 1
-        self._waiting.append((value, at_ms))
         self.bytes += len(value) + _RECORD_BYTES
         if len(self._waiting) == 1:
             self.on_first()

@@ -22,6 +22,7 @@ from kordon.proxy.control.layouts_writer import LayoutsWriter
 from kordon.proxy.control.membership import Membership, new_incarnation
 from kordon.proxy.control.own_rights import OwnRights
 from kordon.proxy.control.topics_admin import TopicsAdmin
+from kordon.proxy.decisions.journal import AnyJournal, NoJournal
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed import acls, dialect, groups, physical
 from kordon.proxy.managed.aborted import ReadCommitted
@@ -65,11 +66,20 @@ class ManagedWorker:
     Args:
         config: `ordering` and `admin` are used.
         topology: Where the brokers are.
+        journal: Of the worker's decisions.
+        incarnation: The worker's name from its start to its end.
     """
 
-    def __init__(self, config: Config, topology: Topology) -> None:
+    def __init__(
+        self,
+        config: Config,
+        topology: Topology,
+        journal: AnyJournal | None = None,
+        incarnation: str | None = None,
+    ) -> None:
         ordering = config.ordering
         self._topology = topology
+        self.journal = journal or NoJournal()
         self._tasks = Tasks()
         self.topics = ManagedTopics()
         self.links = Links(topology)
@@ -77,7 +87,7 @@ class ManagedWorker:
         brokers = Brokers(self.links)
         self._layouts = layouts = LayoutsLog(brokers)
         about = About(
-            incarnation=new_incarnation(),
+            incarnation=incarnation or new_incarnation(),
             host=socket.gethostname(),
             admin=str(config.admin.address) if config.admin.address else None,
             version=kordon.__version__,

@@ -1,0 +1,182 @@
+"""One worker's decision log in operation: runs are ended, records written, and all of it at the end.
+
+Only this part waits for a disk or a broker. While they fail, decisions wait in the backlog, and traffic does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import suppress
+from time import monotonic
+from typing import Final
+
+import structlog
+
+from kordon.proxy.config import Decisions
+from kordon.proxy.decisions.backlog import Backlog
+from kordon.proxy.decisions.journal import Journal, wall_clock_ms
+from kordon.proxy.decisions.sinks import RecordTooLarge, Sink, SinkFailed
+from kordon.proxy.decisions.to_files import Files
+from kordon.proxy.decisions.to_topic import Topic
+from kordon.proxy.managed.links import Links
+from kordon.proxy.metrics import DecisionNumbers
+from kordon.proxy.tasks import Tasks
+from kordon.proxy.topology import Topology
+
+log = structlog.get_logger(__name__)
+
+FLUSH_SECONDS: Final = 5.0
+"""How long a stop waits for what is not written."""
+_LINGER_SECONDS: Final = 0.1
+"""Decisions that come within it are one batch."""
+_BATCH_RECORDS: Final = 2_000
+_BATCH_BYTES: Final = 512 * 1024
+_FIRST_RETRY_SECONDS: Final = 0.2
+_LAST_RETRY_SECONDS: Final = 5.0
+_LINE_SECONDS: Final = 10.0
+
+
+class Recorder:
+    """Writes what a journal takes in.
+
+    Args:
+        worker: The worker's incarnation.
+        sink: Where to; closed with it.
+        config: `run_ms` and `queue_bytes` are used.
+
+    Attributes:
+        journal: Takes decisions in.
+        written: Records that are safe.
+        failures: Writes that failed.
+    """
+
+    def __init__(self, worker: str, sink: Sink, config: Decisions) -> None:
+        self.backlog = Backlog(socket.gethostname(), worker, config.queue_bytes, wall_clock_ms)
+        self.journal = Journal(self.backlog, config.run_ms)
+        self.written = 0
+        self.failures = 0
+        self._sink = sink
+        self._sweep_seconds = config.run_ms / 4000
+        self._delay_seconds = 0.0
+        self._tasks = Tasks()
+        self._wanted = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closing = asyncio.Event()
+        self._said = -_LINE_SECONDS
+        self.backlog.on_first = self._want
+
+    @property
+    def lag_seconds(self) -> float:
+        """How long the oldest decision has waited that is not written; with none, the one that was written last."""
+        oldest = self.backlog.oldest_ms
+        return self._delay_seconds if oldest is None else max(0.0, (wall_clock_ms() - oldest) / 1000)
+
+    def numbers(self) -> DecisionNumbers:
+        """Returns what is counted, for metrics."""
+        backlog = self.backlog
+        taken = {kind.value: count for kind, count in backlog.counts.items()}
+        return DecisionNumbers(taken, backlog.dropped, self.written, backlog.bytes, self.lag_seconds)
+
+    def start(self) -> None:
+        """Begins to write."""
+        self._tasks.start(self._sweep(), name="end runs of decisions")
+        self._tasks.start(self._write_on(), name="write decisions")
+
+    async def close(self, seconds: float = FLUSH_SECONDS) -> None:
+        """Ends all runs, writes what is left, and ends; what cannot be written within the time is given up."""
+        self._closing.set()
+        self.journal.end_runs()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+        await self._tasks.stop()
+        self.backlog.abandon(f"they could not be written within {seconds:g} s")
+        await self._sink.close()
+
+    def _want(self) -> None:
+        self._idle.clear()
+        self._wanted.set()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(self._sweep_seconds)
+            self.journal.end_old_runs()
+
+    async def _write_on(self) -> None:
+        wait = _FIRST_RETRY_SECONDS
+        while True:
+            if not self.backlog:
+                self._idle.set()
+                self._wanted.clear()
+                await self._wanted.wait()
+                await self._pause(_LINGER_SECONDS)
+            try:
+                await self._write()
+                wait = _FIRST_RETRY_SECONDS
+            except SinkFailed as error:
+                self._tell(error, wait)
+                await self._pause(wait)
+                wait = min(2 * wait, _LAST_RETRY_SECONDS)
+
+    async def _pause(self, seconds: float) -> None:
+        """Waits so long, or until there is no more time to wait."""
+        if self._closing.is_set():
+            await asyncio.sleep(min(seconds, _FIRST_RETRY_SECONDS))
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
+
+    async def _write(self) -> None:
+        """Writes what comes next; one that will never be taken becomes a gap."""
+        oldest_ms = self.backlog.oldest_ms
+        values = self.backlog.next(_BATCH_RECORDS, _BATCH_BYTES)
+        try:
+            await self._sink.write(values)
+        except RecordTooLarge:
+            values = values[:1]
+            await self._write_alone(values[0])
+        self.backlog.written(values)
+        self.written += len(values)
+        if oldest_ms is not None:
+            self._delay_seconds = max(0.0, (wall_clock_ms() - oldest_ms) / 1000)
+
+    async def _write_alone(self, value: bytes) -> None:
+        try:
+            await self._sink.write([value])
+        except RecordTooLarge as error:
+            self.written -= 1
+            self.backlog.refuse_oldest(str(error))
+
+    def _tell(self, error: SinkFailed, wait: float) -> None:
+        self.failures += 1
+        now = monotonic()
+        if now - self._said >= _LINE_SECONDS:
+            self._said = now
+            log.warning(
+                "decisions_unwritten",
+                error=str(error),
+                waiting=len(self.backlog),
+                waiting_bytes=self.backlog.bytes,
+                retry_seconds=wait,
+            )
+
+
+def make_recorder(config: Decisions, topology: Topology, worker: str) -> Recorder | None:
+    """Makes the decision log that the configuration asks for; None: it asks for none.
+
+    Args:
+        config: What it is to be like.
+        topology: Where the brokers are.
+        worker: The worker's incarnation.
+    """
+    match config.to:
+        case "none":
+            return None
+        case "topic":
+            return Recorder(worker, Topic(Links(topology), worker, config), config)
+        case "files":
+            assert config.folder is not None, "the configuration has been checked"
+            return Recorder(worker, Files(config.folder, worker, config.file_bytes, config.files), config)
