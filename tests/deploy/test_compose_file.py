@@ -100,12 +100,38 @@ def test_kordon_has_time_to_drain() -> None:
     assert grace_seconds * 1000 > kordon_config().drain.timeout_ms
 
 
-def test_prometheus_scrapes_kordons_admin_port() -> None:
-    """The scrape target is the service's name and the admin port of the image."""
+def test_prometheus_scrapes_kordon_and_the_auditor() -> None:
+    """The scrape targets are the services' names with the admin port of the image and the auditor's metrics port."""
     document = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
     admin = kordon_config().admin.address
     assert admin is not None
-    assert document["scrape_configs"][0]["static_configs"] == [{"targets": [f"kordon:{admin.port}"]}]
+    port = auditor_options()["--metrics-address"].removeprefix("0.0.0.0:")
+    targets = {job["job_name"]: job["static_configs"] for job in document["scrape_configs"]}
+    assert targets == {
+        "kordon": [{"targets": [f"kordon:{admin.port}"]}],
+        "kordon-audit": [{"targets": [f"auditor:{port}"]}],
+    }
+
+
+def auditor_options() -> dict[str, str]:
+    """What the auditor is told."""
+    return dict(word.split("=", 1) for word in service("auditor")["command"] if "=" in word)
+
+
+def test_the_auditor_reads_the_brokers_and_keeps_its_state() -> None:
+    """It goes past Kordon, which records its decisions, and its folder is a volume."""
+    auditor = service("auditor")
+    assert auditor_options()["--bootstrap"] == service("kordon")["environment"]["KORDON_UPSTREAM__BOOTSTRAP"]
+    assert auditor["volumes"] == [f"audit:{auditor_options()['--out']}"]
+    assert "audit" in compose()["volumes"]
+    assert kordon_config().decisions.to == "topic"
+
+
+def test_the_auditors_image_is_a_stage_of_the_dockerfile_that_knows_its_port() -> None:
+    """`docker compose build` finds the stage, and its health check asks where the metrics are."""
+    _, _, stage = (DEPLOY.parent / "Dockerfile").read_text().partition("\nFROM jre AS audit\n")
+    assert service("auditor")["build"]["target"] == "audit"
+    assert f"KORDON_ADMIN__ADDRESS={auditor_options()['--metrics-address']}" in stage.partition("\nFROM ")[0]
 
 
 def test_everything_that_is_mounted_exists() -> None:

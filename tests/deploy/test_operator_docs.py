@@ -12,14 +12,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-import yaml
 
 from kordon.proxy.causes import LIMIT_OF_CAUSE
 from kordon.proxy.config import Limits
-from kordon.proxy.config_load import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     import trustme
 
 ROOT = Path(__file__).parents[2]
-DOCS = ("deployment.md", "security.md", "limits.md")
+DOCS = ("deployment.md", "security.md", "limits.md", "runbook.md")
 BLOCK = re.compile(r"(?:<!-- (?P<mark>[^>]*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)```", re.DOTALL)
 
 
@@ -151,25 +149,3 @@ def test_every_limit_is_explained_with_its_default_and_cause() -> None:
     causes = {limit: cause.value for cause, limit in LIMIT_OF_CAUSE.items()}
     assert rows == {name: (field.default, causes.get(name)) for name, field in Limits.model_fields.items()}
     assert set(re.findall(r"^## (\w+)$", text, flags=re.MULTILINE)) == Limits.model_fields.keys()
-
-
-def kubernetes() -> list[dict[str, Any]]:
-    """The objects of the Kubernetes example."""
-    found = [block for block in blocks("deployment.md") if "kind: Deployment" in block.text]
-    return list(yaml.safe_load_all(found[0].text))
-
-
-def test_kubernetes_example_fits_the_image() -> None:
-    """Its variables make a usable configuration, and its ports, probes and grace period are the image's."""
-    deployment, service = kubernetes()
-    pod = deployment["spec"]["template"]["spec"]
-    container = pod["containers"][0]
-    environment = {entry["name"]: entry["value"] for entry in container["env"]}
-    from_kubernetes = {"KORDON_PORT": "tcp://10.0.0.1:9092", "KORDON_SERVICE_HOST": "10.0.0.1"}
-    config = load(ROOT / "deploy" / "kordon.yaml", environment | from_kubernetes).config
-    ports = {entry["name"]: entry["containerPort"] for entry in container["ports"]}
-    expected = {f"broker-{node_id}": config.listen.port_of(node_id) for node_id in (1, 2, 3)}
-    assert ports == {"bootstrap": config.listen.address.port, "admin": 8080, **expected}
-    published = {entry["name"]: entry["port"] for entry in service["spec"]["ports"]}
-    assert published == {name: port for name, port in ports.items() if name != "admin"}
-    assert pod["terminationGracePeriodSeconds"] * 1000 > config.drain.timeout_ms + 5000
