@@ -1,0 +1,377 @@
+"""The journal: what becomes one record, what ends it, in which order records stand, what is told of what is missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kordon.codecs.decision import Decision, Entry, Kind
+from kordon.proxy.decisions.backlog import Backlog
+from kordon.proxy.decisions.journal import Client, Journal, NoJournal
+from kordon.proxy.decisions.runs import last_sequence
+
+WRITE: dict[str, Any] = {
+    "topic": "orders",
+    "stream": 5,
+    "partition": 1,
+    "move": 0,
+    "layout_epoch": 3,
+    "layouts_offset": 40,
+    "producer_id": 9,
+    "producer_epoch": 0,
+    "base_sequence": 0,
+    "records": 10,
+    "base_offset": 100,
+    "size": 700,
+}
+NEXT = WRITE | {"base_sequence": 10, "base_offset": 130}
+"""What goes on with `WRITE`; other streams' batches lie between."""
+READ: dict[str, Any] = {
+    "topic": "orders",
+    "stream": 5,
+    "partition": 1,
+    "move": 0,
+    "layout_epoch": 3,
+    "layouts_offset": 40,
+    "asked": 20,
+    "told": 30,
+    "first_offset": 100,
+    "last_offset": 139,
+    "records": 10,
+    "size": 700,
+}
+FURTHER = READ | {"asked": 30, "told": 35, "first_offset": 140, "last_offset": 150, "records": 5}
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.ms = 1_000_000
+
+    def __call__(self) -> int:
+        """The time."""
+        return self.ms
+
+
+class Kept:
+    """A journal whose records are looked at."""
+
+    def __init__(self, most_bytes: int = 1 << 20) -> None:
+        self.clock = Clock()
+        self.backlog = Backlog("host", "worker", most_bytes, self.clock)
+        self.journal = Journal(self.backlog, 1000, self.clock)
+        self.client: Client = self.journal.connected("User:ann")
+        self.journal.named(self.client, "app", "User:ann")
+
+    def entries(self) -> list[Entry]:
+        """All that wait, oldest first; they are written by that."""
+        values = self.backlog.next(1_000_000, 1 << 40)
+        self.backlog.written(values)
+        return [Entry.load(value) for value in values]
+
+    def decisions(self) -> list[Decision]:
+        """The same, without their places."""
+        return [entry.decision for entry in self.entries()]
+
+    def kinds(self) -> list[Kind]:
+        """The same, by kind."""
+        return [decision.kind for decision in self.decisions()]
+
+
+def test_batches_that_follow_on_each_other_are_one_record() -> None:
+    """Sequences without a hole, offsets that rise, one place: one ADMIT with their sum, and who it was."""
+    kept = Kept()
+    kept.journal.admitted(kept.client, **WRITE)
+    kept.journal.admitted(kept.client, **NEXT)
+    assert not kept.backlog
+    kept.clock.ms += 1000
+    kept.journal.end_old_runs()
+    (entry,) = kept.entries()
+    assert (entry.began_ms, entry.at_ms, entry.number) == (1_000_000, 1_001_000, 0)
+    assert entry.decision == Decision(
+        kind=Kind.ADMIT,
+        connection=1,
+        client_id="app",
+        principal="User:ann",
+        topic="orders",
+        stream=5,
+        partition=1,
+        move=0,
+        layout_epoch=3,
+        layouts_offset=40,
+        producer_id=9,
+        producer_epoch=0,
+        first_sequence=0,
+        last_sequence=19,
+        first_offset=100,
+        last_offset=139,
+        batches=2,
+        records=20,
+        bytes=1400,
+    )
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"base_sequence": 11},
+        {"base_sequence": 0},
+        {"base_offset": 100},
+        {"partition": 2},
+        {"move": 1},
+        {"layout_epoch": 4},
+        {"layouts_offset": 41},
+        {"producer_epoch": 1},
+    ],
+    ids=str,
+)
+def test_what_does_not_go_on_begins_another_record(changed: dict[str, Any]) -> None:
+    """A run never stands for what differs in anything that is checked."""
+    kept = Kept()
+    kept.journal.admitted(kept.client, **WRITE)
+    kept.journal.admitted(kept.client, **NEXT | changed)
+    kept.journal.end_runs()
+    first, second = kept.decisions()
+    assert (first.first_sequence, first.last_sequence, first.batches) == (0, 9, 1)
+    assert (second.first_sequence, second.batches) == ((NEXT | changed)["base_sequence"], 1)
+
+
+@pytest.mark.parametrize("other", [{"stream": 6}, {"topic": "bills"}, {"producer_id": 10}], ids=str)
+def test_runs_of_others_do_not_end_each_other(other: dict[str, Any]) -> None:
+    """Producers, streams and topics that take turns have a run each."""
+    kept = Kept()
+    for step in (WRITE, WRITE | other, NEXT, NEXT | other):
+        kept.journal.admitted(kept.client, **step)
+    kept.journal.end_runs()
+    assert [decision.batches for decision in kept.decisions()] == [2, 2]
+
+
+def test_without_idempotence_rising_offsets_are_a_run() -> None:
+    """Such batches have no sequence; when offsets fall, the log is another one."""
+    kept = Kept()
+    plain = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1}
+    for offset in (100, 200, 300, 150):
+        kept.journal.admitted(kept.client, **WRITE | plain | {"base_offset": offset})
+    kept.journal.end_runs()
+    first, second = kept.decisions()
+    assert (first.first_sequence, first.last_sequence, first.last_offset, first.batches) == (-1, -1, 309, 3)
+    assert (second.first_offset, second.batches) == (150, 1)
+
+
+def test_sequences_begin_anew_in_a_record_of_their_own() -> None:
+    """Behind 2^31 - 1 comes 0; only a batch across that has a last sequence below its first."""
+    kept = Kept()
+    kept.journal.admitted(kept.client, **WRITE | {"base_sequence": 2**31 - 10})
+    kept.journal.admitted(kept.client, **NEXT | {"base_sequence": 0})
+    kept.journal.end_runs()
+    assert [(each.first_sequence, each.last_sequence) for each in kept.decisions()] == [(2**31 - 10, 2**31 - 1), (0, 9)]
+    assert last_sequence(2**31 + 3) == 2
+
+
+@pytest.mark.parametrize("kind", [Kind.ACKNOWLEDGE, Kind.ADOPT, Kind.FORGET])
+def test_what_was_admitted_stands_before_the_change_of_rules(kind: Kind) -> None:
+    """Runs of the topic end first; those of other topics go on."""
+    kept = Kept()
+    kept.journal.admitted(kept.client, **WRITE)
+    kept.journal.admitted(kept.client, **WRITE | {"topic": "bills"})
+    kept.journal.delivered(kept.client, **READ)
+    kept.journal.note(Decision(kind=kind, topic="orders"))
+    assert kept.kinds() == [Kind.ADMIT, Kind.DELIVER, kind]
+    kept.journal.end_runs()
+    assert [decision.topic for decision in kept.decisions()] == ["bills"]
+
+
+def test_answers_that_go_on_are_one_record() -> None:
+    """What a connection was given without a hole is one DELIVER."""
+    kept = Kept()
+    kept.journal.delivered(kept.client, **READ)
+    kept.journal.delivered(kept.client, **FURTHER)
+    kept.journal.end_runs()
+    (found,) = kept.decisions()
+    assert (found.first_offset, found.last_offset, found.records, found.batches) == (100, 150, 15, 2)
+    kept.journal.delivered(kept.client, **FURTHER | {"asked": 35, "told": 40, "first_offset": 151, "last_offset": 160})
+    kept.journal.end_runs()
+    assert [(each.kind, each.first_offset) for each in kept.decisions()] == [(Kind.DELIVER, 151)]
+
+
+@pytest.mark.parametrize(("asked", "reason"), [(22, "back"), (90, "forward")])
+def test_reader_that_goes_elsewhere_is_noted(asked: int, reason: str) -> None:
+    """Where it goes on and where it stood, in front of what it is given there; also long after its last record."""
+    kept = Kept()
+    kept.journal.delivered(kept.client, **READ)
+    kept.clock.ms += 60_000
+    kept.journal.end_old_runs()
+    elsewhere = {"asked": asked, "told": asked + 5, "first_offset": 400, "last_offset": 420}
+    kept.journal.delivered(kept.client, **READ | elsewhere)
+    kept.journal.end_runs()
+    _, rewind, deliver = kept.decisions()
+    assert (rewind.kind, rewind.reason) == (Kind.REWIND, reason)
+    assert (rewind.first_offset, rewind.last_offset) == (400, 139)
+    assert rewind.evidence == {"asked": asked, "stood": 30, "stood_partition": 1, "stood_move": 0}
+    assert (deliver.kind, deliver.first_offset) == (Kind.DELIVER, 400)
+
+
+def test_skip_of_the_proxys_own_is_no_rewind() -> None:
+    """The reader asked for what came next and was given something else: two records with a hole between them."""
+    kept = Kept()
+    kept.journal.delivered(kept.client, **READ)
+    kept.journal.delivered(kept.client, **FURTHER | {"first_offset": 145})
+    kept.journal.end_runs()
+    assert [(each.kind, each.first_offset, each.last_offset) for each in kept.decisions()] == [
+        (Kind.DELIVER, 100, 139),
+        (Kind.DELIVER, 145, 150),
+    ]
+
+
+def test_next_stay_is_a_record_of_its_own_without_a_rewind() -> None:
+    """The reader goes on as it counts, be it in another physical partition."""
+    kept = Kept()
+    kept.journal.delivered(kept.client, **READ)
+    stay = {"partition": 3, "move": 1, "first_offset": 0, "last_offset": 7}
+    kept.journal.delivered(kept.client, **FURTHER | stay, evidence={"positions": {"1": 140}})
+    kept.journal.end_runs()
+    first, second = kept.decisions()
+    assert (first.partition, second.partition, second.kind) == (1, 3, Kind.DELIVER)
+    assert second.evidence == {"positions": {"1": 140}}
+
+
+def test_same_refusal_again_is_counted() -> None:
+    """One record says how often; another error, or another stream, is another one."""
+    kept = Kept()
+    for stream in (1, 1, 2, 1):
+        kept.journal.refused(
+            kept.client, api_key=0, reason="NOT_LEADER_OR_FOLLOWER", topic="orders", stream=stream, rule="C4"
+        )
+    kept.journal.end_runs()
+    assert [(each.stream, each.batches, each.reason, each.rule) for each in kept.decisions()] == [
+        (1, 3, "NOT_LEADER_OR_FOLLOWER", "C4"),
+        (2, 1, "NOT_LEADER_OR_FOLLOWER", "C4"),
+    ]
+
+
+def test_end_of_a_connection_ends_its_runs() -> None:
+    """CLOSE stands behind all that it did; others' runs go on."""
+    kept = Kept()
+    other = kept.journal.connected()
+    kept.journal.admitted(kept.client, **WRITE)
+    kept.journal.admitted(other, **WRITE)
+    kept.journal.delivered(kept.client, **READ)
+    kept.journal.refused(kept.client, api_key=1, reason="OFFSET_OUT_OF_RANGE")
+    kept.journal.closed(kept.client, "client_closed")
+    assert kept.kinds() == [Kind.ADMIT, Kind.DELIVER, Kind.REFUSE, Kind.CLOSE]
+    kept.journal.end_runs()
+    assert [decision.connection for decision in kept.decisions()] == [2]
+
+
+def test_connection_of_which_nothing_is_on_record_ends_unnoted() -> None:
+    """Else every health check would be a record."""
+    kept = Kept()
+    kept.journal.closed(kept.client, "client_closed")
+    assert kept.kinds() == []
+
+
+def test_another_client_id_is_another_record() -> None:
+    """A connection that calls itself otherwise from now on does not change what was before."""
+    kept = Kept()
+    kept.journal.admitted(kept.client, **WRITE)
+    kept.journal.named(kept.client, "other", "User:ann")
+    kept.journal.admitted(kept.client, **NEXT)
+    kept.journal.end_runs()
+    assert [decision.client_id for decision in kept.decisions()] == ["app", "other"]
+
+
+def test_late_acknowledgement_of_a_closed_connection_is_on_record() -> None:
+    """A write that was under way when its client left lands all the same."""
+    kept = Kept()
+    kept.journal.closed(kept.client, "client_closed")
+    kept.journal.admitted(kept.client, **WRITE)
+    kept.clock.ms += 1000
+    kept.journal.end_old_runs()
+    assert kept.kinds() == [Kind.ADMIT]
+
+
+def test_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond so many the oldest ends, so that no client takes memory by being many."""
+    monkeypatch.setattr("kordon.proxy.decisions.journal.MOST_RUNS", 10)
+    kept = Kept()
+    for stream in range(25):
+        kept.journal.admitted(kept.client, **WRITE | {"stream": stream})
+    assert [decision.stream for decision in kept.decisions()] == list(range(15))
+
+
+def test_numbers_have_no_gap_while_all_fits() -> None:
+    """From 0 on, in the order in which records were taken."""
+    kept = Kept()
+    for _ in range(5):
+        kept.journal.note(Decision(kind=Kind.LIMIT))
+    assert [entry.number for entry in kept.entries()] == [0, 1, 2, 3, 4]
+
+
+def test_what_does_not_fit_is_one_gap() -> None:
+    """Dropped decisions keep their numbers; one GAP names them, in front of the next decision that fits."""
+    kept = Kept(most_bytes=2_000)
+    for _ in range(50):
+        kept.journal.note(Decision(kind=Kind.LIMIT, rule="limits.connections"))
+    first = kept.entries()
+    dropped = kept.backlog.dropped
+    assert [entry.number for entry in first] == list(range(50 - dropped))
+    kept.journal.note(Decision(kind=Kind.LIMIT))
+    gap, following = kept.entries()
+    assert (gap.decision.kind, gap.number, following.number) == (Kind.GAP, 50, 51)
+    assert (gap.decision.first_number, gap.decision.last_number) == (50 - dropped, 49)
+    assert gap.decision.batches == dropped
+
+
+def test_gap_is_told_as_soon_as_there_is_room() -> None:
+    """It does not wait for another decision."""
+    kept = Kept(most_bytes=2_000)
+    for _ in range(50):
+        kept.journal.note(Decision(kind=Kind.LIMIT))
+    kept.entries()
+    assert kept.kinds() == [Kind.GAP]
+
+
+def test_record_that_nobody_takes_becomes_a_gap() -> None:
+    """The others go on."""
+    kept = Kept()
+    kept.journal.note(Decision(kind=Kind.COMMIT, topic="huge"))
+    kept.journal.note(Decision(kind=Kind.LIMIT))
+    value = kept.backlog.next(1, 1)
+    kept.backlog.refuse_oldest("too large")
+    kept.backlog.written(value)
+    limit, gap = kept.decisions()
+    assert (limit.kind, gap.kind, gap.first_number, gap.last_number) == (Kind.LIMIT, Kind.GAP, 0, 0)
+
+
+def test_evidence_that_json_cannot_hold_stops_nothing() -> None:
+    """A mistake of ours is a gap, and not the end of a client's connection."""
+    kept = Kept()
+    kept.journal.note(Decision(kind=Kind.HOLD, evidence={"what": object()}))
+    kept.journal.note(Decision(kind=Kind.RELEASE))
+    assert kept.kinds() == [Kind.GAP, Kind.RELEASE]
+
+
+def test_batches_to_write_are_bounded() -> None:
+    """By number and by bytes, but never nothing."""
+    kept = Kept()
+    for _ in range(10):
+        kept.journal.note(Decision(kind=Kind.LIMIT))
+    size = len(kept.backlog.next(1, 1)[0])
+    assert len(kept.backlog.next(3, 1 << 20)) == 3
+    assert len(kept.backlog.next(100, 4 * size)) == 4
+    assert len(kept.backlog.next(100, 1)) == 1
+
+
+def test_no_journal_takes_all_the_same_calls() -> None:
+    """Who calls it need not ask whether decisions are recorded."""
+    journal = NoJournal()
+    client = journal.connected()
+    journal.named(client, "app")
+    journal.admitted(client, **WRITE)
+    journal.delivered(client, **READ)
+    journal.refused(client, api_key=1, reason="OFFSET_OUT_OF_RANGE")
+    journal.note(Decision(kind=Kind.LIMIT))
+    journal.closed(client, "client_closed")
+    assert not journal.is_on
