@@ -25,7 +25,7 @@ WRITE: dict[str, Any] = {
     "base_offset": 100,
     "size": 700,
 }
-NEXT = WRITE | {"base_sequence": 10, "base_offset": 130}
+NEXT: dict[str, Any] = WRITE | {"base_sequence": 10, "base_offset": 130}
 """What goes on with `WRITE`; other streams' batches lie between."""
 READ: dict[str, Any] = {
     "topic": "orders",
@@ -41,7 +41,15 @@ READ: dict[str, Any] = {
     "records": 10,
     "size": 700,
 }
-FURTHER = READ | {"asked": 30, "told": 35, "first_offset": 140, "last_offset": 150, "records": 5}
+FURTHER: dict[str, Any] = READ | {"asked": 30, "told": 35, "first_offset": 140, "last_offset": 150, "records": 5}
+
+
+def but(fields: dict[str, Any], *changes: dict[str, Any]) -> dict[str, Any]:
+    """The same with other values."""
+    changed = dict(fields)
+    for each in changes:
+        changed.update(each)
+    return changed
 
 
 class Clock:
@@ -131,18 +139,18 @@ def test_what_does_not_go_on_begins_another_record(changed: dict[str, Any]) -> N
     """A run never stands for what differs in anything that is checked."""
     kept = Kept()
     kept.journal.admitted(kept.client, **WRITE)
-    kept.journal.admitted(kept.client, **NEXT | changed)
+    kept.journal.admitted(kept.client, **but(NEXT, changed))
     kept.journal.end_runs()
     first, second = kept.decisions()
     assert (first.first_sequence, first.last_sequence, first.batches) == (0, 9, 1)
-    assert (second.first_sequence, second.batches) == ((NEXT | changed)["base_sequence"], 1)
+    assert (second.first_sequence, second.batches) == (but(NEXT, changed)["base_sequence"], 1)
 
 
 @pytest.mark.parametrize("other", [{"stream": 6}, {"topic": "bills"}, {"producer_id": 10}], ids=str)
 def test_runs_of_others_do_not_end_each_other(other: dict[str, Any]) -> None:
     """Producers, streams and topics that take turns have a run each."""
     kept = Kept()
-    for step in (WRITE, WRITE | other, NEXT, NEXT | other):
+    for step in (WRITE, but(WRITE, other), NEXT, but(NEXT, other)):
         kept.journal.admitted(kept.client, **step)
     kept.journal.end_runs()
     assert [decision.batches for decision in kept.decisions()] == [2, 2]
@@ -153,7 +161,7 @@ def test_without_idempotence_rising_offsets_are_a_run() -> None:
     kept = Kept()
     plain = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1}
     for offset in (100, 200, 300, 150):
-        kept.journal.admitted(kept.client, **WRITE | plain | {"base_offset": offset})
+        kept.journal.admitted(kept.client, **but(WRITE, plain, {"base_offset": offset}))
     kept.journal.end_runs()
     first, second = kept.decisions()
     assert (first.first_sequence, first.last_sequence, first.last_offset, first.batches) == (-1, -1, 309, 3)
@@ -163,8 +171,8 @@ def test_without_idempotence_rising_offsets_are_a_run() -> None:
 def test_sequences_begin_anew_in_a_record_of_their_own() -> None:
     """Behind 2^31 - 1 comes 0; only a batch across that has a last sequence below its first."""
     kept = Kept()
-    kept.journal.admitted(kept.client, **WRITE | {"base_sequence": 2**31 - 10})
-    kept.journal.admitted(kept.client, **NEXT | {"base_sequence": 0})
+    kept.journal.admitted(kept.client, **but(WRITE, {"base_sequence": 2**31 - 10}))
+    kept.journal.admitted(kept.client, **but(NEXT, {"base_sequence": 0}))
     kept.journal.end_runs()
     assert [(each.first_sequence, each.last_sequence) for each in kept.decisions()] == [(2**31 - 10, 2**31 - 1), (0, 9)]
     assert last_sequence(2**31 + 3) == 2
@@ -175,7 +183,7 @@ def test_what_was_admitted_stands_before_the_change_of_rules(kind: Kind) -> None
     """Runs of the topic end first; those of other topics go on."""
     kept = Kept()
     kept.journal.admitted(kept.client, **WRITE)
-    kept.journal.admitted(kept.client, **WRITE | {"topic": "bills"})
+    kept.journal.admitted(kept.client, **but(WRITE, {"topic": "bills"}))
     kept.journal.delivered(kept.client, **READ)
     kept.journal.note(Decision(kind=kind, topic="orders"))
     assert kept.kinds() == [Kind.ADMIT, Kind.DELIVER, kind]
@@ -191,7 +199,9 @@ def test_answers_that_go_on_are_one_record() -> None:
     kept.journal.end_runs()
     (found,) = kept.decisions()
     assert (found.first_offset, found.last_offset, found.records, found.batches) == (100, 150, 15, 2)
-    kept.journal.delivered(kept.client, **FURTHER | {"asked": 35, "told": 40, "first_offset": 151, "last_offset": 160})
+    kept.journal.delivered(
+        kept.client, **but(FURTHER, {"asked": 35, "told": 40, "first_offset": 151, "last_offset": 160})
+    )
     kept.journal.end_runs()
     assert [(each.kind, each.first_offset) for each in kept.decisions()] == [(Kind.DELIVER, 151)]
 
@@ -204,7 +214,7 @@ def test_reader_that_goes_elsewhere_is_noted(asked: int, reason: str) -> None:
     kept.clock.ms += 60_000
     kept.journal.end_old_runs()
     elsewhere = {"asked": asked, "told": asked + 5, "first_offset": 400, "last_offset": 420}
-    kept.journal.delivered(kept.client, **READ | elsewhere)
+    kept.journal.delivered(kept.client, **but(READ, elsewhere))
     kept.journal.end_runs()
     _, rewind, deliver = kept.decisions()
     assert (rewind.kind, rewind.reason) == (Kind.REWIND, reason)
@@ -217,7 +227,7 @@ def test_skip_of_the_proxys_own_is_no_rewind() -> None:
     """The reader asked for what came next and was given something else: two records with a hole between them."""
     kept = Kept()
     kept.journal.delivered(kept.client, **READ)
-    kept.journal.delivered(kept.client, **FURTHER | {"first_offset": 145})
+    kept.journal.delivered(kept.client, **but(FURTHER, {"first_offset": 145}))
     kept.journal.end_runs()
     assert [(each.kind, each.first_offset, each.last_offset) for each in kept.decisions()] == [
         (Kind.DELIVER, 100, 139),
@@ -230,7 +240,7 @@ def test_next_stay_is_a_record_of_its_own_without_a_rewind() -> None:
     kept = Kept()
     kept.journal.delivered(kept.client, **READ)
     stay = {"partition": 3, "move": 1, "first_offset": 0, "last_offset": 7}
-    kept.journal.delivered(kept.client, **FURTHER | stay, evidence={"positions": {"1": 140}})
+    kept.journal.delivered(kept.client, **but(FURTHER, stay), evidence={"positions": {"1": 140}})
     kept.journal.end_runs()
     first, second = kept.decisions()
     assert (first.partition, second.partition, second.kind) == (1, 3, Kind.DELIVER)
@@ -297,7 +307,7 @@ def test_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kordon.proxy.decisions.journal.MOST_RUNS", 10)
     kept = Kept()
     for stream in range(25):
-        kept.journal.admitted(kept.client, **WRITE | {"stream": stream})
+        kept.journal.admitted(kept.client, **but(WRITE, {"stream": stream}))
     assert [decision.stream for decision in kept.decisions()] == list(range(15))
 
 
