@@ -1,59 +1,34 @@
-"""Layouts as the auditor derives them: where virtual partitions lived when, from the history that decisions tell.
+"""What layouts say, read from the decisions that carry them and derived once more: the auditor trusts no derived value.
 
-The proxy is not asked: linear hashing, homes and stays are worked out here by code of their own (KIP-253 "Linear
-hashing"; docs/decisions.md has the layout's JSON). All of it is plain Python on the driver: layouts are few and change
-seldom; what comes of them is handed to Spark as tables.
+A COMMIT or ADOPT decision carries the whole layout as the proxy writes it down: counts, segments with their cuts, and
+what each layout epoch changed. Who lived where is worked out here, by linear hashing of the auditor's own.
+
+    decisions ──newest──> a row per topic ──expand──> segments: offsets of a physical partition under one set of streams
+                                                 └──> stays: a stream's time on one physical partition
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, cast
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any, Final, NamedTuple
 
-LINEAR: Final = "linear"
-"""Virtual partitions lie by linear hashing of their slots."""
-OWN: Final = "own"
-"""While a topic with data is taken over: v < N on partition v still, the others by linear hashing."""
-UNMANAGED: Final = "unmanaged"
-"""Before a topic with data was taken over: v < N is partition v, and there are no others; batches have no tags."""
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 
+from kordon.spark_jobs.schema import SEGMENTS, STAYS
 
-def linear(value: int, n: int, u: int) -> int:
-    """Returns the partition of a slot or hash among `u`, of which there were `n` at first.
-
-    >>> [linear(value, 3, 5) for value in range(8)]
-    [0, 1, 2, 3, 4, 2, 0, 1]
-    """
-    whole = n
-    while whole * 2 <= u:
-        whole *= 2
-    split = value % (whole * 2)
-    return split if split < u else split - whole
+NEWEST: Final = "topic string, layouts_offset long, layout_epoch int, layout string"
+"""Of `newest`; a topic that is not managed any more has no layout."""
+_TELLING: Final = ("commit", "adopt", "forget")
+_LINEAR: Final = "linear"
+_OWN: Final = "own"
+_UNMANAGED: Final = "unmanaged"
 
 
-def slots(n: int, v_count: int) -> list[int]:
-    """Returns the slot of each virtual partition: neighbours lie together, whatever the count.
-
-    Slot n * r + i is the r-th, bits reversed, of the run that begins at i.
-    """
-    run = v_count // n
-    width = run.bit_length() - 1
-    backwards = [sum((r >> bit & 1) << (width - 1 - bit) for bit in range(width)) for r in range(run)]
-    return [v // run + n * backwards[v % run] for v in range(v_count)]
-
-
-def homes(n: int, u: int, v_count: int, placement: str = LINEAR) -> list[int | None]:
-    """Returns the partition of each virtual one; None where it is not born yet."""
-    hashed = [linear(slot, n, u) for slot in slots(n, v_count)]
-    if placement == LINEAR:
-        return [*hashed]
-    return [v if v < n else None if placement == UNMANAGED else hashed[v] for v in range(v_count)]
-
-
-class SegmentRow(NamedTuple):
-    """A row of `schema.SEGMENTS`."""
+class Segment(NamedTuple):
+    """Offsets [start, end) of a physical partition; see `SEGMENTS`."""
 
     topic: str
     layout_epoch: int
@@ -62,10 +37,12 @@ class SegmentRow(NamedTuple):
     end: int | None
     kept_end: int | None
     predecessors: list[tuple[int, int]]
+    undeleted_partition_count: int
+    compacted: bool
 
 
-class StayRow(NamedTuple):
-    """A row of `schema.STAYS`."""
+class Stay(NamedTuple):
+    """A stream's time on one physical partition; see `STAYS`."""
 
     topic: str
     stream: int
@@ -75,138 +52,166 @@ class StayRow(NamedTuple):
     end: int | None
     kept_end: int | None
     tagged: bool
+    place: int
+    floor: int
+    compacted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Epoch:
-    number: int
-    homes: Sequence[int | None]
-    tagged: bool
-    anew: frozenset[int]
-    """Partitions whose residents count as moved though they stay: the log got shorter, or the segment was renewed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """What the rules need of a layout."""
-
-    topic: str
-    layout_epoch: int
-    v_count: int
-    segments: tuple[SegmentRow, ...]
-    stays: tuple[StayRow, ...]
-
-
-def read(told: str) -> Layout:
-    """Reads a layout from its JSON, as COMMIT and ADOPT carry it in `evidence.layout`.
-
-    Raises:
-        ValueError: It is none.
-    """
-    try:
-        raw: dict[str, Any] = json.loads(told)
-        segments = [_segment(raw["topic"], each) for each in raw["segments"]]
-        epochs = list(_epochs(raw))
-        stays = [*_stays(raw["topic"], raw["v_count"], epochs, segments), *_physical_stays(segments, epochs)]
-        return Layout(raw["topic"], epochs[-1].number, raw["v_count"], tuple(segments), tuple(stays))
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise ValueError(f"no layout: {error!r} in {told[:200]}") from error
-
-
-def _segment(topic: str, raw: Mapping[str, Any]) -> SegmentRow:
-    end, lost_from = raw.get("end"), raw.get("lost_from")
-    sources = [(each["partition"], each["epoch"]) for each in raw.get("predecessors") or ()]
-    kept_end = end if lost_from is None else lost_from
-    return SegmentRow(topic, raw["id"]["epoch"], raw["id"]["partition"], raw["start"], end, kept_end, sources)
-
-
-def _epochs(raw: Mapping[str, Any]) -> Iterator[_Epoch]:
-    lying: dict[tuple[int, str], list[int | None]] = {}
-    for each in raw["epochs"]:
-        placement = each.get("placement", LINEAR)
-        if (each["u"], placement) not in lying:
-            lying[each["u"], placement] = homes(raw["n"], each["u"], raw["v_count"], placement)
-        anew = frozenset([*map(int, each.get("shortened") or ()), *(each.get("renewed") or ())])
-        yield _Epoch(each["number"], lying[each["u"], placement], placement != UNMANAGED, anew)
-
-
-def _stays(topic: str, v_count: int, epochs: Iterable[_Epoch], segments: Iterable[SegmentRow]) -> list[StayRow]:
-    """Walks through the epochs with all virtual partitions at once.
-
-    A segment that is opened is a stay of its own, or lengthens the one before where nothing but a boundary came between.
-    """
-    opened: dict[int, dict[int, SegmentRow]] = {}
-    for segment in segments:
-        opened.setdefault(segment.layout_epoch, {})[segment.partition] = segment
-    found: list[list[StayRow]] = [[] for _ in range(v_count)]
-    for epoch in epochs:
-        begun = opened.get(epoch.number, {})
-        for v, q in enumerate(epoch.homes if begun else ()):
-            if q in begun:
-                _go_on(found[v], v, begun[cast("int", q)], epoch)
-    return [stay for line in found for stay in line]
-
-
-def _go_on(line: list[StayRow], v: int, segment: SegmentRow, epoch: _Epoch) -> None:
-    last = line[-1] if line else None
-    moved = last is not None and (last.partition != segment.partition or segment.partition in epoch.anew)
-    was_cut = last is not None and last.kept_end != last.end
-    if last is not None and not moved and not was_cut and last.tagged == epoch.tagged:
-        line[-1] = last._replace(end=segment.end, kept_end=segment.kept_end)
-        return
-    move = 0 if last is None else last.move + moved
-    place = (segment.partition, segment.start, segment.end, segment.kept_end)
-    line.append(StayRow(segment.topic, v, move, *place, tagged=epoch.tagged))
-
-
-def _physical_stays(segments: Iterable[SegmentRow], epochs: Iterable[_Epoch]) -> list[StayRow]:
-    """A stay for each segment, up to where the partition's next one begins; what stands in between is nobody's."""
-    tagged = {epoch.number: epoch.tagged for epoch in epochs}
-    following: dict[int, StayRow] = {}
-    found: list[StayRow] = []
-    for segment in sorted(segments, key=lambda each: each.layout_epoch, reverse=True):
-        after = following.get(segment.partition)
-        end = segment.kept_end if after is None else after.start
-        start = segment.start if end is None else min(segment.start, end)
-        kept_end = end if segment.kept_end is None or end is None else max(min(segment.kept_end, end), start)
-        stay = StayRow(
-            segment.topic, ~segment.partition, segment.layout_epoch, segment.partition, start, end, kept_end,
-            tagged=tagged[segment.layout_epoch],
-        )  # fmt: skip
-        following[segment.partition] = stay
-        found.append(stay)
-    return found
-
-
-class Known(NamedTuple):
-    """A layout as a decision told it, and where in `__kordon.layouts` it stands."""
-
-    topic: str
-    layouts_offset: int
-    """What layouts are ordered by; a topic that was made anew begins its epochs again."""
-    layout: str | None
-    """Its JSON; None: the topic is managed no more."""
-
-
-def newest(known: Iterable[Known], told: Iterable[Known]) -> list[Known]:
-    """Returns the newest of each topic.
+def newest(decisions: DataFrame, known: DataFrame | None = None) -> DataFrame:
+    """Returns the newest layout of each topic; a later one contains all that went before.
 
     Args:
-        known: From before.
-        told: By new decisions, in their order; of equal offsets the later counts.
+        decisions: Any, new ones.
+        known: What this returned before, of earlier decisions.
     """
-    found = {each.topic: each for each in known}
-    for each in told:
-        if each.topic not in found or each.layouts_offset >= found[each.topic].layouts_offset:
-            found[each.topic] = each
-    return sorted(found.values())
+    told = decisions.where(F.col("kind").isin(*_TELLING) & F.col("topic").isNotNull()).select(
+        "topic",
+        F.coalesce("layouts_offset", F.lit(-1)).cast("long").alias("layouts_offset"),
+        F.coalesce("layout_epoch", F.lit(-1)).cast("int").alias("layout_epoch"),
+        F.get_json_object("evidence", "$.layout").alias("layout"),
+    )
+    every = told if known is None else told.unionByName(known)
+    order = Window.partitionBy("topic").orderBy(
+        F.desc("layouts_offset"), F.desc("layout_epoch"), F.col("layout").desc_nulls_last()
+    )
+    ranked = every.withColumn("rank", F.row_number().over(order))
+    return ranked.where("rank = 1").drop("rank")
 
 
-def tables(known: Iterable[Known]) -> tuple[list[SegmentRow], list[StayRow]]:
-    """Returns the rows of `schema.SEGMENTS` and `schema.STAYS` for the layouts known.
+def frames(spark: SparkSession, layouts: Iterable[str]) -> tuple[DataFrame, DataFrame]:
+    """Returns segments and stays of all topics.
 
-    Raises:
-        ValueError: One cannot be read.
+    Args:
+        spark: Makes the frames.
+        layouts: The newest of each topic, as JSON.
     """
-    layouts = [read(each.layout) for each in known if each.layout is not None]
-    return [row for each in layouts for row in each.segments], [row for each in layouts for row in each.stays]
+    expanded = [expand(layout) for layout in layouts]
+    segments = [segment for one, _ in expanded for segment in one]
+    stays = [stay for _, one in expanded for stay in one]
+    return spark.createDataFrame(segments, SEGMENTS), spark.createDataFrame(stays, STAYS)
+
+
+def expand(layout: str) -> tuple[list[Segment], list[Stay]]:
+    """Works out the segments and the stays of a layout.
+
+    Args:
+        layout: The JSON object of a COMMIT or ADOPT decision.
+
+    Returns:
+        Segments by layout epoch and partition, and the stays of all streams in the order of their chains.
+    """
+    told: dict[str, Any] = json.loads(layout)
+    epochs = {epoch["number"]: epoch for epoch in told["epochs"]}
+    compacted = bool(told.get("janitor"))
+    segments = sorted((_segment(told["topic"], each, epochs, compacted) for each in told["segments"]), key=_by_epoch)
+    stays = [*_virtual(told, epochs, segments), *_physical(epochs, segments)]
+    return segments, stays
+
+
+def home(v: int, n: int, u: int, v_count: int) -> int:
+    """Returns on which physical partition a virtual one lives: KIP-253's linear hashing of its slot (design §2).
+
+    >>> [home(v, 3, 5, 12) for v in range(12)]
+    [0, 0, 3, 3, 1, 1, 4, 4, 2, 2, 2, 2]
+    """
+    per_partition = v_count // n
+    slot, rest, weight = v // per_partition, v % per_partition, v_count // 2
+    while rest:  # its bits in reverse, times n
+        slot += weight * (rest & 1)
+        rest, weight = rest >> 1, weight // 2
+    level = n
+    while level * 2 <= u:
+        level *= 2
+    split = slot % (level * 2)
+    return split if split < u else slot % level
+
+
+def _by_epoch(segment: Segment) -> tuple[int, int]:
+    return segment.layout_epoch, segment.partition
+
+
+def _segment(topic: str, told: dict[str, Any], epochs: dict[int, Any], compacted: bool) -> Segment:
+    epoch, lost_from, end = epochs[told["id"]["epoch"]], told.get("lost_from"), told.get("end")
+    before = [(each["partition"], each["epoch"]) for each in told.get("predecessors") or ()]
+    count = epoch["u"] if epoch.get("placement", _LINEAR) == _LINEAR else -1
+    kept_end = end if lost_from is None else lost_from
+    place = epoch["number"], told["id"]["partition"]
+    return Segment(topic, *place, told["start"], end, kept_end, before, count, compacted)
+
+
+def _lives(v: int, told: dict[str, Any], epoch: dict[str, Any]) -> int | None:
+    """Returns where a virtual partition lived in an epoch; None: it was not born."""
+    placement = epoch.get("placement", _LINEAR)
+    if placement in {_OWN, _UNMANAGED} and v < told["n"]:
+        return v
+    return None if placement == _UNMANAGED else home(v, told["n"], epoch["u"], told["v_count"])
+
+
+def _virtual(told: dict[str, Any], epochs: dict[int, Any], segments: list[Segment]) -> Iterator[Stay]:
+    opened = {(each.layout_epoch, each.partition): each for each in segments}
+    numbers = sorted({each.layout_epoch for each in segments})
+    lost = {(each["id"]["epoch"], each["id"]["partition"]) for each in told["segments"] if _is_lost(each)}
+    floors = {int(v): floor for v, floor in (told.get("floors") or {}).items()}
+    for v in range(told["v_count"]):
+        places = ((number, _lives(v, told, epochs[number])) for number in numbers)
+        lived = [_Lived(epochs[place[0]], opened[place], place in lost) for place in places if place in opened]
+        yield from _chain(v, lived, floors.get(v, 0))
+
+
+def _is_lost(told: dict[str, Any]) -> bool:
+    return told.get("lost_from") is not None
+
+
+class _Lived(NamedTuple):
+    """A segment in which a virtual partition lived from its beginning."""
+
+    epoch: dict[str, Any]
+    segment: Segment
+    is_lost: bool
+    """Whether the log got shorter than it."""
+
+
+def _chain(v: int, lived: list[_Lived], virtual_floor: int) -> Iterator[Stay]:
+    """Joins segments that follow on each other on one partition."""
+    stays: list[Stay] = []
+    virtual_end, delta, was_lost = 0, 0, False
+    for epoch, segment, is_lost in lived:
+        anew = segment.partition in [*map(int, epoch.get("shortened") or ()), *(epoch.get("renewed") or ())]
+        tagged = epoch.get("placement", _LINEAR) != _UNMANAGED
+        last = stays[-1] if stays else None
+        moves = last is not None and (anew or last.partition != segment.partition)
+        if last is not None and not moves and last.tagged == tagged and not was_lost:
+            stays[-1] = last._replace(end=segment.end, kept_end=segment.kept_end)
+        else:
+            if last is None:
+                delta = 0 if epoch["number"] == 0 else -segment.start
+            else:
+                delta = virtual_end - segment.start
+            move = 0 if last is None else last.move + moves
+            floor = max(segment.start, virtual_floor - delta)
+            where = segment.partition, segment.start, segment.end, segment.kept_end
+            stays.append(Stay(segment.topic, v, move, *where, tagged, len(stays), floor, segment.compacted))
+        virtual_end, was_lost = (segment.end or 0) + delta, is_lost
+    yield from stays
+
+
+def _physical(epochs: dict[int, Any], segments: list[Segment]) -> Iterator[Stay]:
+    """Yields the stays of physical partitions as dialect clients read them: each segment up to where the next begins.
+
+    What lies between is nobody's: strays where a retired partition was used again, or what a shortened log lost.
+    """
+    by_partition = sorted(segments, key=lambda each: (each.partition, each.layout_epoch))
+    for q, run in groupby(by_partition, lambda each: each.partition):
+        of_q = list(run)
+        following: int | None = None
+        stays: list[Stay] = []
+        for place, segment in reversed(list(enumerate(of_q))):
+            end = segment.kept_end if place == len(of_q) - 1 else following
+            start = segment.start if end is None else min(segment.start, end)
+            kept = segment.kept_end
+            kept_end = max(kept, start) if kept is not None and end is not None and kept < end else end
+            tagged = epochs[segment.layout_epoch].get("placement", _LINEAR) != _UNMANAGED
+            where = segment.layout_epoch, q, start, end, kept_end, tagged, place
+            stays.append(Stay(segment.topic, ~q, *where, start, segment.compacted))
+            following = start
+        yield from reversed(stays)
