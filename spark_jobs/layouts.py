@@ -55,6 +55,7 @@ class Stay(NamedTuple):
     place: int
     floor: int
     compacted: bool
+    shortened: bool = False
 
 
 def newest(decisions: DataFrame, known: DataFrame | None = None) -> DataFrame:
@@ -158,6 +159,10 @@ def _virtual(told: dict[str, Any], epochs: dict[int, Any], segments: list[Segmen
         yield from _chain(v, lived, floors.get(v, 0))
 
 
+def _shortened(epoch: dict[str, Any]) -> set[int]:
+    return {int(q) for q in epoch.get("shortened") or ()}
+
+
 def _is_lost(told: dict[str, Any]) -> bool:
     return told.get("lost_from") is not None
 
@@ -176,21 +181,22 @@ def _chain(v: int, lived: list[_Lived], virtual_floor: int) -> Iterator[Stay]:
     stays: list[Stay] = []
     virtual_end, delta, was_lost = 0, 0, False
     for epoch, segment, is_lost in lived:
-        anew = segment.partition in [*map(int, epoch.get("shortened") or ()), *(epoch.get("renewed") or ())]
+        is_short = segment.partition in _shortened(epoch)
+        anew = is_short or segment.partition in (epoch.get("renewed") or ())
         tagged = epoch.get("placement", _LINEAR) != _UNMANAGED
         last = stays[-1] if stays else None
         moves = last is not None and (anew or last.partition != segment.partition)
         if last is not None and not moves and last.tagged == tagged and not was_lost:
-            stays[-1] = last._replace(end=segment.end, kept_end=segment.kept_end)
+            stays[-1] = last._replace(end=segment.end, kept_end=segment.kept_end, shortened=is_lost)
         else:
-            if last is None:
-                delta = 0 if epoch["number"] == 0 else -segment.start
-            else:
-                delta = virtual_end - segment.start
+            if last is not None and is_short:
+                stays[-1] = last._replace(shortened=True)
+            born = 0 if epoch["number"] == 0 else -segment.start
+            delta = born if last is None else virtual_end - segment.start
             move = 0 if last is None else last.move + moves
             floor = max(segment.start, virtual_floor - delta)
             where = segment.partition, segment.start, segment.end, segment.kept_end
-            stays.append(Stay(segment.topic, v, move, *where, tagged, len(stays), floor, segment.compacted))
+            stays.append(Stay(segment.topic, v, move, *where, tagged, len(stays), floor, segment.compacted, is_lost))
         virtual_end, was_lost = (segment.end or 0) + delta, is_lost
     yield from stays
 
@@ -204,6 +210,7 @@ def _physical(epochs: dict[int, Any], segments: list[Segment]) -> Iterator[Stay]
     for q, run in groupby(by_partition, lambda each: each.partition):
         of_q = list(run)
         following: int | None = None
+        is_short = False
         stays: list[Stay] = []
         for place, segment in reversed(list(enumerate(of_q))):
             end = segment.kept_end if place == len(of_q) - 1 else following
@@ -212,6 +219,7 @@ def _physical(epochs: dict[int, Any], segments: list[Segment]) -> Iterator[Stay]
             kept_end = max(kept, start) if kept is not None and end is not None and kept < end else end
             tagged = epochs[segment.layout_epoch].get("placement", _LINEAR) != _UNMANAGED
             where = segment.layout_epoch, q, start, end, kept_end, tagged, place
-            stays.append(Stay(segment.topic, ~q, *where, start, segment.compacted))
-            following = start
+            is_short = is_short or kept != segment.end
+            stays.append(Stay(segment.topic, ~q, *where, start, segment.compacted, is_short))
+            following, is_short = start, q in _shortened(epochs[segment.layout_epoch])
         yield from reversed(stays)
