@@ -22,9 +22,11 @@ import structlog
 from kordon.codecs.messages import request as request_of
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
+from kordon.proxy.decisions.journal import AnyJournal, NoJournal
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.interception import Question, Serve
 from kordon.proxy.managed.metadata import is_own
+from kordon.proxy.managed.position_decisions import decisions_of, known_before
 from kordon.proxy.managed.rosters import ASK_SECONDS, Roll, Rosters
 from kordon.proxy.ordering.position_records import MOST_ROWS, Place
 from kordon.proxy.ordering.positions import UNKNOWN, Positions, Report, TopicReport
@@ -104,13 +106,20 @@ class PositionReports:
     Args:
         kept: Where reports are kept.
         now_ms: Milliseconds since 1970.
+        journal: Where decisions are recorded; None: nowhere.
     """
 
-    def __init__(self, kept: ReportLog, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+    def __init__(
+        self,
+        kept: ReportLog,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        journal: AnyJournal | None = None,
+    ) -> None:
         self.outcomes: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
         """How many reports came to what."""
         self._kept = kept
         self._now_ms = now_ms
+        self._journal = journal or NoJournal()
         self._rosters = Rosters()
 
     def decide(self, version: int, request: Any) -> Serve:
@@ -197,7 +206,10 @@ class PositionReports:
             return "late"
         if said is not None and report == said and report.said_ms - said.said_ms < _REFRESH_MS:
             return "unchanged"
+        before = known_before(place, report, self._kept.positions) if self._journal.is_on else {}
         await self._kept.say({place: report})
+        for decision in decisions_of(place, report, before) if self._journal.is_on else ():
+            self._journal.note(decision)
         return "written"
 
     def _answer(self, place: Place) -> list[dict[str, Any]]:
