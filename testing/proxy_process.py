@@ -69,6 +69,7 @@ class ProxyProcess:
         env: Mapping[str, str] | None = None,
         *,
         wait_ready: bool = True,
+        fault: str | None = None,
     ) -> ProxyProcess:
         """Starts Kordon on free ports of 127.0.0.1.
 
@@ -78,6 +79,7 @@ class ProxyProcess:
             config: Sections of the configuration file; addresses are filled in.
             env: All environment variables it sees; by default this process's own.
             wait_ready: Wait until /readyz says so.
+            fault: The promise of `kordon.testing.faults` that it breaks; None: it keeps them all.
 
         Raises:
             ProxyFailed: It did not become ready.
@@ -87,7 +89,8 @@ class ProxyProcess:
         folder = make_folder(FOLDER_PREFIX)
         file = folder / "kordon.yaml"
         file.write_text(json.dumps(dict(config or {})))  # JSON is YAML
-        command = [sys.executable, "-m", "kordon.proxy", "run", "--bootstrap", bootstrap, "--listen", listen]
+        module = ["kordon.testing.faulty_proxy", fault] if fault else ["kordon.proxy"]
+        command = [sys.executable, "-m", *module, "run", "--bootstrap", bootstrap, "--listen", listen]
         command += ["--admin", admin, "--log-format", "json", *(["--config", str(file)] if config else []), *args]
         launch = _Launch([*DIES_WITH_PARENT, *command], env, folder / "kordon.log")
         proxy = cls(launch, listen, admin)

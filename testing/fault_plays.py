@@ -1,0 +1,214 @@
+"""What real clients do while a Kordon breaks one promise, so that its decisions and topics show it; and a clean run.
+
+Each play has a managed topic of its own and no more traffic than its fault needs, but a growth and readers where
+order could suffer.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from kordon.proxy import apis
+from kordon.proxy.control.codes import Code, name_of
+from kordon.proxy.ordering.layout import Layout
+from kordon.testing.dialect_connection import DialectConnection
+from kordon.testing.dialect_reader import DialectReader, next_offset, records_of
+from kordon.testing.faults import Fault
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, Sender, create_managed, read_all, resize
+from kordon.testing.plain_connection import PlainConnection
+from kordon.testing.steps import wait_until
+
+PARTITIONS: Final = 3
+GROWN: Final = 4
+BYPASS: Final = "bypass"
+"""A record that somebody writes round the proxy, which keeps all of its own promises."""
+_STOCK_PRODUCE: Final = 9
+_STOCK_FETCH: Final = 11
+_PATIENCE_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where a play is given."""
+
+    proxy: str
+    """host:port of the Kordon."""
+    broker: str
+    """host:port of a broker."""
+    topic: str
+    """To be made: a managed one."""
+
+
+def stale_count(stage: Stage) -> None:
+    """A dialect producer that has not heard of a growth is let write."""
+    admin = create_managed(stage.proxy, stage.topic)
+    with DialectConnection(stage.proxy) as client:
+        identity = _identity(client)
+        epoch = client.metadata(stage.topic).layout_epoch
+        before = client.produce(stage.topic, 0, _batch(identity, 0, "known"), PARTITIONS, epoch)
+        resize(admin, stage.topic, GROWN).result(60)
+        after = client.produce(stage.topic, 0, _batch(identity, 1, "outdated"), PARTITIONS, epoch)
+    _check(before.error_code, after.error_code)
+
+
+def early_child(stage: Stage) -> None:
+    """A reader is given the new partition's records though it stands at the beginning of the old ones."""
+    admin = create_managed(stage.proxy, stage.topic)
+    with DialectConnection(stage.proxy) as client:
+        _check(*(_write(client, stage.topic, q, PARTITIONS) for q in range(PARTITIONS)))
+        resize(admin, stage.topic, GROWN).result(60)
+        _check(_write(client, stage.topic, GROWN - 1, GROWN))
+    reader = DialectReader(stage.proxy, stage.topic)
+    try:
+        wait_until("a child's records", lambda: records_of(reader.read(GROWN - 1)[GROWN - 1]), _PATIENCE_SECONDS)
+    finally:
+        reader.close()
+
+
+def write_after_fence(stage: Stage) -> None:
+    """A producer writes without a break while its topic grows."""
+    admin = create_managed(stage.proxy, stage.topic)
+    sender = Sender(stage.proxy, stage.topic)
+    try:
+        sender.send_for(0.5)
+        sender.send_for(0.5, resize(admin, stage.topic, GROWN))
+        sender.finish()
+    finally:
+        sender.close()
+
+
+def doubled_sequence(stage: Stage) -> None:
+    """A producer sends again, after its virtual partition has moved, what had been acknowledged."""
+    admin = create_managed(stage.proxy, stage.topic)
+    moved = _first_to_move(stage.topic)
+    with PlainConnection(stage.proxy) as client:
+        batch = _batch(_identity(client), 0, "once")
+        before = _produce(client, stage.topic, moved, batch)
+        resize(admin, stage.topic, GROWN).result(60)
+        after = _produce(client, stage.topic, moved, batch)
+    _check(before, after)
+
+
+def skipped_range(stage: Stage) -> None:
+    """A reader reads a partition of many batches to its end."""
+    create_managed(stage.proxy, stage.topic)
+    count = 12
+    with PlainConnection(stage.proxy) as client:
+        identity = _identity(client)
+        _check(*(_produce(client, stage.topic, 0, _batch(identity, n, f"value {n}")) for n in range(count)))
+        offset = 0
+        while offset < count:
+            row = _fetch(client, stage.topic, 0, offset)
+            _check(row.error_code)
+            offset = next_offset(row, offset)
+
+
+def dropped_decision(stage: Stage) -> None:
+    """A producer writes, twice: of one there is no record, and of the other one that tells of a gap."""
+    create_managed(stage.proxy, stage.topic)
+    for _ in range(2):
+        with PlainConnection(stage.proxy) as client:
+            _check(_produce(client, stage.topic, 0, _batch(_identity(client), 0, "value")))
+
+
+def bypass(stage: Stage) -> None:
+    """Somebody writes to the managed topic past Kordon."""
+    create_managed(stage.proxy, stage.topic)
+    with PlainConnection(stage.proxy) as client:
+        _check(_produce(client, stage.topic, 0, _batch(_identity(client), 0, "through Kordon")))
+    with PlainConnection(stage.broker) as stranger:
+        _check(_produce(stranger, stage.topic, 0, _batch((-1, -1), -1, "round it")))
+
+
+def clean(stage: Stage) -> None:
+    """Stock and dialect clients write and read while the topic grows and shrinks, and no promise is broken."""
+    admin = create_managed(stage.proxy, stage.topic)
+    sender = Sender(stage.proxy, stage.topic)
+    try:
+        sender.send_for(0.5)
+        sender.send_for(0.5, resize(admin, stage.topic, GROWN + 1))
+        sender.send_for(0.5, resize(admin, stage.topic, PARTITIONS))
+        sender.finish()
+        read_all(stage.proxy, stage.topic, len(sender.acknowledged))
+    finally:
+        sender.close()
+    _read_as_dialect(stage, len(sender.acknowledged))
+
+
+PLAYS: Final[Mapping[str, Callable[[Stage], None]]] = MappingProxyType(
+    {
+        Fault.STALE_COUNT.value: stale_count,
+        Fault.EARLY_CHILD.value: early_child,
+        Fault.WRITE_AFTER_FENCE.value: write_after_fence,
+        Fault.DOUBLED_SEQUENCE.value: doubled_sequence,
+        Fault.SKIPPED_RANGE.value: skipped_range,
+        Fault.DROPPED_DECISION.value: dropped_decision,
+        BYPASS: bypass,
+    }
+)
+"""By what is broken, what shows it."""
+
+
+def _read_as_dialect(stage: Stage, count: int) -> None:
+    """Reads all as a dialect client does that has no group."""
+    reader = DialectReader(stage.proxy, stage.topic)
+
+    def has_all() -> bool:
+        reader.read()
+        return len(reader.delivered) >= count
+
+    try:
+        wait_until("all records", has_all, _PATIENCE_SECONDS)
+    finally:
+        reader.close()
+
+
+def _first_to_move(topic: str) -> int:
+    """Returns the first virtual partition that a growth moves."""
+    layout = Layout.created(topic, uuid.UUID(int=1), PARTITIONS, VIRTUAL_PARTITIONS)
+    return min(layout.movers(layout.next_epoch(GROWN)))
+
+
+def _identity(client: PlainConnection) -> tuple[int, int]:
+    """Returns a producer id and epoch that nobody has."""
+    answer = client.ask(apis.INIT_PRODUCER_ID, 3, {"transactional_id": None, "transaction_timeout_ms": 60_000})
+    _check(answer.error_code)
+    return answer.producer_id, answer.producer_epoch
+
+
+def _batch(identity: tuple[int, int], sequence: int, value: str) -> bytes:
+    builder = DefaultRecordBatchBuilder(2, 0, 0, *identity, sequence, 16_000_000)
+    builder.append(0, timestamp=1_700_000_000_000, key=b"key", value=value.encode(), headers=[])
+    return bytes(builder.build())
+
+
+def _write(client: DialectConnection, topic: str, partition: int, count: int) -> int:
+    """Writes a record to a physical partition; returns the error code."""
+    epoch = client.metadata(topic).layout_epoch
+    code: int = client.produce(topic, partition, _batch(_identity(client), 0, "value"), count, epoch).error_code
+    return code
+
+
+def _produce(client: PlainConnection, topic: str, partition: int, batch: bytes) -> int:
+    """Writes a batch as stock clients do; returns the error code."""
+    row = {"name": topic, "partition_data": [{"index": partition, "records": batch}]}
+    answer = client.ask(apis.PRODUCE, _STOCK_PRODUCE, {"acks": -1, "timeout_ms": 10_000, "topic_data": [row]})
+    code: int = answer.responses[0].partition_responses[0].error_code
+    return code
+
+
+def _fetch(client: PlainConnection, topic: str, partition: int, offset: int) -> Any:
+    """Reads a partition once as stock clients do; returns its row."""
+    asked = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
+    fields = {"max_wait_ms": 500, "min_bytes": 1, "topics": [{"topic": topic, "partitions": [asked]}]}
+    return client.ask(apis.FETCH, _STOCK_FETCH, fields).responses[0].partitions[0]
+
+
+def _check(*codes: int) -> None:
+    assert not any(codes), [name_of(code) for code in codes if code != Code.NONE]

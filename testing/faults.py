@@ -1,0 +1,181 @@
+"""Kordon with one promise broken, so that tests see whether the audit finds it.
+
+Each fault replaces one function of the product, or the few that keep one promise together, in the process it is put
+into. `faulty_proxy.py` does so and then runs the usual `kordon`; nothing in the product knows of it: no option and no
+variable leads here. A record written round the proxy needs no fault: any client of the brokers can do it.
+"""
+
+# What is replaced is mostly private: a fault has to be where a mistake would be.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, Final
+
+from kordon.codecs.decision import Decision, Kind
+from kordon.proxy.control.leading import Leading
+from kordon.proxy.control.member_minutes import MemberMinutes
+from kordon.proxy.decisions.backlog import Backlog
+from kordon.proxy.decisions.journal import Journal
+from kordon.proxy.managed import gated_fetching, logs
+from kordon.proxy.managed.course import Course
+from kordon.proxy.managed.lanes import Lanes
+from kordon.proxy.ordering import line, writers
+from kordon.proxy.ordering.chain import Stay
+from kordon.proxy.ordering.images import Refusal
+
+_LOOK_SECONDS: Final = 0.01
+
+Put = Callable[[Any, str, Any], None]
+"""Replaces an attribute: `setattr`, or what takes it back behind a test."""
+
+
+class Fault(StrEnum):
+    """What is broken; named by the finding that it should give."""
+
+    STALE_COUNT = "stale-count"
+    """A dialect client's write is admitted by a number of partitions that has changed (rule I8)."""
+    EARLY_CHILD = "early-child"
+    """A reader is given records of a partition before those that their keys had elsewhere (KIP-253 8)."""
+    WRITE_AFTER_FENCE = "write-after-fence"
+    """A worker acknowledges a fence and goes on writing to what it holds, once (rules C4, C6)."""
+    DOUBLED_SEQUENCE = "doubled-sequence"
+    """What a client sends again after its stream has moved is written once more (rule I3)."""
+    SKIPPED_RANGE = "skipped-range"
+    """A reader is not given one of a stream's batches, once."""
+    DROPPED_DECISION = "dropped-decision"
+    """A decision to admit is not on record, once."""
+
+
+def inject(fault: Fault, put: Put = setattr) -> None:
+    """Breaks a promise in this process.
+
+    Args:
+        fault: Which.
+        put: How functions are replaced.
+    """
+    _FAULTS[fault](put)
+
+
+def _stale_count(put: Put) -> None:
+    kept = line._is_outdated
+
+    def is_outdated(write: line.Write, home: Stay, count: int | None) -> bool:
+        return home.end is not None and kept(write, home, count)  # nobody can write to what is retired
+
+    put(line, "_is_outdated", is_outdated)
+
+
+def _early_child(put: Put) -> None:
+    portion = gated_fetching._GatedPortion
+    judge = portion._is_gated
+
+    def is_gated(self: Any) -> bool:
+        judge(self)  # what it rests upon stays on record as it is
+        return False
+
+    put(portion, "_is_gated", is_gated)
+
+
+def _doubled_sequence(put: Put) -> None:
+    kept = writers.sequence_at_home
+
+    def sequence_at_home(*asked: Any) -> int | Refusal:
+        verdict = kept(*asked)
+        return 0 if verdict is Refusal.DUPLICATE else verdict
+
+    put(writers, "sequence_at_home", sequence_at_home)
+
+
+def _skipped_range(put: Put) -> None:
+    kept = logs._take_from
+    skipped: list[Any] = []
+
+    def take_from(chunk: Any, v: int, taken: logs.Taken, limit: int, room_bytes: int) -> None:
+        had = len(taken.entries)
+        kept(chunk, v, taken, limit, room_bytes)
+        if not skipped and len(taken.entries) > had + 2:  # from the middle, so that the range stays as it was
+            skipped.append(taken.entries.pop(had + 1))
+            taken.size_bytes -= len(skipped[0].data)
+
+    put(logs, "_take_from", take_from)
+
+
+def _dropped_decision(put: Put) -> None:
+    keep = Backlog._keep
+    dropped: list[Decision] = []
+
+    def _keep(self: Backlog, decision: Decision, began_ms: int | None, most_bytes: int) -> str | None:
+        if decision.kind is Kind.ADMIT and not dropped:
+            dropped.append(decision)
+            return "a fault"
+        return keep(self, decision, began_ms, most_bytes)
+
+    put(Backlog, "_keep", _keep)
+
+
+class _LateWrite:
+    """A fence that does not hold until something was written behind its acknowledgement, by one worker that leads.
+
+    The cut is read after that: the write stands where it belongs, only not when.
+    """
+
+    def __init__(self) -> None:
+        self.partitions: frozenset[int] = frozenset()
+        self.acknowledged = False
+        self.written = False
+        self._drain = Lanes.drain
+        self._open_home = Lanes._open_home
+        self._note = MemberMinutes.acknowledged
+        self._admit = Journal.admitted
+        self._read_cuts = Leading._cuts
+        self._lanes: Lanes | None = None
+
+    def put(self, put: Put) -> None:
+        """Replaces what keeps the promise."""
+        late = self
+
+        async def drain(lanes: Lanes, topic: str, partitions: frozenset[int]) -> dict[int, int]:
+            if late.written or not partitions:
+                return await late._drain(lanes, topic, partitions)
+            late.partitions, late._lanes = partitions, lanes
+            return dict.fromkeys(partitions, 0)
+
+        def open_home(lanes: Lanes, course: Course) -> Stay | None:
+            home = course.topic.layout.chain(course.stream).home
+            is_broken = late.partitions and not late.written and home is not None and home.end is None
+            return home if is_broken else late._open_home(lanes, course)
+
+        def acknowledged(minutes: MemberMinutes, *said: Any) -> None:
+            late._note(minutes, *said)
+            late.acknowledged = late.acknowledged or bool(late.partitions)
+
+        def admitted(journal: Journal, *who: Any, partition: int, **what: Any) -> None:
+            late._admit(journal, *who, partition=partition, **what)
+            late.written = late.written or (late.acknowledged and partition in late.partitions)
+
+        async def cuts(leading: Leading, topic: str, *asked: Any) -> Any:
+            while late.acknowledged and not late.written:  # noqa: ASYNC110  no loop is there yet when this is made
+                await asyncio.sleep(_LOOK_SECONDS)
+            if late._lanes is not None:
+                await late._drain(late._lanes, topic, late.partitions)
+            return await late._read_cuts(leading, topic, *asked)
+
+        put(Lanes, "drain", drain)
+        put(Lanes, "_open_home", open_home)
+        put(MemberMinutes, "acknowledged", acknowledged)
+        put(Journal, "admitted", admitted)
+        put(Leading, "_cuts", cuts)
+
+
+_FAULTS: Final[dict[Fault, Callable[[Put], None]]] = {
+    Fault.STALE_COUNT: _stale_count,
+    Fault.EARLY_CHILD: _early_child,
+    Fault.WRITE_AFTER_FENCE: lambda put: _LateWrite().put(put),
+    Fault.DOUBLED_SEQUENCE: _doubled_sequence,
+    Fault.SKIPPED_RANGE: _skipped_range,
+    Fault.DROPPED_DECISION: _dropped_decision,
+}
