@@ -57,5 +57,6 @@ LIMIT_OF_CAUSE = {
 }
 """The limit (its name in the configuration) that a cause says was hit."""
 
-LIMITS = frozenset((*LIMIT_OF_CAUSE.values(), "requests_in_flight"))
+IN_FLIGHT = "requests_in_flight"
+LIMITS = frozenset((*LIMIT_OF_CAUSE.values(), IN_FLIGHT))
 """Limits whose hits are counted: those that end a connection, and the one that only has its client read later."""

@@ -76,13 +76,23 @@ class Interception(Protocol):
         """
         ...
 
+    def hear(self, client_id: str | None) -> None:
+        """Takes note of what the client calls itself, in front of `decide`."""
+        ...
+
+    def refused(self, api_key: int, api_version: int, *, ends: bool) -> None:
+        """Takes note that a request was refused, as no row of `apis` is for it.
+
+        Args:
+            api_key: Of the request.
+            api_version: Likewise.
+            ends: Whether that ends the connection.
+        """
+        ...
+
 
 class Service(Interception, Protocol):
     """Decides on requests, and answers those that it said it would."""
-
-    def connected(self) -> Service:
-        """Returns what decides and answers for one more connection."""
-        ...
 
     async def ready(self) -> None:
         """Returns when it is known what is managed; before that no client's request may pass."""
@@ -105,6 +115,14 @@ class Service(Interception, Protocol):
         ...
 
 
+class Services(Protocol):
+    """What clients' connections get their services of."""
+
+    def connected(self, client: Any) -> Service:
+        """Returns what decides and answers for one more connection, `client` as decisions name it."""
+        ...
+
+
 class NothingManaged:
     """The service of a cluster without managed topics."""
 
@@ -116,7 +134,13 @@ class NothingManaged:
         """Lets everything pass."""
         return None
 
-    def connected(self) -> NothingManaged:
+    def hear(self, client_id: str | None) -> None:
+        """Keeps nothing."""
+
+    def refused(self, api_key: int, api_version: int, *, ends: bool) -> None:
+        """Keeps nothing."""
+
+    def connected(self, client: Any) -> Service:
         """Is the same to all."""
         return self
 

@@ -277,8 +277,12 @@ class Relay:
         """The broker it leads to; None for the bootstrap listener."""
         self.opened = monotonic()
         self.lingering = False
+        self.waited = False
+        """Whether it was ever read later as it had too much in flight."""
         self._drains = False
-        self._service = relays.service.connected()
+        self.peer = relays.journal.connected()
+        """The connection as decisions name it."""
+        self._service = relays.service.connected(self.peer)
         self.core = Connection(relays.config.limits, self.tally, relays.advertised_at(sock), self.opened, self._service)
         self._parts: dict[Waiting, asyncio.Future[Any]] = {}
         self._serving: set[asyncio.Task[None]] = set()
@@ -407,6 +411,7 @@ class Relay:
                 self._end_upstream()
             case PauseDownstream():
                 self.downstream.hold("too many requests in flight")
+                self.relays.note_waits(self)
             case ResumeDownstream():
                 self.downstream.release("too many requests in flight")
             case PauseUpstream():

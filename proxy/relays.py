@@ -13,13 +13,14 @@ from typing import Final
 
 import structlog
 
+from kordon.codecs.decision import Kind
 from kordon.proxy import apis
 from kordon.proxy.addresses import Advertised
-from kordon.proxy.causes import LIMIT_OF_CAUSE, ORDINARY, CloseCause
+from kordon.proxy.causes import IN_FLIGHT, LIMIT_OF_CAUSE, ORDINARY, CloseCause
 from kordon.proxy.config import Config, HostPort
-from kordon.proxy.decisions.journal import AnyJournal, NoJournal
+from kordon.proxy.decisions.journal import AnyJournal, Client, NoJournal
 from kordon.proxy.events import Drain
-from kordon.proxy.interception import NothingManaged, Service
+from kordon.proxy.interception import NothingManaged, Services
 from kordon.proxy.relay import ReadBuffer, Relay
 from kordon.proxy.tally import Tally
 from kordon.proxy.tasks import Tasks
@@ -62,14 +63,14 @@ class Relays:
         tally: Tally,
         topology: Topology,
         advertised: Advertised,
-        service: Service | None = None,
+        service: Services | None = None,
         *,
         journal: AnyJournal | None = None,
     ) -> None:
         self.config = config
         self.tally = tally
         self.topology = topology
-        self.service = service or NothingManaged()
+        self.service: Services = service or NothingManaged()
         self.journal = journal or NoJournal()
         self.advertised = advertised
         self.advertised_by_connection = False
@@ -149,6 +150,7 @@ class Relays:
         self.tally.closed[cause.value] += 1
         if cause in LIMIT_OF_CAUSE:
             self.tally.limit_hits[LIMIT_OF_CAUSE[cause]] += 1
+        self._record_end(relay.peer, cause, detail)
         say = log.debug
         if cause not in ORDINARY:
             self.tally.errors[cause.value] += 1
@@ -163,6 +165,24 @@ class Relays:
             listener=relay.listener.role,
             seconds=seconds,
         )
+
+    def _record_end(self, peer: Client, cause: CloseCause, detail: str) -> None:
+        """Has decisions say why a connection ended: if others name it, or it should not have ended so."""
+        if cause in LIMIT_OF_CAUSE:
+            self._record_limit(peer, LIMIT_OF_CAUSE[cause], detail)
+        peer.recorded = peer.recorded or cause not in ORDINARY
+        self.journal.closed(peer, cause.value)
+
+    def _record_limit(self, peer: Client, option: str, detail: str) -> None:
+        if self.journal.is_on:
+            self.journal.note(peer.decision(Kind.LIMIT, rule=option, evidence={"detail": detail}))
+
+    def note_waits(self, relay: Relay) -> None:
+        """Notes that a client is read later as it has too much in flight: once, as it may do so all the time."""
+        if not relay.waited:
+            relay.waited = True
+            limit = self.config.limits.requests_in_flight
+            self._record_limit(relay.peer, IN_FLIGHT, f"limits.requests_in_flight ({limit}) had no response yet")
 
     async def sweep(self) -> None:
         """Looks after timeouts, memory, gauges and suppressed log lines for ever."""

@@ -256,6 +256,7 @@ class RequestLeg:
             silent = route.api.key == apis.PRODUCE and not look_acks(frame, 0, len(frame), route.version)
             if route.api.key == apis.FETCH and self._ends_session(waiting, frame, body_at):
                 return
+            self._interception.hear(header.client_id)
             decision = self._interception.decide(route, memoryview(frame)[body_at:])
         except WireError as error:
             raise ClientProtocolError(CloseCause.MALFORMED_REQUEST, str(error)) from None
@@ -308,6 +309,7 @@ class RequestLeg:
         """Answers an ApiVersions request of a version to come, as brokers do (KIP-511); refuses all else."""
         if api_key == apis.API_VERSIONS and api_version > 0:
             self._tally.answered[apis.NEWEST_API_VERSIONS.index] += 1
+            self._interception.refused(api_key, api_version, ends=False)
             answer = [unsupported_api_versions(correlation_id)]
             waiting = Waiting(apis.NEWEST_API_VERSIONS, correlation_id, 0.0, answer)
             self._waiting.append(waiting)
@@ -315,6 +317,7 @@ class RequestLeg:
             return waiting
         name = api_name(api_key)
         self._tally.refused[name] += 1
+        self._interception.refused(api_key, api_version, ends=True)
         detail = f"api key {api_key} ({name}) version {api_version} is not among what Kordon advertises"
         raise ClientProtocolError(CloseCause.UNSUPPORTED_REQUEST, detail)
 

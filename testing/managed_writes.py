@@ -16,6 +16,7 @@ from kordon.codecs.produce import build_outcomes, look_produce
 from kordon.codecs.records import batches
 from kordon.proxy.config import HostPort, Upstream
 from kordon.proxy.control.codes import Code
+from kordon.proxy.decisions.journal import Client
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.lanes import Lanes
 from kordon.proxy.managed.leaders import NO_NODE, Leaders
@@ -75,6 +76,7 @@ class Worker:
     lanes: Lanes
     service: ProduceService
     lease: Lease
+    client: Client = field(default_factory=lambda: Client(1))
 
     async def send(self, *entries: tuple[int, bytes | None], acks: int = -1, version: int = 9) -> list[tuple[int, int]]:
         """Produces batches to virtual partitions; returns error code and base offset of each."""
@@ -90,10 +92,10 @@ class Worker:
         body = request(PRODUCE).build(version, fields)
         async with asyncio.timeout(30):
             if by_table:
-                served = await self.service.serve(version, request(PRODUCE).parse(version, body))
+                served = await self.service.serve(version, request(PRODUCE).parse(version, body), self.client)
                 answered = response(PRODUCE).build(version, served)
             else:
-                written = await self.service.write(version, look_produce(version, bytearray(body)))
+                written = await self.service.write(version, look_produce(version, bytearray(body)), self.client)
                 answered = build_outcomes(version, written)
         answer = response(PRODUCE).parse(version, answered)
         rows: list[Any] = answer.responses[0].partition_responses

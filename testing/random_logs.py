@@ -19,6 +19,7 @@ from kordon.codecs.messages import request, response
 from kordon.codecs.schema import Buffer
 from kordon.codecs.split import filler, patch, split
 from kordon.proxy import apis
+from kordon.proxy.decisions.journal import AnyJournal, Client
 from kordon.proxy.managed.leaders import Leader
 from kordon.proxy.managed.readers import Readers
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
@@ -244,24 +245,27 @@ def _stray(draw: st.DrawFn, world: World, before: Layout) -> None:
             world.logs[q].append(tag(physical_stream(q), segment.id.epoch, 3), [f"stray of {q} as such"])
 
 
-def readers_of(world: World, most_bytes: int, cache_bytes: int) -> tuple[Readers, ManagedTopic]:
+def readers_of(
+    world: World, most_bytes: int, cache_bytes: int, journal: AnyJournal | None = None
+) -> tuple[Readers, ManagedTopic]:
     """Makes a worker's readers in front of a broker in memory."""
     topics = ManagedTopics()
     topic = ManagedTopic(world.layout, FACE_ID)
     topics.add(topic)
     broker: Any = Broker(world.logs, most_bytes)
-    return Readers(topics, broker, broker, cache_bytes=cache_bytes), topic
+    return Readers(topics, broker, broker, cache_bytes=cache_bytes, journal=journal), topic
 
 
 async def fetch(readers: Readers, offsets: dict[int, int], **fields: Any) -> dict[int, Any]:
-    """Fetches through the bytes of a version, by topic id unless it is told another one."""
+    """Fetches through the bytes of a version, by topic id unless it is told another one, as `client`."""
     told: dict[str, Any] = {"max_wait_ms": 3, "min_bytes": 1, "max_bytes": 1 << 20, "rack_id": ""} | fields
+    client = told.pop("client", None) or Client(1)
     version = told.pop("version", 13)
     each = {name: told.pop(name, value) for name, value in _OF_EACH.items()}
     rows = [{"partition": v, "fetch_offset": at} | each for v, at in offsets.items()]
     topic = {"topic": NAME, "topic_id": FACE_ID, "partitions": rows}
     body = request(apis.FETCH).build(version, told | {"topics": [topic]})
-    answer = await readers.serve(version, request(apis.FETCH).parse(version, body))
+    answer = await readers.serve(version, request(apis.FETCH).parse(version, body), client)
     parsed = response(apis.FETCH).parse(version, response(apis.FETCH).build(version, answer))
     return {row.partition_index: row for row in parsed.responses[0].partitions}
 

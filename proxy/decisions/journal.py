@@ -383,6 +383,8 @@ class NoJournal:
         records: int,
         base_offset: int,
         size: int,
+        count: int | None = None,
+        sent_epoch: int | None = None,
     ) -> None:
         """Does nothing."""
 

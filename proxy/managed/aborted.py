@@ -20,6 +20,7 @@ from kordon.codecs.primitives import Pieces
 from kordon.codecs.split import CONTROL, Batch, split
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
+from kordon.proxy.decisions.journal import Client
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.leaders import NO_NODE, Leaders
 from kordon.proxy.managed.links import Links
@@ -38,7 +39,7 @@ Aborted = dict[tuple[int, int], dict[str, int]]
 class Server(Protocol):
     """Answers Fetch."""
 
-    async def serve(self, version: int, request: Any) -> dict[str, Any]:
+    async def serve(self, version: int, request: Any, client: Client) -> dict[str, Any]:
         """Answers a request that names managed topics only."""
         ...
 
@@ -81,9 +82,9 @@ class ReadCommitted:
         self._links = links
         self._leaders = leaders
 
-    async def serve(self, version: int, request: Any) -> dict[str, Any]:
+    async def serve(self, version: int, request: Any, client: Client) -> dict[str, Any]:
         """Answers a request that names managed topics only; returns the response's fields."""
-        answer = await self._readers.serve(version, request)
+        answer = await self._readers.serve(version, request, client)
         if request.get("isolation_level") == _READ_COMMITTED:
             pairs = zip(request.topics, answer["responses"], strict=True)
             rows = [

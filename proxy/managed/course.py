@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from kordon.codecs.produce import Outcome
+from kordon.proxy.decisions.journal import Client
 from kordon.proxy.managed.topics import ManagedTopic
 from kordon.proxy.ordering.line import Line, Write
 from kordon.proxy.ordering.streams import Stream
@@ -15,10 +17,30 @@ if TYPE_CHECKING:
     from kordon.proxy.managed.lane import Lane
 
 
-class Pending:
-    """The writes of one request, until all have an outcome."""
+class Why(StrEnum):
+    """What writes of a stream wait for, and how that ends."""
 
-    def __init__(self) -> None:
+    FENCE = "fence"
+    """The stream's partition is sealed until the next layout (rule I6)."""
+    LEASE = "lease"
+    """This worker's lease has ended (rule C1)."""
+    UNBORN = "unborn"
+    """The stream lives nowhere yet."""
+    LEADER = "leader"
+    """Nobody is known to lead its partition."""
+    CONNECTION = "connection"
+    """Its leader is not connected."""
+
+
+class Pending:
+    """The writes of one request, until all have an outcome.
+
+    Args:
+        client: Who has sent it.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
         self.outcomes: list[Outcome | None] = []
         """By place in the request; None: not known yet."""
         self._left = 0
@@ -79,6 +101,8 @@ class Course:
     """Whether it has a turn on the lane."""
     held_since: float | None = None
     """Since when nothing may be sent, in seconds of the loop's clock."""
+    held_for: Why | None = None
+    """What was waited for when that began."""
     refusing: bool = False
     """Whether it was held for too long, or too much was: all is refused until it goes on (rule C4)."""
 
@@ -88,3 +112,8 @@ def ticket_of(write: Write) -> Ticket:
     ticket = write.payload
     assert isinstance(ticket, Ticket)
     return ticket
+
+
+def client_of(write: Write) -> Client:
+    """Returns who has sent a write of this worker."""
+    return ticket_of(write).pending.client

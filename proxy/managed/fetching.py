@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Protocol
 from kordon.codecs.messages.fetch import PARTITION_DATA
 from kordon.codecs.primitives import Built, Pieces
 from kordon.proxy.control.codes import Code
+from kordon.proxy.decisions.journal import Client
 from kordon.proxy.managed.logs import PartitionLog
 from kordon.proxy.managed.portions import (
     Portion,
@@ -27,6 +28,7 @@ from kordon.proxy.managed.portions import (
     start_of,
     told_row,
 )
+from kordon.proxy.managed.read_decisions import Given, ReadDecisions
 from kordon.proxy.managed.topics import Fence, ManagedTopic
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.streams import physical_stream
@@ -39,6 +41,8 @@ _ROWS_KEPT: Final = 1 << 14
 
 class Readers(Worker, Protocol):
     """What a request needs of the worker's readers."""
+
+    decisions: ReadDecisions
 
     def find(self, row: Any) -> ManagedTopic | None:
         """Finds the topic of a request's row."""
@@ -90,13 +94,15 @@ class Fetching:
         readers: Of the worker.
         version: Of the request.
         request: Names managed topics only.
+        client: Who asks.
     """
 
     _sees_physical: ClassVar = False
     """Whether the request's partitions are the physical ones as such."""
 
-    def __init__(self, readers: Readers, version: int, request: Any) -> None:
+    def __init__(self, readers: Readers, version: int, request: Any, client: Client) -> None:
         self._readers = readers
+        self._client = client
         self._version = version
         self._request = request
         self._wish = Request(request.max_wait_ms / 1000, request.min_bytes, max(request.max_bytes, 1))
@@ -191,6 +197,9 @@ class Fetching:
 
     def _answer(self, is_late: bool) -> dict[str, Any]:
         rows = {number: portion.answer(is_late) for number, portion in self._portions.items()}
+        if self._readers.decisions.is_on:
+            for number, portion in self._portions.items():
+                self._note(portion, rows[number]["error_code"])
         for rest in self._rests.values():
             for number, _, row in rest.asked:
                 partition, offset = row["partition"], row["fetch_offset"]
@@ -198,6 +207,17 @@ class Fetching:
                 start = start_of(self._readers, rest.topic, stream)
                 rows[number] = _nothing_new(self._version, partition, offset, start)
         return fetch_answer(self._request, (rows[number] for number in range(len(rows))))
+
+    def _note(self, portion: Portion, error_code: int) -> None:
+        """Notes what a partition is answered."""
+        decisions, topic, given = self._readers.decisions, portion.topic, portion.given
+        if error_code:
+            decisions.refused(self._client, topic, portion.stream, portion.offset, error_code)
+        elif given is not None and topic is not None:
+            self._note_given(portion, topic, given)
+
+    def _note_given(self, portion: Portion, topic: ManagedTopic, given: Given) -> None:
+        self._readers.decisions.gave(self._client, topic, portion.stream, given)
 
 
 @lru_cache(_ROWS_KEPT)

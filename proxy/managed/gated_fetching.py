@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 from kordon.codecs.dialect import INVALID_PARTITION_METADATA
 from kordon.proxy.control.codes import Code
+from kordon.proxy.decisions.journal import Client
 from kordon.proxy.managed.fetching import Asked, Fetching, Readers
 from kordon.proxy.managed.gating import Gates, Reader
 from kordon.proxy.managed.portions import Portion
+from kordon.proxy.managed.read_decisions import Given
 from kordon.proxy.managed.topics import ManagedTopic
-from kordon.proxy.ordering.gate import Evidence
+from kordon.proxy.ordering.chain import Stay
+from kordon.proxy.ordering.gate import Evidence, Gate
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.streams import physical_stream
+from kordon.proxy.ordering.streams import Stream, physical_stream
 
 _NOTHING = Evidence()
 
@@ -36,9 +39,33 @@ class GatedFetch:
         self._readers = readers
         self._gates = gates
 
-    async def serve(self, version: int, request: Any) -> dict[str, Any]:
+    async def serve(self, version: int, request: Any, client: Client) -> dict[str, Any]:
         """Answers a request that names managed topics only; returns the response's fields."""
-        return await _GatedFetching(self._readers, version, request, self._gates).run()
+        return await _GatedFetching(self._readers, version, request, client, self._gates).run()
+
+
+class _Judged(NamedTuple):
+    """What a gate was asked, and by what it judged."""
+
+    gate: Gate
+    partition: int
+    position: int
+    evidence: Evidence
+
+    def asks(self) -> dict[int, int]:
+        """Returns up to where other partitions must be read first; nothing: the gate is open."""
+        asked = self.gate.asks(self.partition, self.position, self.evidence)
+        needs = self.gate.needs(self.partition, self.position)
+        return {q: needs[q] for q in asked}
+
+    def opened_by(self) -> dict[str, Any]:
+        """Returns where the group stands in what the partition's keys were in earlier, and where those logs begin."""
+        needs = self.gate.needs(self.partition, self.position)
+        told: dict[str, Any] = {"positions": {q: at for q, at in self.evidence.positions.items() if q in needs}}
+        starts = {q: at for q, at in self.evidence.log_starts.items() if needs.get(q, at + 1) <= at}
+        if starts:
+            told["log_starts"] = starts
+        return told if self.gate.ordered_delivery else {"ordered_delivery": False}
 
 
 class _GatedFetching(Fetching):
@@ -46,7 +73,7 @@ class _GatedFetching(Fetching):
 
     _sees_physical = True
 
-    def __init__(self, readers: Readers, version: int, request: Any, gates: Gates) -> None:
+    def __init__(self, readers: Readers, version: int, request: Any, client: Client, gates: Gates) -> None:
         self._gates = gates
         self._reader = Reader(request, gates.positions)
         self._rows: dict[ManagedTopic, Any] = {}
@@ -56,7 +83,7 @@ class _GatedFetching(Fetching):
         self._positions: dict[ManagedTopic, dict[int, int]] = {}
         """By topic, where the group stood when that was last asked for."""
         self._gated: list[_GatedPortion] = []
-        super().__init__(readers, version, request)
+        super().__init__(readers, version, request, client)
 
     async def run(self) -> dict[str, Any]:
         """Waits as long as a broker would; what is held goes on as soon as it may."""
@@ -71,6 +98,24 @@ class _GatedFetching(Fetching):
         if topic not in self._positions:
             self._positions[topic] = self._reader.stands_at(topic.name, self._rows[topic])
         return self._gates.evidence(topic, self._positions[topic])
+
+    def note_gate(self, topic: ManagedTopic, stream: Stream, stay: Stay, judged: _Judged) -> None:
+        """Notes what the gate says of a partition, where that has changed."""
+        decisions, group = self._readers.decisions, self._reader.group
+        if not decisions.is_on:
+            return
+        if asks := judged.asks():
+            decisions.held(self._client, topic, stream, stay=stay, group=group, asks=asks)
+        elif self._client.held:
+            by = judged.opened_by()
+            decisions.released(self._client, topic, stream, stay=stay, group=group, by=by)
+
+    def _note_given(self, portion: Portion, topic: ManagedTopic, given: Given) -> None:
+        assert isinstance(portion, _GatedPortion), "there are no others here"
+        decisions, stream = self._readers.decisions, portion.stream
+        begins = decisions.begins(self._client, topic, stream, given)
+        evidence = portion.judged.opened_by() if begins and portion.judged is not None else None
+        decisions.gave(self._client, topic, stream, given, group=self._reader.group, evidence=evidence)
 
     def _carry_on(self) -> set[Any] | None:
         self._positions.clear()
@@ -119,6 +164,8 @@ class _GatedPortion(Portion):
         self._gates = fetching.gates
         self._count = count
         self._held_since: float | None = None
+        self.judged: _Judged | None = None
+        """What the gate has said last."""
         if asked.topic is not None:
             self._error = self._refusal(asked.topic.layout) or self._error
 
@@ -184,11 +231,15 @@ class _GatedPortion(Portion):
     def _is_gated(self) -> bool:
         """Judges by the gate, and has found out what it asks for."""
         assert self._place is not None
-        topic, q, position = self._known, self._place.stay.partition, self._taken.position
-        gate = self._gates.of(topic)
-        if not gate.asks(q, position, _NOTHING):
+        topic, stay, position = self._known, self._place.stay, self._taken.position
+        gate, q = self._gates.of(topic), stay.partition
+        has_needs = bool(gate.asks(q, position, _NOTHING))
+        evidence = self._fetching.evidence(topic) if has_needs else _NOTHING
+        self.judged = _Judged(gate, q, position, evidence)
+        self._fetching.note_gate(topic, self.stream, stay, self.judged)
+        if not has_needs:
             return False
-        asks = gate.asks(q, position, self._fetching.evidence(topic))
+        asks = gate.asks(q, position, evidence)
         learning = self._gates.to_learn(topic, asks)
         if learning is not None:
             self.waits_for = self._worker.start(learning, name="ask where logs begin")

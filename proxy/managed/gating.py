@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
 from kordon.proxy.managed.portions import EARLIEST
+from kordon.proxy.managed.read_decisions import NO_GROUP, Group
 from kordon.proxy.managed.topics import ManagedTopic
 from kordon.proxy.ordering.gate import Evidence, Gate
 from kordon.proxy.ordering.layout import Layout
@@ -72,6 +73,11 @@ class Reader:
         if self._group:
             return dict(self._positions.of(self._group, self._generation, topic, self._member))
         return {each.partition: each.position for each in row.get("positions") or ()}
+
+    @property
+    def group(self) -> Group:
+        """For whom it reads."""
+        return Group(self._group or None, self._generation, self._member or None) if self._group else NO_GROUP
 
     @property
     def has_group(self) -> bool:

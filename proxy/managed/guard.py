@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from kordon.codecs.dialect import VERSION
 from kordon.codecs.errors import WireError
@@ -21,12 +21,16 @@ from kordon.codecs.messages import REQUESTS
 from kordon.codecs.produce import Outcome, ProduceRequest, TopicData
 from kordon.proxy import apis
 from kordon.proxy.apis import Route
-from kordon.proxy.interception import Announce, Decision, Serve, Service
+from kordon.proxy.control.codes import name_of
+from kordon.proxy.decisions.journal import AnyJournal, Client, NoJournal
+from kordon.proxy.interception import Announce, Decision, Interception, Serve, Translate
 from kordon.proxy.managed.admin_requests import Asked
+from kordon.proxy.managed.followed import followed_by
 from kordon.proxy.managed.metadata import is_own
 from kordon.proxy.managed.parts import ROWS, continues_session
 from kordon.proxy.managed.position_reports import Reported
 from kordon.proxy.managed.rights import NEEDED, Rights
+from kordon.proxy.managed.told_clients import TELLS_LAYOUTS, ToldClient
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.ordering.records import OutcomeRecord
 from kordon.proxy.waiting import Body
@@ -56,6 +60,18 @@ class _Guarded:
     """Done when the client's rights are known; None: they are."""
 
 
+class Served(Interception, Protocol):
+    """What is the same to all clients, and is told which of them asks."""
+
+    async def ready(self) -> None:
+        """Returns when it is known what is managed."""
+        ...
+
+    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None, client: Client) -> Body:
+        """Answers a client's request; see `Service.serve`."""
+        ...
+
+
 class Guard:
     """The service of one client's connection.
 
@@ -65,39 +81,53 @@ class Guard:
         rights: The client's.
         needed: Whether clients can have different rights, or may have to log in; else nothing is asked.
         dialect: Serves in place of `service` if the client speaks the dialect; None: that is not offered.
+        client: The connection as decisions name it; None: they do not.
+        journal: Where decisions are recorded; None: nowhere.
     """
 
     def __init__(
         self,
-        service: Service,
+        service: Served,
         topics: ManagedTopics,
         rights: Rights,
         needed: Callable[[], bool],
-        dialect: Service | None = None,
+        dialect: Served | None = None,
+        *,
+        client: Client | None = None,
+        journal: AnyJournal | None = None,
     ) -> None:
+        self._journal = journal or NoJournal()
+        self._client = client or self._journal.connected()
+        self._told = ToldClient(self._client, topics, self._journal)
         self._stock = self._service = service
         self._topics = topics
         self._rights = rights
         self._needed = needed
         self._dialect = dialect
 
-    def connected(self) -> Service:
-        """Is of one connection only."""
-        return self
-
     async def ready(self) -> None:
         """Returns when it is known what is managed."""
         await self._stock.ready()
 
     def wants(self, route: Route) -> bool:
-        """Wants what the service wants."""
-        return self._service.wants(route)
+        """Wants what the service wants, and what producers are told that they are, where that is recorded."""
+        return self._service.wants(route) or (self._journal.is_on and route.api.key == apis.INIT_PRODUCER_ID)
+
+    def hear(self, client_id: str | None) -> None:
+        """Takes note of what the client calls itself."""
+        if client_id != self._client.client_id:
+            self._journal.named(self._client, client_id, self._client.principal)
+
+    def refused(self, api_key: int, api_version: int, *, ends: bool) -> None:
+        """Records a request that was refused whatever it said."""
+        evidence = {"api_version": api_version, "ends_connection": ends}
+        self._journal.refused(self._client, api_key=api_key, reason="UNSUPPORTED_VERSION", evidence=evidence)
 
     def decide(self, route: Route, body: memoryview) -> Decision:
         """Decides as the service does, and asks what the client may do where that is not known."""
         if route.api.key == apis.API_VERSIONS:
             return self._greet(route.version, body)
-        decision = self._service.decide(route, body)
+        decision = self._decide(route, body)
         if not isinstance(decision, Serve) or route.api.key not in NEEDED or not self._needed():
             return decision
         names = frozenset(names_in(route.api.key, decision.request, self._topics))
@@ -106,6 +136,17 @@ class Guard:
         question, known = self._rights.ask(names - {""})
         questions = (*decision.questions, question) if question is not None else decision.questions
         return Serve(_Guarded(decision.request, names, known), decision.rest, questions)
+
+    def _decide(self, route: Route, body: memoryview) -> Decision:
+        """Decides as the service does; where decisions are recorded, what the client is told is looked at."""
+        key = route.api.key
+        if not self._journal.is_on:
+            return self._service.decide(route, body)
+        if key == apis.INIT_PRODUCER_ID:
+            look = self._told.producer_asks(route.version, body)
+            return Translate(None, look) if look is not None else None
+        decision = self._service.decide(route, body)
+        return followed_by(decision, self._told.looks_at(key)) if key in TELLS_LAYOUTS else decision
 
     def _greet(self, version: int, body: memoryview) -> Decision:
         """Announces the dialect, and takes note of a client that speaks it."""
@@ -122,14 +163,21 @@ class Guard:
     async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Body:
         """Serves what the client may have, and refuses the rest."""
         if not isinstance(request, _Guarded):
-            return await self._service.serve(route, request, part)
+            return await self._service.serve(route, request, part, self._client)
         if request.known is not None:
             await request.known
         operation = NEEDED[route.api.key]
         codes = {name: self._rights.of(name, operation) for name in request.names}
         denied = {name: code for name, code in codes.items() if code}
         allowed = refuse(route.api.key, request.request, denied, self._topics) if denied else request.request
-        return await self._service.serve(route, allowed, part)
+        if denied:
+            self._note_denied(route.api.key, denied)
+        return await self._service.serve(route, allowed, part, self._client)
+
+    def _note_denied(self, api_key: int, denied: Mapping[str, int]) -> None:
+        for name, code in denied.items():
+            reason = name_of(code)
+            self._journal.refused(self._client, api_key=api_key, reason=reason, topic=name or None, rule="rights")
 
 
 def names_in(api_key: int, request: Any, topics: ManagedTopics) -> Iterable[str]:

@@ -16,13 +16,15 @@ from typing import Final
 
 from kordon.codecs.produce import Outcome
 from kordon.proxy.control.codes import Code
+from kordon.proxy.decisions.journal import AnyJournal, NoJournal
 from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.managed.course import Course, ticket_of
+from kordon.proxy.managed.course import Course, Why, ticket_of
 from kordon.proxy.managed.detours import LANES_PER_BROKER, Detours
 from kordon.proxy.managed.lane import Lane, Partition, Sent
 from kordon.proxy.managed.leaders import NO_NODE, Leaders
 from kordon.proxy.managed.links import Links
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.managed.write_decisions import WriteDecisions
 from kordon.proxy.managed.write_outcomes import LEADER_ERRORS, ProduceCounts, refused, result_of, told
 from kordon.proxy.managed.writer_questions import WriterQuestions
 from kordon.proxy.ordering.chain import Stay
@@ -54,10 +56,19 @@ class Lanes:
         links: Connections to brokers.
         leaders: Of physical partitions.
         lease_alive: Whether managed topics may be served now (rule C1).
+        journal: Of the worker.
     """
 
-    def __init__(self, topics: ManagedTopics, links: Links, leaders: Leaders, lease_alive: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        topics: ManagedTopics,
+        links: Links,
+        leaders: Leaders,
+        lease_alive: Callable[[], bool],
+        journal: AnyJournal | None = None,
+    ) -> None:
         self.counts = ProduceCounts()
+        self.decisions = WriteDecisions(journal or NoJournal())
         self.detours = Detours()
         self._topics = topics
         self._links = links
@@ -172,7 +183,8 @@ class Lanes:
             return None, False
         write = self._next(course, home, fits)
         if write is not None:
-            course.held_since = None
+            if course.held_since is not None:
+                self._release(course)
             self._under_way[course.topic.name, partition] += 1
         course.queued = course.line.ready
         if course.line.waits_for_answer:
@@ -188,8 +200,12 @@ class Lanes:
                 return None
             self._uncount(step.write if isinstance(step, Refuse) else step, topic.name)
             if not isinstance(step, Refuse):
+                if step.undeleted_partition_count is not None:
+                    step.sent_epoch = topic.layout.epoch
                 return step
-            ticket_of(step.write).settle(refused(topic.layout, stream, step.why, self.counts))
+            answer = refused(topic.layout, stream, step.why, self.counts)
+            self.decisions.judged(course, step.write, step.why, answer)
+            ticket_of(step.write).settle(answer)
 
     def on_answers(self, answers: list[tuple[Sent, Outcome | None]]) -> None:
         """Takes in what brokers answered; see `Shipper`."""
@@ -274,6 +290,13 @@ class Lanes:
         is_open = home is not None and not topic.is_sealed(home.partition) and self._lease_alive()
         return home if is_open else None
 
+    def _why_closed(self, course: Course) -> Why:
+        """Returns why there is no open home."""
+        home = course.topic.layout.chain(course.stream).home
+        if home is None:
+            return Why.UNBORN
+        return Why.FENCE if course.topic.is_sealed(home.partition) else Why.LEASE
+
     def _go_on(self, courses: Iterable[Course]) -> None:
         for course in list(courses):
             self._route(course)
@@ -285,7 +308,7 @@ class Lanes:
             return
         home = self._open_home(course)
         if home is None:
-            self._hold(course)
+            self._hold(course, self._why_closed(course))
             return
         if home.end is not None:  # a retired partition, of which clients only ask what has been written (rule I8)
             self._next(course, home, _everything)
@@ -293,24 +316,31 @@ class Lanes:
         leaders = self._leaders.known(course.topic.name)
         leader = leaders.get(home.partition) if leaders is not None else None
         if leader is None or leader.node_id == NO_NODE:
-            self._hold(course)
+            self._hold(course, Why.LEADER)
             self._look_up(course.topic)
             return
         lane = self._free_lane(leader.node_id, (course.topic.name, home.partition), course)
         if course.lane is not lane and course.line.in_flight:
             return  # what is under way on the old lane comes first; its last answer leads here again
         course.lane = lane
-        if lane.connected:
-            course.held_since = None
-        else:
-            self._hold(course)
+        if not lane.connected:
+            self._hold(course, Why.CONNECTION)
+        elif course.held_since is not None:
+            self._release(course)
         course.queued = True
         lane.add((course.topic.name, home.partition), course)
 
-    def _hold(self, course: Course) -> None:
+    def _hold(self, course: Course, why: Why) -> None:
         if course.held_since is None:
-            course.held_since = asyncio.get_running_loop().time()
+            course.held_since, course.held_for = asyncio.get_running_loop().time(), why
             self.counts.held += 1
+            self.decisions.held(course, why)
+
+    def _release(self, course: Course, *, given_up: bool = False) -> None:
+        if course.held_since is not None:
+            seconds = asyncio.get_running_loop().time() - course.held_since
+            course.held_since = None
+            self.decisions.released(course, seconds, given_up=given_up)
 
     def _free_lane(self, node_id: int, partition: Partition, course: Course) -> Lane:
         """Returns the first lane that does not wait for a partition which does not answer; see `Detours`."""
@@ -377,7 +407,10 @@ class Lanes:
         if outcome is not None and outcome.error_code in LEADER_ERRORS:
             self._leaders.forget(course.topic.name)
         if course.line.answered(write, result):
-            ticket_of(write).settle(told(course.topic.layout, course.stream, write, outcome, self.counts))
+            answer = told(course.topic.layout, course.stream, write, outcome, self.counts)
+            if self.decisions.is_on:
+                self.decisions.answered(course, write, outcome, answer)
+            ticket_of(write).settle(answer)
         else:
             self.counts.resent += 1
             ticket_of(write).queued = True
@@ -403,7 +436,7 @@ class Lanes:
             oldest = course.line.oldest
             if oldest is None:
                 self._active.discard(course)
-                course.held_since = None
+                self._release(course)
                 continue
             held = course.held_since is not None and now - course.held_since > HOLD_SECONDS
             if held or now - oldest > WAIT_SECONDS:
@@ -420,11 +453,12 @@ class Lanes:
     def _give_up(self, course: Course, code: Code = Code.NOT_LEADER_OR_FOLLOWER) -> None:
         """Refuses all that is not sent of a stream, and what comes behind it while it is held (rule C4)."""
         course.refusing = True
-        course.held_since = None
+        why = course.held_for if course.held_since is not None else None
+        self._release(course, given_up=True)
         writes = course.line.give_up()
         for write in writes:
             self._uncount(write, course.topic.name)
-        self._refuse(writes, course, code)
+        self._refuse(writes, course, code, why)
 
     def _give_up_question(self, course: Course) -> None:
         """Refuses what cannot be judged because a broker could not be asked; those of other producers go on."""
@@ -433,9 +467,16 @@ class Lanes:
             self._uncount(write, course.topic.name)
         self._refuse(writes, course)
 
-    def _refuse(self, writes: list[Write], course: Course, code: Code = Code.NOT_LEADER_OR_FOLLOWER) -> None:
+    def _refuse(
+        self,
+        writes: list[Write],
+        course: Course,
+        code: Code = Code.NOT_LEADER_OR_FOLLOWER,
+        why: Why | None = None,
+    ) -> None:
         self.counts.given_up += len(writes)
         for write in writes:
+            self.decisions.given_up(course, write, code, why)
             ticket_of(write).settle(Outcome(shown_partition(course.stream), code))
 
     def _uncount(self, write: Write, topic: str) -> None:

@@ -20,6 +20,7 @@ from kordon.codecs.split import MOST_FILLED, filler
 from kordon.proxy.control.codes import Code
 from kordon.proxy.managed.chunks import ReadTally
 from kordon.proxy.managed.logs import PartitionLog, Taken
+from kordon.proxy.managed.read_decisions import Given
 from kordon.proxy.managed.topics import ManagedTopic
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.epochs import split_epoch, virtual_epoch
@@ -119,7 +120,10 @@ class Portion:
         self._layout: Layout | None = None
         self._place: ReadingPlace | None = None
         self._taken = Taken(0)
-        self._has_hole = False
+        self._holes: list[tuple[int, int]] = []
+        """Offsets [from, to) of the physical partition that are gone."""
+        self._after = self.offset
+        """Where the client stands behind the answer."""
         if topic is None:
             self._error = Code.UNKNOWN_TOPIC_ID if version >= _IDS_SINCE else Code.UNKNOWN_TOPIC_OR_PARTITION
         elif self._number < 0 or not topic.layout.knows(stream):
@@ -133,7 +137,7 @@ class Portion:
     @property
     def is_ready(self) -> bool:
         """Whether the answer should not wait: there is an error, or the client must be moved on."""
-        return bool(self._error) or self._has_hole or self._is_through
+        return bool(self._error) or bool(self._holes) or self._is_through
 
     @property
     def is_unsure(self) -> bool:
@@ -209,7 +213,7 @@ class Portion:
         if self._is_withheld:
             start = self._known.layout.chain(self.stream).start
             return told_row(self._number, start, start, Pieces())
-        if self.is_unsure or (self._trouble and not self._taken.entries and not self._has_hole):
+        if self.is_unsure or (self._trouble and not self._taken.entries and not self._holes):
             return self._empty(Code.NOT_LEADER_OR_FOLLOWER)
         stay, taken = self._place.stay, self._taken
         pieces = Pieces(entry.data for entry in taken.entries)
@@ -219,11 +223,20 @@ class Portion:
         self._worker.tally.served_bytes += taken.size_bytes
         target = min(taken.position + stay.delta, after + MOST_FILLED)
         if target > after and self._may_fill(is_late):
-            epoch = virtual_epoch(stay.move, -1 if self._has_hole else taken.leader_epoch)
+            epoch = virtual_epoch(stay.move, -1 if self._holes else taken.leader_epoch)
             pieces.append(memoryview(filler(after, target, epoch)))
             self._worker.tally.fillers += 1
             after = target
+        self._after = after
         return told_row(self._number, self._end(after), start_of(self._worker, self._known, self.stream), pieces)
+
+    @property
+    def given(self) -> Given | None:
+        """What its answer gives, once that is made; None: nothing."""
+        if self._after == self.offset or self._place is None or self._layout is None:
+            return None
+        stay, epoch = self._place.stay, self._layout.epoch
+        return Given(stay, epoch, self.offset, self._after, self._taken.entries, self._holes)
 
     @property
     def _rests_elsewhere(self) -> bool:
@@ -238,7 +251,7 @@ class Portion:
     def _begin(self, topic: ManagedTopic) -> None:
         """Looks the partition up under the layout in force."""
         self._layout = topic.layout
-        self._taken, self._has_hole, self._place = Taken(0), False, None
+        self._taken, self._holes, self._place = Taken(0), [], None
         chain = self._layout.chain(self.stream)
         home = chain.stays[-1]
         self._error = epoch_error(self._worker, topic, home, self._believed_epoch)
@@ -317,7 +330,8 @@ class Portion:
         place = {"topic": self._known.name, "stream": self.stream, "partition": stay.partition}
         log.info("hole_passed", **place, start=taken.position, end=position)
         self._worker.tally.holes += 1
-        taken.position, self._has_hole = position, True
+        self._holes.append((taken.position, position))
+        taken.position = position
 
     async def _out_of_range(self) -> None:
         """Says that the offset is out of range, if that is so under all layouts there are (rule F5)."""
@@ -332,12 +346,12 @@ class Portion:
         """Whether a filler may follow what was taken (rule F3)."""
         assert self._place is not None
         if self._place.stay.end is not None:
-            return self._is_through or (is_late and not self._taken.entries) or self._has_hole
+            return self._is_through or (is_late and not self._taken.entries) or bool(self._holes)
         if self._known.is_sealed(self._place.stay.partition):
             return False
         mark = self._log.high_watermark
         has_all = mark is not None and self._taken.position >= mark  # so that it commits, and lags, like one with all
-        return self._has_hole or (has_all if self._taken.entries else is_late)
+        return bool(self._holes) or (has_all if self._taken.entries else is_late)
 
     def _end(self, after: int) -> int:
         """Returns the end that the client is told, as it then stands at `after` (rule F6).

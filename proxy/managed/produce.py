@@ -16,6 +16,7 @@ from kordon.codecs.produce import (
 )
 from kordon.codecs.schema import Buffer
 from kordon.proxy.control.codes import Code
+from kordon.proxy.decisions.journal import Client
 from kordon.proxy.managed.batch_checks import Unfit, look_records
 from kordon.proxy.managed.course import Pending, Ticket
 from kordon.proxy.managed.lanes import Lanes
@@ -94,12 +95,13 @@ class ProduceService:
         found = {self._find(version, row) is not None for row in request.topic_data}
         return Looked(request, True in found, False in found)
 
-    async def serve(self, version: int, request: Any) -> dict[str, Any]:
+    async def serve(self, version: int, request: Any, client: Client) -> dict[str, Any]:
         """Writes what a request asks for; see `write`.
 
         Args:
             version: Of the request.
             request: Parsed by the table, with managed topics only.
+            client: Who asks.
 
         Returns:
             The response's fields.
@@ -115,7 +117,8 @@ class ProduceService:
             for row in request.topic_data
         ]
         transactional_id = request.get("transactional_id")
-        rows = await self.write(version, ProduceRequest(transactional_id, request.acks, request.timeout_ms, topics))
+        asked = ProduceRequest(transactional_id, request.acks, request.timeout_ms, topics)
+        rows = await self.write(version, asked, client)
         return {
             "responses": [
                 {"name": name, "topic_id": topic_id, "partition_responses": [_fields(each) for each in outcomes]}
@@ -124,12 +127,15 @@ class ProduceService:
             "throttle_time_ms": 0,
         }
 
-    async def write(self, version: int, request: ProduceRequest) -> list[tuple[str, UUID | None, list[Outcome]]]:
+    async def write(
+        self, version: int, request: ProduceRequest, client: Client
+    ) -> list[tuple[str, UUID | None, list[Outcome]]]:
         """Writes what a request asks for.
 
         Args:
             version: Of the request.
             request: With managed topics only.
+            client: Who asks.
 
         Returns:
             By topic the outcomes of its entries, when all are known. With acks=0 nobody is to be told; it serves to
@@ -139,7 +145,7 @@ class ProduceService:
             asyncio.CancelledError: The client went away; what is unsent is not sent any more, but with acks=0: there
                 a client may well close its connection behind its last write.
         """
-        intake = _Intake(version, request, self._lanes, self._target)
+        intake = _Intake(version, request, self._lanes, self._target, client)
         for row in request.topic_data:  # no await before all are in their lines: requests come in their order
             intake.topic(self._find(version, row), row)
         try:
@@ -159,8 +165,8 @@ class ProduceService:
 class _Intake:
     """Takes a request's entries into their lines."""
 
-    def __init__(self, version: int, request: ProduceRequest, lanes: Lanes, target: Target) -> None:
-        self.pending = Pending()
+    def __init__(self, version: int, request: ProduceRequest, lanes: Lanes, target: Target, client: Client) -> None:
+        self.pending = Pending(client)
         self.taken: list[tuple[ManagedTopic, Write]] = []
         self._version = version
         self._lanes = lanes
@@ -176,22 +182,22 @@ class _Intake:
         is_mistaken = row.undeleted_partition_count != NO_COUNT and self._target is virtual_partition
         for number, records in row.partition_data:
             if topic is None or is_mistaken:
-                self.pending.place(Outcome(number, Code.INVALID_REQUEST if is_mistaken else unknown))
+                self._refuse(topic, row.name, Outcome(number, Code.INVALID_REQUEST if is_mistaken else unknown))
             else:
                 self._partition(topic, number, records, row)
 
     def _partition(self, topic: ManagedTopic, number: int, records: memoryview | None, row: TopicData) -> None:
         stream = self._target(topic.layout, number)
         if isinstance(stream, Code):
-            self.pending.place(Outcome(number, refusal(stream, topic.layout, row.layout_epoch)))
+            self._refuse(topic, row.name, Outcome(number, refusal(stream, topic.layout, row.layout_epoch)))
             return
         if self._acks not in _ACKS:
-            self.pending.place(Outcome(number, Code.INVALID_REQUIRED_ACKS))
+            self._refuse(topic, row.name, Outcome(number, Code.INVALID_REQUIRED_ACKS))
             return
         batch = look_records(self._version, records)
         if isinstance(batch, Unfit) or records is None:
             assert isinstance(batch, Unfit), "without records there is no batch"
-            self.pending.place(Outcome(number, batch.code, error_message=batch.message))
+            self._refuse(topic, row.name, Outcome(number, batch.code, error_message=batch.message))
             return
         ticket = Ticket(self.pending, self.pending.place(), records, self._timeout_ms)
         acks = -1 if self._acks < 0 else 1  # rule I5: the answer to acks=0 is waited for, here
@@ -200,6 +206,11 @@ class _Intake:
             write.undeleted_partition_count, write.layout_epoch = row.undeleted_partition_count, row.layout_epoch
         self.taken.append((topic, write))
         self._lanes.add(topic, stream, write)
+
+    def _refuse(self, topic: ManagedTopic | None, name: str, outcome: Outcome) -> None:
+        self.pending.place(outcome)
+        stream = outcome.partition if self._target is virtual_partition else physical_stream(outcome.partition)
+        self._lanes.decisions.unfit(self.pending.client, topic, name, stream, outcome.error_code)
 
 
 def _view(records: bytes | None) -> memoryview | None:

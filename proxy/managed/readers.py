@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
+from kordon.proxy.decisions.journal import AnyJournal, Client, NoJournal
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.chunks import Cache, ReadTally
 from kordon.proxy.managed.fetching import Fetching
@@ -22,6 +23,7 @@ from kordon.proxy.managed.logs import PartitionLog
 from kordon.proxy.managed.portions import LATEST, refuse_fetch
 from kordon.proxy.managed.pulls import Pulls
 from kordon.proxy.managed.questions import Form, Question, Questions
+from kordon.proxy.managed.read_decisions import ReadDecisions
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import NO_COUNT, Layout
 from kordon.proxy.ordering.physical_reading import AnyTenancy, PhysicalTenancy
@@ -77,6 +79,7 @@ class Readers:
             is told that its offset is out of range (rule F5). Raises UpstreamUnavailable.
         may_serve: Whether the lease lives and the layouts are known; nothing is shown otherwise, because what stands
             behind a cut that this worker has not heard of is nobody's to see (rules C1, C3).
+        journal: Of the worker.
     """
 
     def __init__(
@@ -88,8 +91,10 @@ class Readers:
         cache_bytes: int = CACHE_BYTES,
         read_layouts_to_end: Callable[[], Awaitable[object]] | None = None,
         may_serve: Callable[[], bool] = lambda: True,
+        journal: AnyJournal | None = None,
     ) -> None:
         self.tally = ReadTally()
+        self.decisions = ReadDecisions(journal or NoJournal())
         self.read_layouts_to_end = read_layouts_to_end
         self.may_serve = may_serve
         self._topics = topics
@@ -103,12 +108,21 @@ class Readers:
         """By topic: the fence, and by physical partition the offset beyond which nothing is shown."""
         self._tasks = Tasks()
 
-    async def serve(self, version: int, request: Any) -> dict[str, Any]:
+    async def serve(self, version: int, request: Any, client: Client) -> dict[str, Any]:
         """Answers a request that names managed topics only; returns the response's fields."""
         self._cache.prune()
         if any(row.get("undeleted_partition_count", NO_COUNT) != NO_COUNT for row in request["topics"]):
-            return refuse_fetch(request, Code.INVALID_REQUEST)  # who counts means physical partitions
-        return await Fetching(self, version, request).run()
+            return self._refuse_counts(request, client)
+        return await Fetching(self, version, request, client).run()
+
+    def _refuse_counts(self, request: Any, client: Client) -> dict[str, Any]:
+        """Refuses a client that counts, as it means physical partitions, on a connection where there are none."""
+        for row in request["topics"]:
+            topic = self.find(row)
+            for each in row["partitions"]:
+                stream = physical_stream(each.partition)
+                self.decisions.refused(client, topic, stream, each.fetch_offset, Code.INVALID_REQUEST)
+        return refuse_fetch(request, Code.INVALID_REQUEST)
 
     async def ready(self, topic: str) -> None:
         """Connects with the leaders whom `freeze` will ask, as far as it can."""

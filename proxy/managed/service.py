@@ -19,15 +19,19 @@ from kordon.proxy.apis import (
     API_VERSIONS,
     CONSUMER_GROUP_HEARTBEAT,
     DESCRIBE_TOPIC_PARTITIONS,
+    FETCH,
     METADATA,
     PRODUCE,
     Route,
 )
 from kordon.proxy.control.codes import Code
+from kordon.proxy.decisions.journal import AnyJournal, Client, NoJournal
 from kordon.proxy.interception import Decision, Serve, Service, Translate
 from kordon.proxy.managed.admin_requests import AdminRequests, Asked
+from kordon.proxy.managed.followed import TranslatedLater
 from kordon.proxy.managed.guard import Guard, Refused
 from kordon.proxy.managed.metadata import wait_until_shown
+from kordon.proxy.managed.other_refusals import OtherRefusals
 from kordon.proxy.managed.parts import ROWS, continues_session, merge, take_apart
 from kordon.proxy.managed.produce import Looked
 from kordon.proxy.managed.refusals import REFUSALS, Refusal
@@ -52,6 +56,14 @@ class Server(Protocol):
         ...
 
 
+class ClientServer(Protocol):
+    """Answers one api for managed topics, and has on record to whom."""
+
+    async def serve(self, version: int, request: Any, client: Client) -> Mapping[str, Any]:
+        """Answers a request that names managed topics only; returns the response's fields."""
+        ...
+
+
 class PrivateServer(Server, Protocol):
     """Answers an api of Kordon's own: all of a request is its, whatever topics that names."""
 
@@ -60,14 +72,16 @@ class PrivateServer(Server, Protocol):
         ...
 
 
-class ProduceServer(Server, Protocol):
+class ProduceServer(ClientServer, Protocol):
     """Answers Produce for managed topics without the tables, as most of its requests name nothing else."""
 
     def look(self, version: int, body: memoryview) -> Looked:
         """Walks over a request."""
         ...
 
-    async def write(self, version: int, request: ProduceRequest) -> list[tuple[str, UUID | None, list[Outcome]]]:
+    async def write(
+        self, version: int, request: ProduceRequest, client: Client
+    ) -> list[tuple[str, UUID | None, list[Outcome]]]:
         """Does what a request asks for that names managed topics only; returns what came of it, by topic."""
         ...
 
@@ -98,18 +112,13 @@ class _Refused(NamedTuple):
     fields: Mapping[str, Any]
 
 
-class _Translated(NamedTuple):
-    """A request whose answer cannot be translated yet, or is not complete then."""
-
-    back: Callable[[Any], None]
-
-
 class ManagedService:
     """The service of a worker.
 
     Args:
         topics: What is managed, as it stands; looked at anew with each request.
         produce: Answers Produce.
+        fetch: Answers Fetch; None: nobody asks.
         servers: By api key, who answers the others; keys of `ROWS`.
         translations: By api key, what is translated.
         admin: Answers the requests by which topics are managed.
@@ -119,6 +128,7 @@ class ManagedService:
         rights_max_age_seconds: How long what was said of a client's rights is believed.
         private: By api key, who answers what only the dialect has.
         dialect: Serves clients that speak the dialect; None: it is not offered.
+        journal: Where decisions are recorded; None: nowhere.
     """
 
     def __init__(
@@ -129,13 +139,17 @@ class ManagedService:
         translations: Mapping[int, Translation],
         admin: AdminRequests,
         *,
+        fetch: ClientServer | None = None,
         refusals: Mapping[int, Refusal] = REFUSALS,
         completions: Mapping[int, Completion] = MappingProxyType({}),
         asks_rights: Callable[[], bool] = lambda: False,
         rights_max_age_seconds: float = 1.0,
         private: Mapping[int, PrivateServer] = MappingProxyType({}),
         dialect: ManagedService | None = None,
+        journal: AnyJournal | None = None,
     ) -> None:
+        self._journal = journal or NoJournal()
+        self._refused = OtherRefusals(self._journal, topics, sees_physical=bool(private))
         self._asks_rights = asks_rights
         self._rights_max_age = rights_max_age_seconds
         self._topics = topics
@@ -143,11 +157,12 @@ class ManagedService:
         self._produce = produce
         self._private = private
         self._dialect = dialect
-        self._servers: Mapping[int, Server] = {PRODUCE: produce, **servers, **private}
+        self._servers: Mapping[int, Server] = {**servers, **private}
+        self._for_clients: Mapping[int, ClientServer] = {PRODUCE: produce} | ({FETCH: fetch} if fetch else {})
         self._translations = translations
         self._refusals = refusals
         self._completions = completions
-        self._keys = self._servers.keys() | translations.keys() | refusals.keys()
+        self._keys = self._for_clients.keys() | self._servers.keys() | translations.keys() | refusals.keys()
         self._always = frozenset(admin.KEYS) | _SAID_ONCE | _SAYS_WHO | private.keys()
         self._known = asyncio.Event()
 
@@ -155,10 +170,16 @@ class ManagedService:
         """Takes note that `topics` says all there is."""
         self._known.set()
 
-    def connected(self) -> Service:
+    def connected(self, client: Client) -> Service:
         """Returns what serves one more client, as far as its rights go."""
         rights = Rights(self._rights_max_age, time.monotonic)
-        return Guard(self, self._topics, rights, self._asks_rights, self._dialect)
+        return Guard(self, self._topics, rights, self._asks_rights, self._dialect, client=client, journal=self._journal)
+
+    def hear(self, client_id: str | None) -> None:
+        """Is not told: each client's `Guard` is."""
+
+    def refused(self, api_key: int, api_version: int, *, ends: bool) -> None:
+        """Is not told: each client's `Guard` is."""
 
     async def ready(self) -> None:
         """Returns when it is known what is managed."""
@@ -186,7 +207,7 @@ class ManagedService:
         if key in self._admin.KEYS:
             asked = self._admin.take(key, version, value)
             return Serve(asked, asked.rest) if asked is not None else None
-        if key in self._servers:
+        if key in self._servers or key in self._for_clients:
             parts = take_apart(key, version, value, self._topics)
             return Serve(parts.managed, parts.rest) if parts is not None else None
         translation = self._translations.get(key)
@@ -205,38 +226,49 @@ class ManagedService:
 
         asked = request(key).build(version, value) if changed else None
         takes_time = key in self._completions or (key in _SAY_COUNTS and self._topics.are_coming)
-        return Serve(_Translated(back), asked or body) if takes_time else Translate(asked, back)
+        return Serve(TranslatedLater(back), asked or body) if takes_time else Translate(asked, back)
 
-    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Body:
-        """Answers a request; see `Service.serve`."""
+    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None, client: Client) -> Body:
+        """Answers a client's request; see `Service.serve`."""
         key, version = route.api.key, route.version
         if isinstance(request, ProduceRequest):
-            return answer_of(version, request.acks, await self._produce.write(version, request))
+            return answer_of(version, request.acks, await self._produce.write(version, request, client))
         if isinstance(request, _Refused):
+            self._refused.whole(client, key, request.fields)
             return response(key).build(version, request.fields)
         if isinstance(request, Asked):
             fields = await self._admin.answer(key, request, None if part is None else await part)
+            self._refused.parts(client, key, fields, request.wishes.keys())
             return response(key).build(version, fields)
-        if isinstance(request, _Translated):
+        if isinstance(request, TranslatedLater):
             assert part is not None  # the broker is asked always
             return response(key).build(version, await self._translated(key, request, await part))
         refused: list[Any] = []
         if isinstance(request, Refused):
             request, refused = request.allowed, request.rows
             if isinstance(request, ProduceRequest):
-                return answer_of(version, request.acks, [*await self._produce.write(version, request), *refused])
+                written = await self._produce.write(version, request, client)
+                return answer_of(version, request.acks, [*written, *refused])
         if continues_session(key, request):
             return response(key).build(version, {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND})
         asked, answered = ROWS[key].asked, ROWS[key].answered
         asks = key in self._private or request[asked]
-        served = await self._servers[key].serve(version, request) if asks else {answered: []}
+        served = await self._served(key, version, request, client) if asks else {answered: []}
         served = {**served, answered: [*served[answered], *refused]} if refused else served
         if key == PRODUCE and not request.acks:
             end_if_failed(each["error_code"] for row in served[answered] for each in row["partition_responses"])
         merged = merge(key, served, None if part is None else await part)
         return response(key).build_pieces(version, merged)
 
-    async def _translated(self, key: int, request: _Translated, answer: Any) -> Any:
+    async def _served(self, key: int, version: int, request: Any, client: Client) -> Mapping[str, Any]:
+        """Has a request answered that names managed topics only."""
+        if key in self._for_clients:
+            return await self._for_clients[key].serve(version, request, client)
+        served = await self._servers[key].serve(version, request)
+        self._refused.parts(client, key, served, None)
+        return served
+
+    async def _translated(self, key: int, request: TranslatedLater, answer: Any) -> Any:
         """Translates an answer once that can be done, and completes it."""
         if key in _SAY_COUNTS:
             await wait_until_shown(answer, self._topics)

@@ -100,9 +100,14 @@ class ManagedWorker:
             session_ms=ordering.session_ms,
             lease_seconds=ordering.lease_ms / 1000,
         )
-        self.lanes = Lanes(self.topics, self.links, leaders, self._may_serve)
+        self.lanes = Lanes(self.topics, self.links, leaders, self._may_serve, self.journal)
         self.readers = Readers(
-            self.topics, self.links, leaders, read_layouts_to_end=layouts.read_to_end, may_serve=self._may_serve
+            self.topics,
+            self.links,
+            leaders,
+            read_layouts_to_end=layouts.read_to_end,
+            may_serve=self._may_serve,
+            journal=self.journal,
         )
         self.group_positions = GroupPositions(brokers)
         self.gates = Gates(self.group_positions, self.readers.ends_of)
@@ -124,6 +129,7 @@ class ManagedWorker:
                 HiddenWrites(self.links, leaders, self.lanes.counted),
                 ordering.janitor_lag_ms,
             ),
+            journal=self.journal,
         )
         self.pages = ManagedPages(self.topics, self.keeper, self.readers.tally.bypassed, self.group_positions)
         questions = Questions(self.links, leaders)
@@ -131,7 +137,6 @@ class ManagedWorker:
             self.topics, questions, read_layouts_to_end=layouts.read_to_end, may_serve=self._may_serve
         )
         servers: dict[int, Any] = {
-            apis.FETCH: ReadCommitted(self.readers, self.topics, self.links, leaders),
             apis.LIST_OFFSETS: offsets,
             apis.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpoch(self.topics, questions, self._may_serve),
             apis.DELETE_RECORDS: DeleteRecords(self.topics, questions, offsets, self._raise_floors),
@@ -149,19 +154,22 @@ class ManagedWorker:
             apis.CONSUMER_GROUP_HEARTBEAT: groups.ConsumerGroupHeartbeat(subscriptions),
         }
         admin = AdminRequests(self.topics, self.keeper.wish)
-        self.position_reports = PositionReports(self.group_positions)
+        self.position_reports = PositionReports(self.group_positions, journal=self.journal)
+        read_physical = GatedFetch(self.readers, self.gates)
         dialect_service = ManagedService(
             self.topics,
             ProduceService(self.topics, self.lanes, physical_partition),
-            self._dialect_servers(questions, leaders),
+            self._dialect_servers(questions),
             dialect.TRANSLATIONS,
             admin,
+            fetch=ReadCommitted(read_physical, self.topics, self.links, leaders, physical_partition),
             refusals=dialect.DIALECT_REFUSALS,
             completions={apis.METADATA: RetiredPartitions(self.topics, self.readers.ends_of).complete},
             private={
                 apis.CONSUMER_GROUP_POSITION: self.position_reports,
                 apis.PARTITION_LEADER_EPOCHS: PartitionLeaderEpochs(self.topics),
             },
+            journal=self.journal,
         )
         self.service = ManagedService(
             self.topics,
@@ -169,19 +177,19 @@ class ManagedWorker:
             servers,
             translations,
             admin,
+            fetch=ReadCommitted(self.readers, self.topics, self.links, leaders),
             refusals=refusals,
             completions={apis.OFFSET_FETCH: CaughtUp(self.topics, self.readers).complete},
             asks_rights=self._asks_rights,
             rights_max_age_seconds=ordering.rights_ms / 1000,
             dialect=dialect_service if ordering.dialect else None,
+            journal=self.journal,
         )
 
-    def _dialect_servers(self, questions: Questions, leaders: Leaders) -> dict[int, Any]:
+    def _dialect_servers(self, questions: Questions) -> dict[int, Any]:
         """Returns who answers, by api key, clients of the dialect about managed topics."""
-        read = GatedFetch(self.readers, self.gates)
         target = physical_partition
         return {
-            apis.FETCH: ReadCommitted(read, self.topics, self.links, leaders, target),
             apis.LIST_OFFSETS: ListOffsets(
                 self.topics, questions, self._layouts.read_to_end, may_serve=self._may_serve, target=target
             ),

@@ -69,6 +69,8 @@ class Write:
     """By which its client chose the physical partition, or -1 (`layout.NO_COUNT`); None where it sees virtual ones."""
     layout_epoch: int = -1
     """Of the layout by which it did; -1: it does not say. Another layout may have the same count again."""
+    sent_epoch: int | None = None
+    """Of the layout in force when it was sent, where its client tells a number of partitions."""
     abandoned: bool = False
     """Its client has gone: it is not sent any more."""
     asked: bool = False

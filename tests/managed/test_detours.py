@@ -12,6 +12,7 @@ from kordon.codecs.messages import request, response
 from kordon.codecs.produce import PartitionData, ProduceRequest, TopicData
 from kordon.codecs.schema import Buffer
 from kordon.proxy import apis
+from kordon.proxy.decisions.journal import Client
 from kordon.proxy.managed.detours import LANES_PER_BROKER
 from kordon.proxy.managed.lanes import Lanes
 from kordon.proxy.managed.leaders import Leader
@@ -114,7 +115,7 @@ class Stage:
         self.sent[v] += 1
         records = memoryview(bytearray(a_batch(f"{v}-{sequence}", producer_id=v, epoch=0, sequence=sequence)))
         asked = ProduceRequest(None, -1, timeout_ms, [TopicData(NAME, None, [PartitionData(v, records)])])
-        return asyncio.ensure_future(self._service.write(9, asked))
+        return asyncio.ensure_future(self._service.write(9, asked, Client(1)))
 
     async def until_apart(self, partitions: int) -> None:
         """Waits until so many partitions go apart."""

@@ -12,6 +12,7 @@ import pytest
 from kordon.codecs.messages import request, response
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
+from kordon.proxy.decisions.journal import NoJournal
 from kordon.proxy.interception import Announce, Decision, Serve
 from kordon.proxy.managed import groups
 from kordon.proxy.managed.admin_requests import AdminRequests
@@ -73,7 +74,7 @@ class Worker:
 
     def connection(self) -> Connection:
         """Returns one more client's."""
-        return Connection(self.stock.connected())
+        return Connection(self.stock.connected(NoJournal().connected()))
 
 
 class Connection:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from kordon.codecs.produce import Outcome, PartitionData, ProduceRequest, TopicData, build_outcomes
 from kordon.codecs.schema import Buffer
+from kordon.proxy.decisions.journal import Client
 from kordon.proxy.managed.lanes import Lanes
 from kordon.proxy.managed.leaders import Leader
 from kordon.proxy.managed.produce import ProduceService
@@ -62,7 +63,7 @@ async def test_a_second_fence_learns_of_the_writes_that_the_first_one_waited_for
     asked = ProduceRequest(None, -1, 10_000, [TopicData(NAME, None, [PartitionData(0, records)])])
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            written = asyncio.ensure_future(ProduceService(topics, lanes).write(9, asked))
+            written = asyncio.ensure_future(ProduceService(topics, lanes).write(9, asked, Client(1)))
             while not broker.asked:  # noqa: ASYNC110 - the lane dials first
                 await asyncio.sleep(0)
             drains = [asyncio.ensure_future(lanes.drain(NAME, frozenset({0}))) for _ in range(2)]

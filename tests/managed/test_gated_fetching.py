@@ -17,6 +17,7 @@ from kordon.codecs.dialect import INVALID_PARTITION_METADATA
 from kordon.codecs.messages import request, response
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
+from kordon.proxy.decisions.journal import AnyJournal, Client
 from kordon.proxy.managed.gated_fetching import GatedFetch
 from kordon.proxy.managed.gating import Gates
 from kordon.proxy.managed.readers import Readers
@@ -58,8 +59,15 @@ class Reported:
 class Dialect:
     """A client of the dialect in front of a worker's readers."""
 
-    def __init__(self, world: World, most_bytes: int = 1 << 20, cache_bytes: int = 1 << 20) -> None:
-        self.readers, self.topic = readers_of(world, most_bytes, cache_bytes)
+    def __init__(
+        self,
+        world: World,
+        most_bytes: int = 1 << 20,
+        cache_bytes: int = 1 << 20,
+        journal: AnyJournal | None = None,
+    ) -> None:
+        self.client = Client(1)
+        self.readers, self.topic = readers_of(world, most_bytes, cache_bytes, journal)
         self.reported = Reported()
         self.gates = Gates(self.reported, self.readers.ends_of)
         self._server = GatedFetch(self.readers, self.gates)
@@ -73,7 +81,8 @@ class Dialect:
         count = count if count >= 0 else self.topic.layout.count_in_force
         topic = {"topic": NAME, "partitions": rows, "undeleted_partition_count": count, "positions": positions}
         body = request(apis.FETCH).build(FETCH_VERSION, told | {"topics": [topic]})
-        answer = await self._server.serve(FETCH_VERSION, request(apis.FETCH).parse(FETCH_VERSION, body))
+        asked = request(apis.FETCH).parse(FETCH_VERSION, body)
+        answer = await self._server.serve(FETCH_VERSION, asked, self.client)
         parsed = response(apis.FETCH).parse(FETCH_VERSION, response(apis.FETCH).build(FETCH_VERSION, answer))
         return {row.partition_index: row for row in parsed.responses[0].partitions}
 

@@ -17,6 +17,7 @@ from kordon.codecs.primitives import Pieces
 from kordon.codecs.records import patch_base_offset
 from kordon.proxy.apis import FETCH
 from kordon.proxy.control.batches import Entry, Identity, build_batch
+from kordon.proxy.decisions.journal import Client
 from kordon.proxy.managed.aborted import ReadCommitted
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
@@ -77,7 +78,7 @@ async def fetch(broker: Broker, isolation_level: int = 1) -> dict[str, Any]:
     """Fetches the whole past of a topic that had one partition; returns the partition's row."""
 
     class Readers:
-        async def serve(self, version: int, request: Any) -> dict[str, Any]:
+        async def serve(self, version: int, request: Any, client: Client) -> dict[str, Any]:
             row = {
                 "partition_index": 0,
                 "error_code": 0,
@@ -93,7 +94,7 @@ async def fetch(broker: Broker, isolation_level: int = 1) -> dict[str, Any]:
     table = request(FETCH)
     partitions = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1}]
     fields = {"isolation_level": isolation_level, "topics": [{"topic": "orders", "partitions": partitions}]}
-    answer = await server.serve(11, table.parse(11, table.build(11, fields)))
+    answer = await server.serve(11, table.parse(11, table.build(11, fields)), Client(1))
     row: dict[str, Any] = answer["responses"][0]["partitions"][0]
     return row
 

@@ -11,6 +11,7 @@ import pytest
 from kordon.codecs.messages import request, response
 from kordon.proxy.apis import DESCRIBE_TOPIC_PARTITIONS, METADATA, Route, route
 from kordon.proxy.control.codes import Code
+from kordon.proxy.decisions.journal import Client
 from kordon.proxy.interception import Serve, Translate
 from kordon.proxy.managed.admin_requests import AdminRequests
 from kordon.proxy.managed.metadata import DescribeTopicPartitionsTranslation, MetadataTranslation
@@ -57,7 +58,7 @@ class Proxy:
         assert isinstance(way, Route)
         decision = self._service.decide(way, memoryview(request(key).build(version, fields)))
         assert isinstance(decision, Serve)
-        body = await self._service.serve(way, decision.request, answer_of_broker(key, version))
+        body = await self._service.serve(way, decision.request, answer_of_broker(key, version), Client(1))
         assert isinstance(body, bytes)
         rows = response(key).parse(version, body).topics
         return {row.name: (row.error_code, len(row.partitions)) for row in rows if row.name}

@@ -17,6 +17,7 @@ from kordon.codecs.split import split
 from kordon.proxy import apis
 from kordon.proxy.config import HostPort, Upstream
 from kordon.proxy.control.codes import Code
+from kordon.proxy.decisions.journal import Client
 from kordon.proxy.managed.leaders import Leaders
 from kordon.proxy.managed.links import Links
 from kordon.proxy.managed.readers import Readers
@@ -30,6 +31,7 @@ pytestmark = pytest.mark.broker
 CREATE_TOPICS, DELETE_RECORDS = 19, 21
 FACE_ID = UUID(int=99)
 FETCH_VERSIONS = (4, 9, 12, 13, 18)
+CLIENT = Client(1)
 
 
 def batch(values: Iterable[str], producer_id: int = -1, sequence: int = 0, keys: Iterable[str] | None = None) -> bytes:
@@ -101,7 +103,7 @@ class Driver:
         rows = [{"partition": v, "fetch_offset": at, "partition_max_bytes": 1 << 20} for v, at in offsets.items()]
         topic = {"topic": self.name, "topic_id": FACE_ID, "partitions": rows}
         asked = request(apis.FETCH).parse(version, request(apis.FETCH).build(version, told | {"topics": [topic]}))
-        built = response(apis.FETCH).build(version, await self.readers.serve(version, asked))
+        built = response(apis.FETCH).build(version, await self.readers.serve(version, asked, CLIENT))
         answer = response(apis.FETCH).parse(version, built)
         assert answer.get("session_id", 0) == 0
         return {row.partition_index: row for row in answer.responses[0].partitions}
@@ -316,7 +318,7 @@ async def test_a_client_with_another_leader_epoch_is_told(cluster: Cluster) -> N
             topic = {"topic": made.name, "partitions": [row]}
             body = {"max_wait_ms": 1, "min_bytes": 1, "max_bytes": 1000, "topics": [topic], "rack_id": ""}
             asked = request(apis.FETCH).parse(11, request(apis.FETCH).build(11, body))
-            answer = await made.readers.serve(11, asked)
+            answer = await made.readers.serve(11, asked, CLIENT)
             found.append(answer["responses"][0]["partitions"][0]["error_code"])
         assert found == [Code.FENCED_LEADER_EPOCH, 0, Code.UNKNOWN_LEADER_EPOCH]
 

@@ -15,7 +15,8 @@ from kordon.proxy import apis
 from kordon.proxy.control.acl_mirror import Acl, wanted_of_face
 from kordon.proxy.control.operations import Operation
 from kordon.proxy.control.own_rights import Missing
-from kordon.proxy.interception import Decision, Question, Serve
+from kordon.proxy.decisions import journal
+from kordon.proxy.interception import Decision, NothingManaged, Question, Serve
 from kordon.proxy.managed.acls import TRANSLATIONS
 from kordon.proxy.managed.admin_requests import AdminRequests
 from kordon.proxy.managed.guard import Guard, Refused
@@ -130,19 +131,12 @@ async def test_with_no_time_at_all_each_request_is_asked_about() -> None:
         client.is_told(question, WRITE)
 
 
-class Serving:
+class Serving(NothingManaged):
     """Serves what it is given; keeps it."""
 
     def __init__(self, decision: Serve) -> None:
         self.decision = decision
         self.served: Any = None
-
-    def connected(self) -> Serving:
-        """Is not asked."""
-        raise NotImplementedError
-
-    async def ready(self) -> None:
-        """Is ready."""
 
     def wants(self, route: apis.Route) -> bool:
         """Wants all."""
@@ -152,7 +146,7 @@ class Serving:
         """Serves all."""
         return self.decision
 
-    async def serve(self, route: apis.Route, request: Any, part: Any) -> bytes:
+    async def serve(self, route: apis.Route, request: Any, part: Any, client: journal.Client | None = None) -> bytes:
         """Keeps what is left to serve."""
         self.served = request
         return b""

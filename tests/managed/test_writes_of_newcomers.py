@@ -9,6 +9,8 @@ import pytest
 
 from kordon.codecs.produce import PartitionData, ProduceRequest, TopicData
 from kordon.proxy.control.codes import Code
+from kordon.proxy.decisions.journal import Client
+from kordon.proxy.managed.lanes import Lanes
 from kordon.proxy.managed.produce import ProduceService, physical_partition
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
@@ -34,6 +36,6 @@ async def test_a_worker_that_is_behind_proves_nothing(layout_epoch: int, error: 
     topics = ManagedTopics()
     topics.add(ManagedTopic(BEFORE, UUID(int=2)))
     asked = [TopicData("orders", None, [PartitionData(2, memoryview(b"any"))], 3, layout_epoch)]
-    service = ProduceService(topics, NOTHING, physical_partition)
-    ((_, _, (outcome,)),) = await service.write(9, ProduceRequest(None, -1, 10_000, asked))
+    service = ProduceService(topics, Lanes(topics, NOTHING, NOTHING, lambda: True), physical_partition)
+    ((_, _, (outcome,)),) = await service.write(9, ProduceRequest(None, -1, 10_000, asked), Client(1))
     assert (outcome.partition, outcome.error_code) == (2, error)

@@ -13,7 +13,7 @@ from kordon.proxy.apis import Route
 from kordon.proxy.causes import CloseCause
 from kordon.proxy.config import Limits
 from kordon.proxy.connection import Connection
-from kordon.proxy.interception import Announce, Decision
+from kordon.proxy.interception import Announce, Decision, NothingManaged
 from kordon.proxy.tally import Tally
 from kordon.testing.plays import (
     Broker,
@@ -35,7 +35,7 @@ FETCH, NEWER_FETCH = {"api_key": 1, "max_version": 12}, {"api_key": 1, "max_vers
 PRIVATE = [{"api_key": key} for key in (CONSUMER_GROUP_POSITION, PARTITION_LEADER_EPOCHS_FOR_PARTITIONS)]
 
 
-class Announces:
+class Announces(NothingManaged):
     """Announces the dialect to all who ask by version 3."""
 
     def __init__(self, *, private: bool) -> None:

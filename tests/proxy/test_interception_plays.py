@@ -29,7 +29,7 @@ from kordon.proxy.events import (
     Served,
     StartServing,
 )
-from kordon.proxy.interception import Decision, Question, Serve, Translate
+from kordon.proxy.interception import Decision, NothingManaged, Question, Serve, Translate
 from kordon.proxy.tally import Tally
 from kordon.proxy.waiting import Waiting
 from kordon.testing.plays import Broker, Client, feed, request_frame, response_frame
@@ -40,16 +40,12 @@ QUESTIONS = {"question": 1, "both": 1, "two": 2}
 """By kind, how much the broker is asked first."""
 
 
-class ByGroup:
+class ByGroup(NothingManaged):
     """Decides by the group id of heartbeats: its beginning says what to do."""
 
     def __init__(self) -> None:
         self.told: list[int] = []
         """Throttle times of the answers to Kordon's own questions."""
-
-    def connected(self) -> ByGroup:
-        """Is of one connection."""
-        return self
 
     def wants(self, route: Route) -> bool:
         """Wants them all."""

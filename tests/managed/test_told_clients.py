@@ -1,0 +1,202 @@
+"""What is noted of what a client was told: layouts, identities, and that a request has no answer."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+from kordon.codecs.decision import Kind
+from kordon.codecs.messages import request, response
+from kordon.proxy import apis
+from kordon.proxy.decisions.journal import NoJournal
+from kordon.proxy.interception import Decision, Serve, Translate
+from kordon.proxy.managed import dialect
+from kordon.proxy.managed.admin_requests import AdminRequests
+from kordon.proxy.managed.followed import TranslatedLater
+from kordon.proxy.managed.guard import Guard
+from kordon.proxy.managed.metadata import MetadataTranslation
+from kordon.proxy.managed.service import ManagedService
+from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.ordering.layout import Layout
+from kordon.testing.noted import Noted
+
+NOTHING = cast("Any", None)
+LAYOUT = Layout.created("orders", UUID(int=1), 2, 8)
+METADATA_VERSION, INIT_VERSION = 9, 4
+
+
+async def nothing_more(answer: Any) -> None:
+    """Completes an answer that is complete."""
+
+
+class Worker:
+    """A worker whose services manage `orders`."""
+
+    def __init__(self, *, completes: bool = False, records: bool = True) -> None:
+        self.noted = Noted()
+        self.journal = self.noted.journal if records else NoJournal()
+        self.topics = ManagedTopics()
+        self.topic = ManagedTopic(LAYOUT, UUID(int=2), layouts_offset=3)
+        self.topics.add(self.topic)
+        completions = {apis.METADATA: nothing_more} if completes else {}
+        own = ManagedService(
+            self.topics,
+            NOTHING,
+            {},
+            dialect.TRANSLATIONS,
+            AdminRequests(self.topics, NOTHING),
+            completions=completions,
+            journal=self.journal,
+        )
+        self.service = ManagedService(
+            self.topics,
+            NOTHING,
+            {},
+            {apis.METADATA: MetadataTranslation()},
+            AdminRequests(self.topics, NOTHING),
+            completions=completions,
+            dialect=own,
+            journal=self.journal,
+        )
+
+    def connects(self) -> Guard:
+        """Returns what serves one more client."""
+        guard = self.service.connected(self.journal.connected())
+        assert isinstance(guard, Guard)
+        guard.hear("shop")
+        return guard
+
+
+def decided(guard: Guard, key: int, version: int, **fields: Any) -> Decision:
+    """Returns what is decided on a request."""
+    route = apis.route(key, version)
+    assert route is not None
+    return guard.decide(route, memoryview(request(key).build(version, fields)))
+
+
+def back_of(decision: Decision) -> Any:
+    """Returns what is given the broker's answer."""
+    match decision:
+        case Translate(_, back):
+            return back
+        case Serve(TranslatedLater(back)):
+            return back
+        case _:
+            raise AssertionError(decision)
+
+
+def asks(guard: Guard, *names: str) -> Any:
+    """Asks for Metadata; returns the rows that the client is answered, by topic."""
+    back = back_of(decided(guard, apis.METADATA, METADATA_VERSION, topics=[{"name": name} for name in names]))
+    rows = [{"name": name, "error_code": 3 if name == "absent" else 0, "partitions": physical()} for name in names]
+    answer = {"brokers": [], "cluster_id": "c", "controller_id": 1, "topics": rows}
+    value = response(apis.METADATA).parse(METADATA_VERSION, response(apis.METADATA).build(METADATA_VERSION, answer))
+    back(value)
+    return {row["name"]: row for row in value.topics}
+
+
+def physical() -> list[dict[str, Any]]:
+    """The rows of physical partitions as a broker tells of them."""
+    fields: dict[str, Any] = {"error_code": 0, "leader_id": 1, "leader_epoch": 0}
+    lists: dict[str, Any] = {"replica_nodes": [1], "isr_nodes": [1], "offline_replicas": []}
+    return [{**fields, **lists, "partition_index": q} for q in range(3)]
+
+
+def told(worker: Worker) -> list[tuple[int | None, int | None, int | None]]:
+    """Returns connection, layout epoch and layouts offset of the redirects that were noted."""
+    return [(each.connection, each.layout_epoch, each.layouts_offset) for each in worker.noted.of(Kind.REDIRECT)]
+
+
+@pytest.mark.parametrize("completes", [False, True])
+def test_a_layout_is_told_once_on_each_connection(completes: bool) -> None:
+    """Clients ask for Metadata all the time; what counts is when each has heard of a layout first."""
+    worker = Worker(completes=completes)
+    one, other = worker.connects(), worker.connects()
+    for _ in range(3):
+        assert len(asks(one, "orders")["orders"]["partitions"]) == 8
+    asks(other, "orders")
+    assert told(worker) == [(1, 0, 3), (2, 0, 3)]
+    worker.topic.adopt(LAYOUT.changed(LAYOUT.next_epoch(3), {0: 5, 2: 0}), {}, 7)
+    for _ in range(3):
+        asks(one, "orders")
+    assert told(worker) == [(1, 0, 3), (2, 0, 3), (1, 1, 7)]
+    first, _, last = worker.noted.of(Kind.REDIRECT)
+    assert first.client_id == "shop"
+    assert first.evidence == {"undeleted_partition_count": 2, "told": 8, "known_epoch": None}
+    assert last.evidence == {"undeleted_partition_count": 3, "told": 8, "known_epoch": 0}
+
+
+def test_a_client_of_the_dialect_is_told_of_physical_partitions() -> None:
+    """It hears how many there are, and so does the record."""
+    worker = Worker(completes=True)
+    guard = worker.connects()
+    fields = {"client_software_name": "a", "client_software_version": "1", "kordon_client": 1}
+    decided(guard, apis.API_VERSIONS, 3, **fields)
+    row = asks(guard, "orders")["orders"]
+    (redirect,) = worker.noted.of(Kind.REDIRECT)
+    assert redirect.evidence["told"] == len(row["partitions"]) == 2
+
+
+def test_answers_that_tell_no_layout_are_not_noted() -> None:
+    """Errors are none, and neither are ordinary topics."""
+    worker = Worker()
+    guard = worker.connects()
+    worker.topics.add(ManagedTopic(Layout.created("absent", UUID(int=5), 2, 8), UUID(int=6)))
+    asks(guard, "ordinary", "absent")
+    assert worker.noted.kinds == []
+
+
+INIT: dict[str, Any] = {"transaction_timeout_ms": 1000, "producer_id": 9, "producer_epoch": 2}
+
+
+@pytest.mark.parametrize("code", [0, 47])
+def test_what_a_transactional_producer_asked_and_was_answered_is_noted(code: int) -> None:
+    """Errors too; of requests of before KIP-360 that they gave nothing."""
+    worker = Worker()
+    guard = worker.connects()
+    for version, given in ((INIT_VERSION, [9, 2]), (2, [-1, -1])):
+        fields = INIT if version > 2 else {"transaction_timeout_ms": 1000}
+        decision = decided(guard, apis.INIT_PRODUCER_ID, version, transactional_id="t", **fields)
+        assert isinstance(decision, Translate)
+        assert decision.body is None
+        answer = {"throttle_time_ms": 0, "error_code": code, "producer_id": 9, "producer_epoch": 3}
+        message = response(apis.INIT_PRODUCER_ID)
+        built = message.build(version, answer)
+        value = message.parse(version, built)
+        decision.back(value)
+        assert message.build(version, value) == built
+        noted = worker.noted.of(Kind.ADMIT)[-1]
+        assert (noted.api_key, noted.connection, noted.client_id) == (22, 1, "shop")
+        assert noted.evidence == {"transactional_id": "t", "given": given, "answered": [9, 3], "error": code}
+
+
+def test_what_cannot_be_noted_of_a_producer_is_let_pass() -> None:
+    """One without a transactional id gets a fresh identity each time; a broken request is the broker's to refuse."""
+    worker = Worker()
+    guard = worker.connects()
+    assert decided(guard, apis.INIT_PRODUCER_ID, INIT_VERSION, transactional_id=None, **INIT) is None
+    route = apis.route(apis.INIT_PRODUCER_ID, INIT_VERSION)
+    assert route is not None
+    assert guard.decide(route, memoryview(b"\x7f")) is None
+
+
+@pytest.mark.parametrize("records", [False, True])
+def test_producers_are_looked_at_only_where_decisions_are_recorded(records: bool) -> None:
+    """Else their requests stream through, unread."""
+    route = apis.route(apis.INIT_PRODUCER_ID, INIT_VERSION)
+    assert route is not None
+    assert Worker(records=records).connects().wants(route) is records
+
+
+def test_a_request_that_no_row_is_for_is_noted() -> None:
+    """The same again and again is one record."""
+    worker = Worker()
+    guard = worker.connects()
+    for _ in range(3):
+        guard.refused(9999, 1, ends=True)
+    worker.noted.journal.end_runs()
+    (refuse,) = worker.noted.of(Kind.REFUSE)
+    assert (refuse.api_key, refuse.reason, refuse.batches) == (9999, "UNSUPPORTED_VERSION", 3)
+    assert refuse.evidence == {"api_version": 1, "ends_connection": True}

@@ -1,0 +1,126 @@
+"""What is noted of connections: limits that were hit, and why they ended."""
+
+from __future__ import annotations
+
+import json
+import socket
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kordon.codecs.decision import Decision, Entry, Kind
+from kordon.proxy.addresses import Advertised
+from kordon.proxy.causes import LIMIT_OF_CAUSE, ORDINARY, CloseCause
+from kordon.proxy.config import Limits
+from kordon.proxy.events import PauseDownstream
+from kordon.proxy.relay import Relay
+from kordon.proxy.relays import Relays
+from kordon.proxy.tally import Tally
+from kordon.testing.cluster import Cluster
+from kordon.testing.noted import Noted
+from kordon.testing.plays import request_frame
+from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.steps import wait_until
+
+
+class Worker:
+    """A worker's connections, without sockets."""
+
+    def __init__(self) -> None:
+        self.noted = Noted()
+        config: Any = SimpleNamespace(limits=Limits())
+        nowhere: Any = None
+        self.relays = Relays(
+            config, Tally(), nowhere, Advertised(host="proxy", base_port=1), journal=self.noted.journal
+        )
+
+    def connects(self) -> Any:
+        """Returns one more connection."""
+        listener = SimpleNamespace(role="bootstrap")
+        peer = self.noted.journal.connected()
+        return SimpleNamespace(peer=peer, client="127.0.0.1", listener=listener, opened=0.0, waited=False)
+
+
+@pytest.mark.parametrize("cause", CloseCause)
+async def test_an_end_is_noted_that_a_healthy_day_does_not_bring(cause: CloseCause) -> None:
+    """With its cause, behind the limit that was hit; of others nobody has to know."""
+    worker = Worker()
+    worker.relays.note_closed(worker.connects(), cause, "why")
+    limit = LIMIT_OF_CAUSE.get(cause)
+    hits = [(Kind.LIMIT, limit, None)] if limit is not None else []
+    ends = [(Kind.CLOSE, None, cause.value)] if limit is not None or cause not in ORDINARY else []
+    assert [(each.kind, each.rule, each.reason) for each in worker.noted.of()] == hits + ends
+    assert {each.connection for each in worker.noted.of()} <= {1}
+    assert all(each.evidence == {"detail": "why"} for each in worker.noted.of(Kind.LIMIT))
+
+
+async def test_the_end_of_a_connection_is_noted_where_another_decision_names_it() -> None:
+    """What it was given then has an end on record, ordinary as that is."""
+    worker = Worker()
+    relay = worker.connects()
+    worker.noted.journal.refused(relay.peer, api_key=0, reason="NOT_LEADER_OR_FOLLOWER", topic="orders", stream=3)
+    worker.relays.note_closed(relay, CloseCause.CLIENT_CLOSED, "the client closed the connection")
+    refused, closed = worker.noted.of()
+    assert (refused.kind, closed.kind, closed.reason) == (Kind.REFUSE, Kind.CLOSE, "client_closed")
+
+
+async def test_a_client_that_has_too_much_in_flight_is_noted_once() -> None:
+    """One that does not care waits thousands of times a second."""
+    worker = Worker()
+    relay = worker.connects()
+    held: list[str] = []
+    relay.relays, relay.downstream = worker.relays, SimpleNamespace(hold=held.append)
+    for _ in range(3):
+        Relay._steer(relay, PauseDownstream())
+    assert len(held) == 3
+    worker.relays.note_closed(relay, CloseCause.CLIENT_CLOSED, "the client closed the connection")
+    assert [(each.kind, each.rule, each.reason) for each in worker.noted.of()] == [
+        (Kind.LIMIT, "requests_in_flight", None),
+        (Kind.CLOSE, None, "client_closed"),
+    ]
+
+
+def decisions(folder: Path) -> list[Decision]:
+    """Reads what is in files, but for a line that is not whole yet."""
+    found: list[Decision] = []
+    for file in sorted(folder.glob("*.jsonl")):
+        for line in file.read_bytes().splitlines():
+            with suppress(ValueError):
+                found.append(Entry.load(line).decision)
+    return found
+
+
+@pytest.mark.broker
+def test_a_running_proxy_notes_who_was_refused_and_why(cluster: Cluster, tmp_path: Path) -> None:
+    """An unknown api, garbage, and silence: each ends its connection, and the record says so."""
+    config = {
+        "decisions": {"to": "files", "folder": str(tmp_path), "run_ms": 100},
+        "limits": {"handshake_ms": 500, "frame_bytes": 65_536, "header_bytes": 1024},
+    }
+    with ProxyProcess.start(bootstrap=cluster.bootstrap(), config=config) as proxy:
+        unknown = b"\0\0\0\x20\x7f\x7f\0\x05\0\0\0\1\xff\xff" + b"\0" * 22
+        greeting = request_frame(18, 2, 7, client_id="shop")
+        for sent in (greeting + unknown, b"\x7f\xff\xff\xff" + b"\0" * 60, b""):
+            host, port = proxy.bootstrap.rsplit(":", 1)
+            with socket.create_connection((host, int(port)), timeout=20) as sock:
+                sock.sendall(sent)
+                with suppress(ConnectionResetError):
+                    while sock.recv(65_536):
+                        pass
+        wait_until("three ends on record", lambda: sum(each.kind is Kind.CLOSE for each in decisions(tmp_path)) == 3)
+        found = decisions(tmp_path)
+    refuse, *others = [each for each in found if each.kind in (Kind.REFUSE, Kind.CLOSE, Kind.LIMIT)]
+    assert (refuse.kind, refuse.api_key, refuse.reason) == (Kind.REFUSE, 0x7F7F, "UNSUPPORTED_VERSION")
+    assert refuse.evidence == {"api_version": 5, "ends_connection": True}
+    assert [(each.kind, each.rule or each.reason) for each in others] == [
+        (Kind.CLOSE, "unsupported_request"),
+        (Kind.LIMIT, "frame_bytes"),
+        (Kind.CLOSE, "frame_too_large"),
+        (Kind.LIMIT, "handshake_ms"),
+        (Kind.CLOSE, "handshake_timeout"),
+    ]
+    assert [each.connection for each in (refuse, *others)] == [1, 1, 2, 2, 3, 3]
+    assert json.dumps([each.evidence for each in found])
