@@ -1,0 +1,77 @@
+"""What rules have in common when they hand over their rows: columns by schema, identities of findings, verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
+from pyspark.sql.types import StructType
+
+from kordon.spark_jobs.rules.rule import CHECKED, FINDINGS, PASS, UNKNOWN, Facts
+
+QUIET_MS: Final = 24 * 60 * 60 * 1000
+"""What has been silent for so long, in decisions' time, is dropped from states; if it comes back, it begins anew."""
+
+
+def conform(rows: DataFrame, schema: StructType) -> DataFrame:
+    """Returns the columns of a schema, in its order; those that `rows` has not are null."""
+    has = set(rows.columns)
+    return rows.select(
+        *(
+            (F.col(each.name) if each.name in has else F.lit(None)).cast(each.dataType).alias(each.name)
+            for each in schema.fields
+        )
+    )
+
+
+def union(tables: Sequence[DataFrame], schema: StructType) -> DataFrame:
+    """Returns all rows of some tables, each with the columns of a schema."""
+    return reduce(DataFrame.unionByName, (conform(each, schema) for each in tables))
+
+
+def findings(rows: DataFrame, number: int, name: str, identity: Sequence[str], facts: Facts) -> DataFrame:
+    """Makes findings.
+
+    Args:
+        rows: With `kind`, `verdict`, `text`, `decisions`, and what else findings have.
+        number: Of the rule.
+        name: Of the rule.
+        identity: Columns that tell one finding from others, besides its rule and kind.
+        facts: Of the micro-batch.
+    """
+    told = (F.coalesce(F.col(each).cast("string"), F.lit("-")) for each in identity)
+    finding_id = F.sha2(F.concat_ws("/", F.lit(str(number)), "kind", *told), 256)
+    filled = rows.withColumns(
+        {
+            "finding_id": finding_id,
+            "rule": F.lit(number),
+            "name": F.lit(name),
+            "found_ms": F.lit(facts.newest_ms),
+        }
+    )
+    return conform(filled, FINDINGS)
+
+
+def checked(rows: DataFrame) -> DataFrame:
+    """Sums up what was looked at.
+
+    Args:
+        rows: With `topic`, `partition`, `stream`, `first_offset`, `last_offset` where they have them, and `verdict`;
+            those that failed are left out, as findings tell of them.
+    """
+    places = ("topic", "partition", "stream", "verdict")
+    filled = conform(rows, CHECKED).where(F.col("verdict").isin(PASS, UNKNOWN))
+    summed = filled.groupBy(*places).agg(
+        F.min("first_offset").alias("first_offset"),
+        F.max("last_offset").alias("last_offset"),
+        F.count(F.lit(1)).alias("count"),
+    )
+    return conform(summed, CHECKED)
+
+
+def decision(worker: str = "worker", number: str = "number") -> Column:
+    """Returns how findings name a decision: `worker:number`, of the columns that are named."""
+    return F.concat_ws(":", F.col(worker), F.col(number).cast("string"))
