@@ -1,0 +1,43 @@
+"""`kordon audit report`."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+
+import click
+
+from kordon.spark_jobs.report.page import write
+from kordon.spark_jobs.report.words import several
+
+
+@click.command()
+@click.option(
+    "--from",
+    "folder",
+    metavar="DIR",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where the audit writes (`kordon audit run --out`).",
+)
+@click.option(
+    "--out",
+    metavar="FILE",
+    default="report.html",
+    show_default=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The page to write.",
+)
+@click.option("--open", "is_shown", is_flag=True, help="Show it in the browser.")
+def report(folder: Path, out: Path, *, is_shown: bool) -> None:
+    """Write what an audit has found as one HTML page.
+
+    The audit may be at work meanwhile. The page needs no network and no server: mail it, print it, keep it.
+    """
+    try:
+        made = write(folder, out)
+    except OSError as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"{out}: {made.headline} {several(made.findings_count, 'finding')}.")
+    if is_shown:
+        webbrowser.open(out.resolve().as_uri())

@@ -1,0 +1,206 @@
+"""The page: all that the report says, put into the template.
+
+Names of topics, groups and clients come from clients. The template engine escapes whatever it is given, and the page
+forbids itself every script but its own, every request, and every form.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+from jinja2 import DictLoader, Environment, StrictUndefined
+
+import kordon
+from kordon.spark_jobs.report import words
+from kordon.spark_jobs.report.findings import Finding, findings
+from kordon.spark_jobs.report.tables import Row, Tables, read
+from kordon.spark_jobs.report.timeline import Timeline
+from kordon.spark_jobs.report.topics import Topic, topics
+from kordon.spark_jobs.report.verdicts import Judged, Verdict, judge, overall
+
+_FILES: Final = ("report.html", "macros.html", "style.css", "script.js")
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+_HEADLINES: Final = {
+    Verdict.PASS: "Order held.",
+    Verdict.UNKNOWN: "Nothing wrong was found, but not all could be judged.",
+    Verdict.NOTHING: "There was nothing to judge.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """What was read, in numbers."""
+
+    first_ms: int | None
+    last_ms: int | None
+    decisions: int
+    records: int
+    bytes: int
+    batches: int
+    untagged: int
+    dropped: int
+    """Decisions that are not on record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What the page says."""
+
+    verdict: Verdict
+    headline: str
+    judged: Sequence[Judged]
+    findings: Sequence[Finding]
+    findings_count: int
+    topics: Sequence[Topic]
+    span: Span
+    tables: Tables
+
+    @property
+    def verdicts(self) -> Mapping[str, str]:
+        """By the rules' names."""
+        return {each.name: each.verdict.value for each in self.judged}
+
+
+def report_of(tables: Tables) -> Report:
+    """Makes of an audit's tables what the page says."""
+    judged = judge(tables)
+    verdict = overall(judged, tables.findings)
+    return Report(
+        verdict=verdict,
+        headline=_headline(verdict, judged),
+        judged=judged,
+        findings=findings(tables),
+        findings_count=len(tables.findings),
+        topics=topics(tables),
+        span=_span(tables),
+        tables=tables,
+    )
+
+
+def _headline(verdict: Verdict, judged: Sequence[Judged]) -> str:
+    if verdict is not Verdict.FAIL:
+        return _HEADLINES[verdict]
+    broken = sum(each.verdict is Verdict.FAIL for each in judged)
+    return "A promise was broken." if broken <= 1 else f"{broken} promises were broken."
+
+
+def _span(tables: Tables) -> Span:
+    def total(rows: Sequence[Row], column: str) -> int:
+        return sum(row[column] or 0 for row in rows)
+
+    times = [at for row in tables.read_decisions for at in (row["first_ms"], row["last_ms"]) if at is not None]
+    return Span(
+        first_ms=min(times, default=None),
+        last_ms=max(times, default=None),
+        decisions=total(tables.read_decisions, "decisions"),
+        records=total(tables.read_batches, "records"),
+        bytes=total(tables.read_batches, "bytes"),
+        batches=total(tables.read_batches, "batches"),
+        untagged=total(tables.read_batches, "untagged"),
+        dropped=total(tables.workers, "dropped"),
+    )
+
+
+def render(report: Report, made_ms: int) -> str:
+    """Returns the page.
+
+    Args:
+        report: What it says.
+        made_ms: When it was made, in milliseconds since 1970.
+    """
+    script = _sources()["script.js"]
+    digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        _environment()
+        .get_template("report.html")
+        .render(
+            report=report,
+            span=report.span,
+            tables=report.tables,
+            **_totals(report),
+            source=_source(report.tables.about),
+            made_ms=made_ms,
+            version=kordon.__version__,
+            style=_sources()["style.css"],
+            script=script,
+            policy=f"{_POLICY}; script-src 'sha256-{digest}'",
+        )
+    )
+
+
+def _source(about: Mapping[str, Any]) -> str:
+    """Says where decisions were read."""
+    if about.get("files"):
+        return f"the files in {about['files']}"
+    return f"the decision log at {about['bootstrap']}" if about.get("bootstrap") else "not known"
+
+
+def _totals(report: Report) -> dict[str, Any]:
+    """What stands at the top of the page, over all topics."""
+    pauses = [pause for topic in report.topics for pause in topic.pauses if pause["what"] == "writes"]
+    lags = [stream.lag for topic in report.topics for stream in topic.streams if stream.lag is not None]
+    return {
+        "written": sum(topic.written for topic in report.topics),
+        "delivered": sum(topic.delivered for topic in report.topics),
+        "changes": sum(change.outcome == "committed" for topic in report.topics for change in topic.changes),
+        "longest": max((pause["ended_ms"] - pause["began_ms"] for pause in pauses), default=None),
+        "lag_now": sum(lags) if lags else None,
+        "broken": sum(row["verdict"] == "fail" for row in report.tables.findings),
+    }
+
+
+def _shown(picture: Timeline) -> list[dict[str, Any]]:
+    """What the page's script shows under the pointer."""
+    rows = ((row, [round(value, 1) for value in row.values]) for row in picture.shown)
+    return [{"label": row.label, "style": row.style, "unit": row.unit, "values": values} for row, values in rows]
+
+
+def write(folder: Path, out: Path) -> Report:
+    """Writes the report of an audit.
+
+    Args:
+        folder: Where the audit writes (`kordon audit run --out`).
+        out: The file to write; it is replaced as a whole.
+
+    Raises:
+        FileNotFoundError: There is no audit in the folder.
+    """
+    report = report_of(read(folder))
+    page = render(report, round(datetime.now(UTC).timestamp() * 1000))
+    coming = out.with_name(out.name + ".part")
+    coming.write_text(page, encoding="utf-8")
+    coming.replace(out)
+    return report
+
+
+@cache
+def _sources() -> Mapping[str, str]:
+    folder = files("kordon.spark_jobs.report").joinpath("template")
+    return {name: folder.joinpath(name).read_text(encoding="utf-8") for name in _FILES}
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=DictLoader(dict(_sources())),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    helpers: dict[str, Any] = {
+        name: getattr(words, name)
+        for name in ("whole", "short", "size", "duration", "moment", "stream_name", "several")
+    }
+    made.filters.update(helpers)
+    more: dict[str, Any] = {"several": words.several, "shown_rows": _shown}
+    made.globals.update(more)
+    return made

@@ -1,0 +1,155 @@
+"""What the audit says of each rule, in the words of whoever only wants to know whether order held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from kordon.spark_jobs.report.tables import Row, Tables
+from kordon.spark_jobs.report.words import several, whole
+
+
+class Verdict(StrEnum):
+    """What can be said of a rule."""
+
+    PASS = "pass"  # noqa: S105 - a verdict
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+    NOTHING = "nothing to judge"
+    """Nothing of the kind happened in what was read."""
+    NO_DATA = "no data yet"
+    """Kordon does not do yet what the rule is about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """A rule as it is known without the engine that runs it."""
+
+    number: int
+    name: str
+    plain: str
+    """What it means to whoever uses the topics."""
+    waits_for: str = ""
+    """Which part of Kordon will write what it judges; empty: it is judged."""
+
+
+PROMISES: Final = (
+    Promise(number=0, name="GAPS", plain="Nothing is missing from the record."),
+    Promise(number=1, name="COUNT-FENCE", plain="Every record went where its key belonged at that time."),
+    Promise(number=2, name="FENCE-BARRIER", plain="Nobody wrote by the old layout once the new one stood."),
+    Promise(number=3, name="PARENT-FIRST", plain="No key's newer records were given out before its older ones."),
+    Promise(number=4, name="KEY-ORDER", plain="Readers got each key's records in their order."),
+    Promise(number=5, name="NO-SKIP", plain="Readers got everything there was."),
+    Promise(number=6, name="SEQ-IMAGE", plain="What was acknowledged is there, and it is there once."),
+    Promise(number=7, name="EPOCH-LADDER", plain="No former producer wrote in the name of its successor."),
+    Promise(
+        number=8,
+        name="IC-ALGEBRA",
+        plain="What consumers that share a partition have committed adds up.",
+        waits_for="cooperative consumers (KIP-X)",
+    ),
+    Promise(
+        number=9,
+        name="RANGE-DRAIN",
+        plain="A range of keys has one consumer at a time.",
+        waits_for="cooperative consumers (KIP-X)",
+    ),
+    Promise(
+        number=10,
+        name="SOURCE-OWNER",
+        plain="A source partition has one producer at a time.",
+        waits_for="producer groups (KIP-509)",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A rule with what came of it."""
+
+    number: int
+    name: str
+    plain: str
+    proves: str
+    verdict: Verdict
+    why: str
+    """The verdict in a sentence."""
+    passed: int
+    """Ranges that were found right."""
+    count: int
+    """What these hold: batches, records or decisions, as the rule counts."""
+    unknown: int
+    """Ranges that could not be judged."""
+    findings: int
+
+
+def judge(tables: Tables) -> list[Judged]:
+    """Returns all rules, by number: those that the audit ran, and those that wait for their data."""
+    told = {int(each["number"]): each for each in tables.about.get("rules", ()) if "number" in each}
+    known = {promise.number: promise for promise in PROMISES}
+    numbers = sorted({*known, *told})
+    return [_judged(known.get(number), told.get(number, {}), number, tables) for number in numbers]
+
+
+def _judged(promise: Promise | None, told: Mapping[str, Any], number: int, tables: Tables) -> Judged:
+    checked = [row for row in tables.checked if row["rule"] == number]
+    findings = [row for row in tables.findings if row["rule"] == number]
+    passed, unknown = _sum(checked, "pass", "ranges"), _sum(checked, "unknown", "ranges")
+    waits_for = str(told.get("waits_for") or ("" if told or promise is None else promise.waits_for))
+    verdict = _verdict(findings, passed, unknown, is_waiting=bool(waits_for))
+    return Judged(
+        number=number,
+        name=str(told.get("name") or (promise.name if promise else f"rule {number}")),
+        plain=promise.plain if promise else "",
+        proves=str(told.get("proves") or ""),
+        verdict=verdict,
+        why=_why(verdict, findings, checked, waits_for),
+        passed=passed,
+        count=_sum(checked, "pass", "count"),
+        unknown=unknown,
+        findings=len(findings),
+    )
+
+
+def _sum(rows: Iterable[Row], verdict: str, column: str) -> int:
+    return sum(int(row[column] or 0) for row in rows if row["verdict"] == verdict)
+
+
+def _verdict(findings: Iterable[Row], passed: int, unknown: int, *, is_waiting: bool) -> Verdict:
+    verdicts = {row["verdict"] for row in findings}
+    if "fail" in verdicts:
+        return Verdict.FAIL
+    if verdicts or unknown:
+        return Verdict.UNKNOWN
+    if passed:
+        return Verdict.PASS
+    return Verdict.NO_DATA if is_waiting else Verdict.NOTHING
+
+
+def _why(verdict: Verdict, findings: Sequence[Row], checked: Sequence[Row], waits_for: str) -> str:
+    passed, unknown = _sum(checked, "pass", "ranges"), _sum(checked, "unknown", "ranges")
+    right = f"{whole(_sum(checked, 'pass', 'count'))} checked in {several(passed, 'range')}"
+    match verdict:
+        case Verdict.PASS:
+            return f"{right}, all right."
+        case Verdict.FAIL:
+            broken = sum(row["verdict"] == "fail" for row in findings)
+            return f"Broken, with proof: {several(broken, 'finding')}. The rest is right: {right}."
+        case Verdict.UNKNOWN:
+            doubted = several(max(unknown, len(findings)), "range")
+            return f"Evidence is missing for {doubted}, which may have been right or not. The rest is right: {right}."
+        case Verdict.NOTHING:
+            return "Nothing of the kind happened in what was read."
+        case Verdict.NO_DATA:
+            return f"Waits for {waits_for}, which Kordon does not have yet."
+
+
+def overall(judged: Iterable[Judged], findings: Iterable[Row]) -> Verdict:
+    """Returns the verdict of the whole audit: the worst there is."""
+    verdicts = {each.verdict for each in judged} | {Verdict(row["verdict"]) for row in findings}
+    for verdict in (Verdict.FAIL, Verdict.UNKNOWN, Verdict.PASS):
+        if verdict in verdicts:
+            return verdict
+    return Verdict.NOTHING
