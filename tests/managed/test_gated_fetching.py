@@ -13,6 +13,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from kordon.codecs.decision import Kind
 from kordon.codecs.dialect import INVALID_PARTITION_METADATA
 from kordon.codecs.messages import request, response
 from kordon.proxy import apis
@@ -25,6 +26,7 @@ from kordon.proxy.managed.topics import Fence, ManagedTopic
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.streams import physical_stream
+from kordon.testing.noted import Noted
 from kordon.testing.random_logs import NAME, Log, World, consume, fetch, readers_of, worlds
 
 FETCH_VERSION = 12
@@ -331,3 +333,92 @@ async def test_a_partition_that_there_is_not_is_unknown_to_both_kinds_of_clients
     topic: ManagedTopic = dialect.topic
     assert topic.layout.knows(physical_stream(1))
     await readers.close()
+
+
+def told_by(noted: Noted) -> list[Any]:
+    """What is on record, in order: kind, partition, range, evidence."""
+    noted.journal.end_runs()
+    return [
+        (each.kind, each.partition, each.first_offset, each.last_offset, dict(each.evidence)) for each in noted.of()
+    ]
+
+
+async def test_the_gate_is_on_record_when_it_holds_and_by_what_it_opened() -> None:
+    """However many requests find it closed, it is held once; the delivery says where the group stood."""
+    noted = Noted()
+    dialect = Dialect(grown(), journal=noted.journal)
+    for position in (0, 1, 2):
+        dialect.reported.report({0: position})
+        await dialect.fetch({1: 0}, **GROUP)
+    held, released, delivered = told_by(noted)
+    await dialect.readers.close()
+    assert held == (Kind.HOLD, 1, None, None, {"asks": {"0": 2}})
+    assert released[:4] == (Kind.RELEASE, 1, None, None)
+    assert released[4]["positions"] == {"0": 2}
+    assert delivered == (Kind.DELIVER, 1, 0, 0, {"positions": {"0": 2}})
+    assert {(each.group_id, each.generation_id, each.member_id) for each in noted.of(Kind.HOLD)} == {("g", 7, "m")}
+
+
+async def test_a_segment_begins_with_its_evidence_and_goes_on_without() -> None:
+    """Also behind a rewind: who goes back is judged again."""
+    noted, world = Noted(), grown()
+    dialect = Dialect(world, journal=noted.journal)
+    world.logs[1].append(tag(1, 1, 3), ["1 more"])
+    dialect.reported.report({0: 3})
+    for offset in (0, 2, 0):
+        await dialect.fetch({1: offset}, **GROUP, partition_max_bytes=1)
+        if not offset:
+            await dialect.fetch({1: 1}, **GROUP)
+    told = told_by(noted)
+    await dialect.readers.close()
+    by = {"positions": {"0": 3}}
+    assert [each for each in told if each[0] is Kind.DELIVER] == [
+        (Kind.DELIVER, 1, 0, 1, by),
+        (Kind.DELIVER, 1, 0, 1, by),
+    ]
+    assert [each[0] for each in told] == [Kind.DELIVER, Kind.REWIND, Kind.DELIVER]
+
+
+async def test_a_stale_count_is_on_record_as_refused() -> None:
+    """With the rule that says so."""
+    noted = Noted()
+    dialect = Dialect(grown(), journal=noted.journal)
+    await dialect.fetch({0: 0, 1: 0}, count=1)
+    noted.journal.end_runs()
+    await dialect.readers.close()
+    assert [(each.stream, each.reason, each.rule) for each in noted.of(Kind.REFUSE)] == [
+        (physical_stream(0), "INVALID_PARTITION_METADATA", "KIP-253 8.6"),
+        (physical_stream(1), "INVALID_PARTITION_METADATA", "KIP-253 8.6"),
+    ]
+
+
+@settings(max_examples=40)
+@given(worlds(), st.integers(1, 2_000), st.integers(1, 3_000))
+def test_deliveries_of_physical_partitions_cover_all_that_was_read_once(
+    world: World, most_bytes: int, partition_max_bytes: int
+) -> None:
+    """From segment to segment, each with its evidence, and with as many records as the reader has counted."""
+    noted = Noted()
+
+    async def play() -> dict[int, list[str]]:
+        dialect = Dialect(world, most_bytes, journal=noted.journal)
+        try:
+            return await dialect.read_all(partition_max_bytes=partition_max_bytes)
+        finally:
+            await dialect.readers.close()
+
+    found = asyncio.run(play())
+    noted.journal.end_runs()
+    for q, values in found.items():
+        given_to = [each for each in noted.of(Kind.DELIVER) if each.partition == q]
+        assert sum(each.records or 0 for each in given_to) == len(values)
+        moves = [each.move for each in given_to]
+        assert all(
+            "positions" in each.evidence
+            for each, before in zip(given_to, [None, *moves], strict=False)
+            if each.move != before
+        )
+        stands = 0
+        for each in given_to:
+            assert each.first_offset == stands
+            stands = (each.last_offset or 0) + 1

@@ -1,0 +1,303 @@
+"""What is on record of writes and reads is what happened: on logs and a broker in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kordon.codecs.decision import Decision, Kind
+from kordon.codecs.produce import Outcome, PartitionData, ProduceRequest, TopicData, build_outcomes, look_produce
+from kordon.codecs.schema import Buffer
+from kordon.proxy.control.codes import Code
+from kordon.proxy.managed.lanes import Lanes
+from kordon.proxy.managed.leaders import Leader
+from kordon.proxy.managed.produce import ProduceService, Target, physical_partition, virtual_partition
+from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
+from kordon.proxy.ordering.chain import Chain
+from kordon.proxy.ordering.identity import tag
+from kordon.proxy.ordering.layout import NO_COUNT, Layout
+from kordon.proxy.ordering.streams import physical_stream
+from kordon.testing.managed_writes import a_batch
+from kordon.testing.noted import Noted
+from kordon.testing.random_logs import NAME, Log, World, fetch, read_all, readers_of, worlds
+
+PATIENCE_SECONDS = 60
+
+
+def contiguous(chain: Chain, given: Sequence[Decision]) -> bool:
+    """Whether deliveries of one stream follow on each other, from stay to stay; stays without an offset are passed."""
+    for before, after in pairwise(given):
+        if (after.partition, after.move) == (before.partition, before.move):
+            if after.first_offset != (before.last_offset or 0) + 1:
+                return False
+            continue
+        stays = {(stay.partition, stay.move, stay.start): stay for stay in chain.stays if stay.end != stay.start}
+        places = [place[:2] for place in stays]
+        came = places.index((before.partition or 0, before.move or 0))
+        if places[came + 1] != (after.partition, after.move):
+            return False
+    return True
+
+
+@settings(max_examples=60)
+@given(worlds(), st.integers(1, 2_000), st.integers(1, 3_000))
+def test_deliveries_cover_all_that_was_read_once(world: World, most_bytes: int, partition_max_bytes: int) -> None:
+    """Their ranges follow on each other from each stream's start, and their records are those that the reader counted.
+
+    Through moves, strays, markers, bypass and foreign batches, and where logs got shorter.
+    """
+    noted = Noted()
+    client = noted.journal.connected()
+    born = [v for v, chain in enumerate(world.layout.chains) if chain.stays]
+
+    async def play() -> dict[int, list[str]]:
+        readers, _ = readers_of(world, most_bytes, 1 << 20, noted.journal)
+        try:
+            return await read_all(readers, born, partition_max_bytes=partition_max_bytes, client=client)
+        finally:
+            await readers.close()
+
+    found = asyncio.run(play())
+    noted.journal.end_runs()
+    assert set(noted.kinds) <= {Kind.DELIVER}
+    for v, values in found.items():
+        given_to = [each for each in noted.of(Kind.DELIVER) if each.stream == v]
+        assert sum(each.records or 0 for each in given_to) == len(values)
+        assert contiguous(world.layout.chains[v], given_to)
+
+
+def split_world() -> World:
+    """1 -> 2: two records in 0 before, one behind; one in the child."""
+    layout = Layout.created(NAME, UUID(int=1), 1, 2)
+    world = World(layout, {0: Log(), 1: Log()}, {})
+    world.logs[0].append(tag(0, 0, 3), ["0 before"])
+    world.logs[0].append(tag(1, 0, 3), ["1 before"])
+    world.layout = layout.changed(layout.next_epoch(2), {0: 2, 1: 0})
+    world.logs[0].append(tag(0, 0, 3), ["0 after"])
+    world.logs[1].append(tag(1, 1, 3), ["1 after"])
+    return world
+
+
+async def test_a_reader_that_goes_back_is_on_record() -> None:
+    """It has all of its stream, asks for the beginning again, and gets it again: two deliveries, a rewind between."""
+    noted, world = Noted(), split_world()
+    client = noted.journal.connected()
+    readers, topic = readers_of(world, 1 << 20, 1 << 20, noted.journal)
+    topic.layouts_offset = 17
+    for offset in (0, 2, 0):
+        await fetch(readers, {1: offset}, client=client)
+    noted.journal.end_runs()
+    await readers.close()
+    first, second, rewind, again = noted.of()
+    assert [each.kind for each in noted.of()] == [Kind.DELIVER, Kind.DELIVER, Kind.REWIND, Kind.DELIVER]
+    assert (first.partition, first.move, first.first_offset, first.last_offset) == (0, 0, 0, 1)
+    assert (second.partition, second.move, second.first_offset, second.last_offset) == (1, 1, 0, 0)
+    assert (rewind.reason, rewind.partition, rewind.first_offset) == ("back", 0, 0)
+    assert (again.first_offset, again.last_offset, again.records) == (0, 1, 1)
+    assert {(each.layout_epoch, each.layouts_offset) for each in (first, second, again)} == {(1, 17)}
+
+
+async def test_what_retention_took_is_named_in_the_delivery_that_passes_over_it() -> None:
+    """The range is whole; the evidence says where nothing is left."""
+    noted, world = Noted(), split_world()
+    world.logs[0].start, world.logs[0].batches = 2, world.logs[0].batches[2:]
+    readers, _ = readers_of(world, 1 << 20, 1 << 20, noted.journal)
+    found = await read_all(readers, [0, 1], client=noted.journal.connected())
+    noted.journal.end_runs()
+    await readers.close()
+    assert found == {0: ["0 after"], 1: ["1 after"]}
+    passed = [each for each in noted.of(Kind.DELIVER) if "holes" in each.evidence]
+    assert {each.stream: each.evidence["holes"] for each in passed} == {0: [[0, 1]], 1: [[0, 1]]}
+    assert [(each.first_offset, each.records) for each in passed if each.stream == 1] == [(0, 0)]
+
+
+async def test_an_error_that_a_reader_gets_is_on_record_with_its_rule() -> None:
+    """The same again and again is one record."""
+    noted = Noted()
+    client = noted.journal.connected()
+    readers, _ = readers_of(split_world(), 1 << 20, 1 << 20, noted.journal)
+    for _ in range(3):
+        await fetch(readers, {0: 0, 9: 4}, client=client, current_leader_epoch=7 << 15)
+    noted.journal.end_runs()
+    await readers.close()
+    refused = {(each.stream, each.reason, each.rule, each.batches) for each in noted.of(Kind.REFUSE)}
+    assert refused == {(0, "UNKNOWN_LEADER_EPOCH", "F7", 3), (9, "UNKNOWN_TOPIC_OR_PARTITION", None, 3)}
+
+
+class Broker:
+    """Leads everything, and says at once where a batch stands; links, leaders and connection at once."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.ends: Counter[int] = Counter()
+        self.error_code = 0
+        """With which all writes are answered."""
+
+    async def to(self, node_id: int, purpose: str) -> Broker:
+        """Connects."""
+        return self
+
+    def version(self, api_key: int, wanted: range) -> int:
+        """Speaks everything."""
+        return wanted[-1]
+
+    def known(self, topic: str) -> dict[int, Leader]:
+        """Leads everything."""
+        return {q: Leader(1, 0, (1,), (1,), ()) for q in range(4)}
+
+    def forget(self, topic: str) -> None:
+        """Nothing changes."""
+
+    def send_body(self, api_key: int, version: int, pieces: list[Buffer], timeout: float) -> asyncio.Future[memoryview]:
+        """Takes a Produce request."""
+        asked = look_produce(version, bytearray(b"".join(pieces)))
+        rows = [(row.name, None, [self._append(each) for each in row.partition_data]) for row in asked.topic_data]
+        future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        future.set_result(memoryview(build_outcomes(version, rows)))
+        return future
+
+    def _append(self, part: PartitionData) -> Outcome:
+        if self.error_code:
+            return Outcome(part.partition, self.error_code)
+        assert part.records is not None
+        base_offset = self.ends[part.partition]
+        self.ends[part.partition] += int.from_bytes(part.records[57:61])
+        return Outcome(part.partition, 0, base_offset, -1, 0)
+
+
+class Stage:
+    """A worker's lanes to that broker, and one client's connection."""
+
+    def __init__(self, target: Target = virtual_partition) -> None:
+        self.noted = Noted()
+        self.broker = Broker()
+        topics = ManagedTopics()
+        self.topic = ManagedTopic(Layout.created(NAME, UUID(int=1), 1, 4), UUID(int=2), layouts_offset=17)
+        topics.add(self.topic)
+        links: Any = self.broker
+        self.lanes = Lanes(topics, links, links, lambda: True, self.noted.journal)
+        self.client = self.noted.journal.connected()
+        self._service = ProduceService(topics, self.lanes, target)
+
+    async def write(self, number: int, batch: bytes, *, count: int = NO_COUNT, epoch: int = -1) -> int:
+        """Writes a batch to a partition; returns the error code."""
+        part = PartitionData(number, memoryview(bytearray(batch)))
+        asked = ProduceRequest(None, -1, 10_000, [TopicData(NAME, None, [part], count, epoch)])
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            ((_, _, (outcome,)),) = await self._service.write(9, asked, self.client)
+        return outcome.error_code
+
+    def change(self, u: int, cuts: dict[int, int]) -> None:
+        """Goes on under another layout."""
+        layout = self.topic.layout
+        self.topic.adopt(layout.changed(layout.next_epoch(u), cuts), {}, self.topic.layouts_offset + 5)
+
+    async def told(self, *kinds: Kind) -> list[Decision]:
+        """Ends; returns what is on record."""
+        await self.lanes.close()
+        self.noted.journal.end_runs()
+        return self.noted.of(*kinds)
+
+
+def idempotent(sequence: int, records: int = 2, producer_id: int = 7) -> bytes:
+    """A batch of an idempotent producer."""
+    return a_batch(*(["a"] * records), producer_id=producer_id, epoch=0, sequence=sequence)
+
+
+async def test_what_is_acknowledged_is_on_record_as_one_run_while_it_goes_on() -> None:
+    """Sequences as the client counts them, offsets of the physical partition; a new layout begins another record."""
+    stage = Stage()
+    for sequence in (0, 2, 4):
+        assert await stage.write(3, idempotent(sequence)) == 0
+    stage.change(2, {0: 6, 1: 0})
+    assert await stage.write(0, idempotent(0)) == 0
+    before, after = await stage.told(Kind.ADMIT)
+    assert (before.stream, before.partition, before.move, before.producer_id) == (3, 0, 0, 7)
+    assert (before.first_sequence, before.last_sequence, before.first_offset, before.last_offset) == (0, 5, 0, 5)
+    assert (before.batches, before.records, before.connection) == (3, 6, stage.client.number)
+    assert [(each.layout_epoch, each.layouts_offset) for each in (before, after)] == [(0, 17), (1, 22)]
+    assert before.evidence == {}
+
+
+async def test_what_a_client_of_the_dialect_believed_is_on_record() -> None:
+    """Its count and the epoch by which that was judged, where it is admitted and where it is refused."""
+    stage = Stage(physical_partition)
+    assert await stage.write(0, idempotent(0), count=1, epoch=0) == 0
+    stage.change(2, {0: 2, 1: 0})
+    assert await stage.write(0, idempotent(2), count=1, epoch=0) == Code.INVALID_PARTITION_METADATA
+    admitted, refused = await stage.told(Kind.ADMIT, Kind.REFUSE)
+    assert (admitted.stream, admitted.move) == (physical_stream(0), 0)
+    assert admitted.evidence == {"undeleted_partition_count": 1, "sent_epoch": 0}
+    assert (refused.reason, refused.rule, refused.layout_epoch) == ("INVALID_PARTITION_METADATA", "I8", 1)
+    assert refused.evidence == {"undeleted_partition_count": 1, "layout_epoch": 0, "in_force": 2}
+
+
+async def test_writes_that_wait_for_a_fence_are_on_record_from_its_beginning_to_its_end() -> None:
+    """One HOLD, one RELEASE, then the write."""
+    stage = Stage()
+    assert await stage.write(3, idempotent(0)) == 0
+    stage.topic.raise_fence(Fence("f1", frozenset({0})))
+    writing = asyncio.ensure_future(stage.write(3, idempotent(2)))
+    await asyncio.sleep(0)
+    assert not writing.done()
+    stage.change(1, {0: 2})
+    assert await writing == 0
+    told = [each for each in await stage.told(Kind.HOLD, Kind.RELEASE) if each.reason == "fence"]
+    assert [(each.kind, each.stream, each.partition, each.fence) for each in told] == [
+        (Kind.HOLD, 3, 0, "f1"),
+        (Kind.RELEASE, 3, 0, None),
+    ]
+    assert not told[1].evidence["given_up"]
+
+
+async def test_an_acknowledgement_stands_behind_all_that_was_admitted_before_it() -> None:
+    """When a drain returns, what it has waited for is in the journal: an open run ends in front of the decision."""
+    stage = Stage()
+    writing = asyncio.ensure_future(stage.write(3, idempotent(0)))
+    while not stage.lanes.under_way:  # noqa: ASYNC110 - the lane sends in a turn of its own
+        await asyncio.sleep(0)
+    stage.topic.raise_fence(Fence("f1", frozenset({0})))
+    await stage.lanes.drain(NAME, frozenset({0}))
+    stage.noted.journal.note(Decision(kind=Kind.ACKNOWLEDGE, topic=NAME, fence="f1"))
+    assert await writing == 0
+    assert [each.kind for each in await stage.told(Kind.ADMIT, Kind.ACKNOWLEDGE)] == [Kind.ADMIT, Kind.ACKNOWLEDGE]
+
+
+async def test_a_stray_is_refused_with_the_offset_at_which_it_landed() -> None:
+    """What stands behind the cut is no success (rule C7), and is no ADMIT."""
+    stage = Stage()
+    assert await stage.write(3, idempotent(0)) == 0
+    writing = asyncio.ensure_future(stage.write(3, idempotent(2)))
+    while not stage.lanes.under_way:  # noqa: ASYNC110 - the lane sends in a turn of its own
+        await asyncio.sleep(0)
+    stage.change(2, {0: 2, 1: 0})
+    assert await writing == Code.NOT_LEADER_OR_FOLLOWER
+    (refused,) = await stage.told(Kind.REFUSE)
+    assert (refused.reason, refused.rule) == ("NOT_LEADER_OR_FOLLOWER", "C7")
+    assert refused.evidence == {"partition": 0, "move": 0, "base_offset": 2}
+
+
+async def test_errors_of_brokers_are_not_on_record_as_refusals() -> None:
+    """Kordon has only passed them on."""
+    stage = Stage()
+    stage.broker.error_code = Code.MESSAGE_TOO_LARGE
+    assert await stage.write(3, idempotent(0)) == Code.MESSAGE_TOO_LARGE
+    assert await stage.told(Kind.ADMIT, Kind.REFUSE) == []
+
+
+@pytest.mark.parametrize(("number", "reason"), [(3, "INVALID_RECORD"), (4, "UNKNOWN_TOPIC_OR_PARTITION")])
+async def test_what_never_gets_a_line_is_refused_on_record(number: int, reason: str) -> None:
+    """A batch that cannot be read, and a partition that is not there."""
+    stage = Stage()
+    assert await stage.write(number, b"no batch")
+    (refused,) = await stage.told()
+    assert (refused.kind, refused.api_key, refused.stream, refused.reason) == (Kind.REFUSE, 0, number, reason)
