@@ -7,7 +7,7 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -44,6 +44,16 @@ class Worker:
         return SimpleNamespace(peer=peer, client="127.0.0.1", listener=listener, opened=0.0, waited=False)
 
 
+class Piped(Relay):
+    """A connection without sockets, of which commands can be asked."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.held: list[str] = []
+        self.__dict__.update(vars(worker.connects()))
+        self.relays = worker.relays
+        self.downstream = cast("Any", SimpleNamespace(hold=self.held.append))
+
+
 @pytest.mark.parametrize("cause", CloseCause)
 async def test_an_end_is_noted_that_a_healthy_day_does_not_bring(cause: CloseCause) -> None:
     """With its cause, behind the limit that was hit; of others nobody has to know."""
@@ -70,12 +80,10 @@ async def test_the_end_of_a_connection_is_noted_where_another_decision_names_it(
 async def test_a_client_that_has_too_much_in_flight_is_noted_once() -> None:
     """One that does not care waits thousands of times a second."""
     worker = Worker()
-    relay = worker.connects()
-    held: list[str] = []
-    relay.relays, relay.downstream = worker.relays, SimpleNamespace(hold=held.append)
+    relay = Piped(worker)
     for _ in range(3):
-        Relay._steer(relay, PauseDownstream())
-    assert len(held) == 3
+        relay.perform([PauseDownstream()])
+    assert len(relay.held) == 3
     worker.relays.note_closed(relay, CloseCause.CLIENT_CLOSED, "the client closed the connection")
     assert [(each.kind, each.rule, each.reason) for each in worker.noted.of()] == [
         (Kind.LIMIT, "requests_in_flight", None),
