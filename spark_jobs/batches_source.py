@@ -1,0 +1,190 @@
+"""The source `kordon.batches`: what stands in managed topics, batch by batch, as a stream or as a table.
+
+    spark.dataSource.register(BatchesSource)
+    spark.readStream.format("kordon.batches").option("bootstrap", "kafka:9092").option("topics", "orders").load()
+
+Offsets are `{topic: {partition: next offset}}`. A micro-batch reads the batches that begin between two of them, so
+that it reads the same when it is repeated; behind the last batch of a partition there is a row that says how far it was
+read.
+
+Options: `bootstrap`; `topics`, names with commas between; `max_bytes`, of a micro-batch, about; `positions`, offsets as
+above at which a stream that is begun again stands (Spark tells a Python source no such thing before it has to say how
+far the next micro-batch is to go); `pinned`: what is written after the first look is left alone; and `Security`'s.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import LongType, StructField, StructType
+
+from kordon.codecs.errors import WireError
+from kordon.spark_jobs.batch_reader import RecordBatch, columns, read_partition
+from kordon.spark_jobs.brokers import LATEST, BrokersUnavailable, Cluster, Place, Security
+from kordon.spark_jobs.schema import BATCHES
+
+MAX_BYTES: Final = 256 << 20
+_SAMPLE_BYTES: Final = 64 << 10
+_FEW: Final = 1000
+"""Offsets for which it is not worth while to ask how large they are."""
+_FEW_BYTES: Final = 1024.0
+
+ROWS: Final = StructType(
+    [*BATCHES.fields, StructField("log_start", LongType()), StructField("next_offset", LongType())]
+)
+"""`BATCHES`; where `next_offset` is not null, the row says how far a partition was read and has nothing else."""
+
+Offsets: TypeAlias = dict[str, dict[str, int]]
+
+
+@dataclass
+class BatchRange(InputPartition):
+    """Batches of a partition that begin in [start, end)."""
+
+    place: Place
+    start: int | None
+    """None: from the log's beginning."""
+    end: int
+
+
+class BatchesSource(DataSource):
+    """See the module."""
+
+    @classmethod
+    def name(cls) -> str:
+        """By which it is asked for."""
+        return "kordon.batches"
+
+    def schema(self) -> StructType:
+        """Returns the columns."""
+        return ROWS
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Returns a reader of a stream."""
+        return BatchesStream(self.options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Returns a reader of all that there is now."""
+        return _AllBatches(self.options)
+
+
+class _Reading:
+    """Opens a partition; made on the driver, used in the workers."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.bootstrap = options["bootstrap"]
+        self.security = Security.of(options)
+
+    def read(self, part: BatchRange) -> Iterator[RecordBatch]:
+        with Cluster(self.bootstrap, self.security) as cluster:
+            yield from read_partition(cluster, part.place, part.start, part.end)
+
+
+class BatchesStream(DataSourceStreamReader):
+    """A stream of batches; see the module for its offsets."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._reading = _Reading(options)
+        self._topics = _names(options.get("topics", ""))
+        self._max_bytes = int(options.get("max_bytes", str(MAX_BYTES)))
+        self._positions = _places(json.loads(options.get("positions", "{}")))
+        self._pins: dict[Place, int] | None = {} if options.get("pinned", "") == "true" else None
+
+    def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
+        """Returns the offset before everything: each partition begins where its log does."""
+        return {}
+
+    def latestOffset(self) -> Offsets:  # noqa: N802 - Spark's name
+        """Returns how far the next micro-batch goes; not further than it has got while no broker answers."""
+        with Cluster(self._reading.bootstrap, self._reading.security) as cluster:
+            try:
+                places = cluster.partitions(self._topics)
+                ends = self._pinned(cluster.ends(places, LATEST))
+                return _offsets(self._positions | self._bounded(cluster, ends))
+            except BrokersUnavailable:
+                return _offsets(self._positions)
+
+    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:  # type: ignore[override]
+        """Returns what is to be read between two offsets."""
+        begins, ends = _places(start), _places(end)
+        self._positions |= ends
+        return [
+            BatchRange(place, begins.get(place), stop)
+            for place, stop in sorted(ends.items())
+            if begins.get(place, -1) < stop
+        ]
+
+    def read(self, partition: BatchRange) -> Iterator[RecordBatch]:  # type: ignore[override]
+        """Reads a part of it, in a worker."""
+        return self._reading.read(partition)
+
+    def commit(self, end: Offsets) -> None:  # type: ignore[override]
+        """Is told that a micro-batch is complete."""
+        self._positions |= _places(end)
+
+    def _pinned(self, ends: dict[Place, int]) -> dict[Place, int]:
+        if self._pins is None:
+            return ends
+        return {place: self._pins.setdefault(place, end) for place, end in ends.items()}
+
+    def _bounded(self, cluster: Cluster, ends: Mapping[Place, int]) -> dict[Place, int]:
+        """Cuts what is new to `max_bytes`, the same part of each partition."""
+        new = {place: end - self._positions.get(place, 0) for place, end in ends.items()}
+        bytes_by_place = {place: count * self._density(cluster, place, count) for place, count in new.items()}
+        share = min(1.0, self._max_bytes / max(1.0, sum(bytes_by_place.values())))
+        return {
+            place: self._positions.get(place, 0) + (max(1, int(count * share)) if count > 0 else 0)
+            for place, count in new.items()
+        }
+
+    def _density(self, cluster: Cluster, place: Place, count: int) -> float:
+        """Returns about how many bytes an offset stands for, from where the next micro-batch begins."""
+        if count < _FEW:
+            return _FEW_BYTES if count > 0 else 0.0
+        start = self._positions.get(place, 0)
+        try:
+            told = cluster.fetch(place, start, _SAMPLE_BYTES)
+            rows = columns(told, place, 0, 1 << 62)
+        except (BrokersUnavailable, WireError):
+            return _FEW_BYTES
+        if rows is None:
+            return _FEW_BYTES
+        table, behind = rows
+        return float(sum(table.column("bytes").to_pylist())) / max(1, behind - start)
+
+
+class _AllBatches(DataSourceReader):
+    """All that there is, once."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._reading = _Reading(options)
+        self._topics = _names(options.get("topics", ""))
+
+    def partitions(self) -> list[InputPartition]:  # type: ignore[override]
+        """Returns each partition from its log's beginning to its end."""
+        with Cluster(self._reading.bootstrap, self._reading.security) as cluster:
+            ends = cluster.ends(cluster.partitions(self._topics), LATEST)
+        return [BatchRange(place, None, end) for place, end in sorted(ends.items())]
+
+    def read(self, partition: BatchRange) -> Iterator[RecordBatch]:  # type: ignore[override]
+        """Reads one, in a worker."""
+        return self._reading.read(partition)
+
+
+def _names(listed: str) -> list[str]:
+    return [name for name in (each.strip() for each in listed.split(",")) if name]
+
+
+def _places(offsets: Offsets) -> dict[Place, int]:
+    return {Place(topic, int(q)): next_offset for topic, its in offsets.items() for q, next_offset in its.items()}
+
+
+def _offsets(places: Mapping[Place, int]) -> Offsets:
+    found: dict[str, Any] = {}
+    for place, next_offset in sorted(places.items()):
+        found.setdefault(place.topic, {})[str(place.partition)] = next_offset
+    return found

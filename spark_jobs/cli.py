@@ -1,0 +1,313 @@
+"""`kordon audit`: runs the auditor, draws its report.
+
+Nothing here imports PySpark before a command runs: who has not installed it is told how.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+
+import click
+
+from kordon.spark_jobs.errors import CannotCheck, MissingPart
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from kordon.spark_jobs.audit import Options
+    from kordon.spark_jobs.session import Setup
+
+NOT_CHECKED: Final = 2
+"""Exit code: the audit could not be made."""
+_NEEDED: Final = ("pyspark", "pyarrow", "pandas", "numpy")
+_SECURITY: Final = (
+    "security_protocol",
+    "ssl_cafile",
+    "ssl_certfile",
+    "ssl_keyfile",
+    "ssl_check_hostname",
+    "sasl_mechanism",
+    "sasl_plain_username",
+    "sasl_plain_password",
+)
+"""What a file of `--config` may hold."""
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class _Commands(click.Group):
+    """The commands; that of the report is loaded when it is asked for, as pyarrow may be missing."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names them."""
+        return sorted([*super().list_commands(ctx), "report"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Finds one."""
+        if cmd_name != "report":
+            return super().get_command(ctx, cmd_name)
+        _need_packages("pyarrow")
+        from kordon.spark_jobs.report.command import report  # noqa: PLC0415
+
+        return report
+
+
+@click.group(cls=_Commands)
+def audit() -> None:
+    """Checks, apart from the proxy, that order was kept: by its decisions and by what stands in the topics."""
+
+
+def _options(command: _Command) -> _Command:
+    """The options of `run`, in the order in which help shows them."""
+    path = click.Path(path_type=Path)
+    for option in reversed(
+        [
+            click.option(
+                "--bootstrap",
+                metavar="HOST:PORT[,…]",
+                envvar="KORDON_AUDIT_BOOTSTRAP",
+                help="Brokers to read from, not the proxy.",
+            ),
+            click.option(
+                "--files",
+                "folder",
+                metavar="FOLDER",
+                type=path,
+                help="Read decisions from files (decisions.to: files).",
+            ),
+            click.option(
+                "--out",
+                metavar="DIR",
+                default="audit",
+                show_default=True,
+                help="Where state and findings go: a folder, or an address that Spark can write to.",
+            ),
+            click.option("--once", is_flag=True, help="Check what there is now, then end."),
+            click.option(
+                "--topics", metavar="NAME[,…]", default="", help="Topics to read besides those that are managed."
+            ),
+            click.option(
+                "--config",
+                "config",
+                metavar="FILE",
+                type=path,
+                help="How brokers are reached (YAML): security_protocol, sasl_mechanism, …",
+            ),
+            click.option(
+                "--late-minutes",
+                type=click.FloatRange(min=0),
+                default=10.0,
+                show_default=True,
+                help="So long, in decisions' time, is waited for what must still come.",
+            ),
+            click.option(
+                "--trigger-seconds",
+                type=click.FloatRange(min=0),
+                default=10.0,
+                show_default=True,
+                help="From one micro-batch to the next, at least.",
+            ),
+            click.option(
+                "--max-mb",
+                type=click.IntRange(min=1),
+                default=256,
+                show_default=True,
+                help="Topic data in a micro-batch, about.",
+            ),
+            click.option(
+                "--max-decisions",
+                type=click.IntRange(min=1),
+                default=500_000,
+                show_default=True,
+                help="Decisions in a micro-batch.",
+            ),
+            click.option("--metrics-address", metavar="HOST:PORT", help="Where /metrics is; without it there is none."),
+            click.option(
+                "--findings-topic",
+                metavar="NAME",
+                default="__kordon.findings",
+                show_default=True,
+                help="Topic for findings; '' for none.",
+            ),
+            click.option("--table", metavar="NAME", help="Write findings to this table, too."),
+            click.option(
+                "--table-format",
+                type=click.Choice(["delta", "iceberg"]),
+                default="delta",
+                show_default=True,
+                help="Of --table; its jars come by --packages.",
+            ),
+            click.option(
+                "--master", metavar="URL", help="Spark's master; by default this machine, or what spark-submit says."
+            ),
+            click.option(
+                "--driver-memory",
+                default="1g",
+                show_default=True,
+                help="Java's heap, where Spark runs on this machine.",
+            ),
+            click.option("--jars", metavar="FOLDER", type=path, help="Jars of Spark's Kafka connector."),
+            click.option("--packages", metavar="COORDINATES", help="Have Spark fetch jars by Ivy instead."),
+            click.option("--conf", "settings", metavar="NAME=VALUE", multiple=True, help="A setting of Spark's."),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+@audit.command()
+@_options
+def run(**given: Any) -> None:
+    """Audits until SIGTERM or SIGINT; with --once, what there is now.
+
+    The audit goes on where it was ended, or killed: all it knows is in --out.
+
+    \b
+    Examples:
+      kordon audit run --bootstrap kafka:9092 --out audit
+      kordon audit run --once --bootstrap kafka:9092 --out audit && kordon audit report --from audit
+      kordon audit run --once --files decisions/ --bootstrap kafka:9092 --out audit
+
+    \b
+    Exit codes of --once:
+      0  all that was checked holds
+      1  a promise was broken: see the findings
+      2  it could not be checked
+      3  nothing was found to be broken, but evidence is missing
+    """  # noqa: D301  (\b is click's mark for a paragraph that keeps its lines)
+    try:
+        _need_packages(*_NEEDED)
+        code = _run(given)
+    except CannotCheck as error:
+        _fail(str(error))
+    sys.exit(code)
+
+
+def _run(given: Mapping[str, Any]) -> int:
+    from kordon.spark_jobs.audit import Audit, Verdict  # noqa: PLC0415
+    from kordon.spark_jobs.metrics import Metrics  # noqa: PLC0415
+    from kordon.spark_jobs.rules import gaps  # noqa: PLC0415
+    from kordon.spark_jobs.rules.all_rules import ALL  # noqa: PLC0415
+    from kordon.spark_jobs.session import close_session, open_session  # noqa: PLC0415
+
+    logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logging.getLogger("kordon").setLevel(logging.INFO)
+    options, setup = _asked(given), _setup(given)
+    metrics = Metrics({rule.number: rule.name for rule in (gaps.RULE, *ALL)})
+    if given["metrics_address"]:
+        _serve(metrics, given["metrics_address"])
+    spark = open_session(setup)
+    try:
+        made = Audit(spark, options, metrics)
+        if given["once"]:
+            verdict = made.once()
+            click.echo(f"{verdict.name.lower().replace('_', ' ')}: {made.summary()}")
+            return int(verdict)
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            made.stop()
+
+        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGINT, stop)
+        made.run()
+        return int(Verdict.PASS)
+    finally:
+        metrics.close()
+        close_session(spark)
+
+
+def _asked(given: Mapping[str, Any]) -> Options:
+    from kordon.spark_jobs.audit import Options  # noqa: PLC0415
+    from kordon.spark_jobs.brokers import Security  # noqa: PLC0415
+    from kordon.spark_jobs.decisions_source import java_security  # noqa: PLC0415
+    from kordon.spark_jobs.findings import Sinks, Table, Topic  # noqa: PLC0415
+    from kordon.spark_jobs.sources import Reading  # noqa: PLC0415
+
+    bootstrap = given["bootstrap"]
+    if not bootstrap and not given["folder"]:
+        raise click.UsageError("name the brokers (--bootstrap), or a folder of decision files (--files), or both")
+    security = Security.of(_security(given["config"]))
+    topic = None
+    if bootstrap and given["findings_topic"]:
+        where = {"kafka.bootstrap.servers": bootstrap, **java_security(security)}
+        topic = Topic(name=given["findings_topic"], options=where)
+    table = Table(name=given["table"], format=given["table_format"]) if given["table"] else None
+    out = given["out"]
+    return Options(
+        out=out if "://" in out else str(Path(out).resolve()),
+        reading=Reading(
+            bootstrap=bootstrap,
+            security=security,
+            folder=given["folder"],
+            most_decisions=given["max_decisions"],
+            most_bytes=given["max_mb"] << 20,
+            is_pinned=given["once"],
+        ),
+        topics=tuple(name for name in given["topics"].split(",") if name),
+        late_ms=int(given["late_minutes"] * 60_000),
+        trigger_seconds=given["trigger_seconds"],
+        sinks=Sinks(topic=topic, table=table),
+    )
+
+
+def _setup(given: Mapping[str, Any]) -> Setup:
+    from kordon.spark_jobs.session import Setup  # noqa: PLC0415
+
+    pairs = [each.partition("=") for each in given["settings"]]
+    if wrong := [name for name, equals, _ in pairs if not equals]:
+        raise click.UsageError(f"--conf takes NAME=VALUE, not {wrong[0]!r}")
+    return Setup(
+        master=given["master"],
+        driver_memory=given["driver_memory"],
+        jars=given["jars"],
+        packages=given["packages"],
+        needs_kafka=bool(given["bootstrap"]),
+        settings={name: value for name, _, value in pairs},
+    )
+
+
+def _security(file: Path | None) -> dict[str, Any]:
+    """Reads how brokers are reached; of the environment too, where a password is better kept."""
+    import yaml  # noqa: PLC0415
+
+    told: Any = {}
+    if file is not None:
+        try:
+            told = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        except (OSError, yaml.YAMLError) as error:
+            raise click.BadParameter(f"{file}: {error}", param_hint="--config") from error
+        unknown = sorted(set(told) - set(_SECURITY)) if isinstance(told, dict) else ["list"]
+        if unknown:
+            problem = f"{file} may have {', '.join(_SECURITY)}; it has no use for {unknown[0]}"
+            raise click.BadParameter(problem, param_hint="--config")
+    variables = {name: os.environ.get(f"KORDON_AUDIT_{name.upper()}") for name in _SECURITY}
+    return {**told, **{name: value for name, value in variables.items() if value}}
+
+
+def _serve(metrics: Any, address: str) -> None:
+    host, _, port = address.rpartition(":")
+    if not port.isdigit():
+        raise click.BadParameter(f"{address!r} is no HOST:PORT", param_hint="--metrics-address")
+    try:
+        metrics.serve(host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104 - as the user says
+    except OSError as error:
+        raise CannotCheck(f"metrics cannot be served on {address}: {error}") from error
+
+
+def _need_packages(*names: str) -> None:
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        problem = MissingPart(f"{missing[0]} is missing: pip install 'kordon[audit]' brings all that the auditor needs")
+        _fail(str(problem))
+
+
+def _fail(what: str) -> NoReturn:
+    click.echo(what, err=True)
+    sys.exit(NOT_CHECKED)

@@ -1,0 +1,291 @@
+"""One micro-batch of the audit: what is new goes through every rule, and what comes of it is written down.
+
+    facts ── GAPS ──> the other rules ──> states ──> findings, checked ──> summaries ──> topic, metrics, progress.json
+
+Everything is written under the micro-batch's number over what an earlier try has left, and the rules begin with the
+states of the number before. So a job that was killed anywhere, and repeats the micro-batch, neither misses a finding
+nor has one twice; Spark counts the micro-batch as done only when `run` has returned.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any, Final, TypeVar
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
+
+from kordon.spark_jobs import layouts
+from kordon.spark_jobs.brokers import BrokersUnavailable, Place
+from kordon.spark_jobs.findings import Sinks
+from kordon.spark_jobs.known import Known, Read, Seen, Told, Totals
+from kordon.spark_jobs.metrics import Metrics
+from kordon.spark_jobs.rules import gaps
+from kordon.spark_jobs.rules.all_rules import ALL
+from kordon.spark_jobs.rules.rule import Facts, Outcome, Rule
+from kordon.spark_jobs.schema import BATCHES, CHECKED, DECISIONS, FINDINGS, READ_TO
+from kordon.spark_jobs.storage import Storage
+from kordon.spark_jobs.summaries import SUMMARIES, Summary
+
+LATE_MS: Final = 600_000
+_NEVER_LATE_MS: Final = 1 << 60
+_SIDE_BY_SIDE: Final = 4
+"""Rules are small: their jobs wait for their planning more than for a processor."""
+_KNOWN: Final = "state/_known"
+
+_Item = TypeVar("_Item")
+
+
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """What an engine works with, in tests replaced one by one."""
+
+    rules: Sequence[Rule] = ALL
+    """Besides GAPS, which is always there."""
+    summaries: Sequence[Summary] = SUMMARIES
+    sinks: Sinks = field(default_factory=Sinks)
+    metrics: Metrics = field(default_factory=Metrics)
+    ends: Callable[[], Mapping[Place, int]] | None = None
+    """Asks the brokers where the logs that are read end now; None: no topics are read."""
+    late_ms: int = LATE_MS
+    step: Callable[[str], None] = lambda _: None
+    """Is told of each step before it is taken: tests let the job die there."""
+
+
+class Engine:
+    """Runs micro-batches; see the module.
+
+    Args:
+        spark: The session.
+        storage: The audit's folder.
+        parts: What it works with.
+        topics: Read besides those that decisions say are managed.
+    """
+
+    def __init__(self, spark: SparkSession, storage: Storage, parts: Parts, topics: Iterable[str] = ()) -> None:
+        self._spark = spark
+        self._storage = storage
+        self._parts = parts
+        self._rules = (gaps.RULE, *(rule for rule in parts.rules if rule.number != gaps.RULE.number))
+        self._named = frozenset(topics)
+        self._lock = threading.Lock()
+        self._ends: Mapping[Place, int] | None = None
+        self._expanded: tuple[list[str], DataFrame, DataFrame] | None = None
+        self._persisted: list[DataFrame] = []
+        self._known = Known()
+        self.last_batch = -1
+        """The last that was run, or taken up."""
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """Topics to read: named, or managed according to a decision."""
+        return self._named | self._known.managed
+
+    @property
+    def totals(self) -> Totals:
+        """What was read so far."""
+        return self._known.totals
+
+    def resume(self, last_batch: int) -> None:
+        """Takes up what was known behind a micro-batch.
+
+        Args:
+            last_batch: That was begun last; if it was not complete, its repetition begins with the one before.
+        """
+        for number in (last_batch, last_batch - 1):
+            known = self._load(number)
+            if known is not None:
+                self._known, self.last_batch = known, number
+                return
+
+    def run(self, rows: DataFrame, batch_id: int) -> None:
+        """Takes one micro-batch of the stream that `sources.py` makes; for `foreachBatch`."""
+        # a query that was stopped may leave its last call at work, while the next one repeats it
+        with self._lock, self._kept(rows) as kept:
+            began = time.monotonic()
+            before = self._load(batch_id - 1) or Known()
+            known, facts = self._facts(before, kept, batch_id)
+            self._judge(facts)
+            self._parts.step(_KNOWN)
+            self._storage.put_json(f"{_KNOWN}/{batch_id}", known.dump())
+            self._known, self.last_batch = known, batch_id
+            self._parts.step("metrics")
+            self._tell(batch_id, time.monotonic() - began)
+            self._parts.step("forget")
+            tables = [*map(_state_of, self._rules), *(f"summaries/{each.name}" for each in self._parts.summaries)]
+            self._storage.forget([_KNOWN, *tables], batch_id)
+            self._parts.step("end")
+
+    def close(self) -> None:
+        """Judges what waits still (`--once`), as the micro-batch behind the last; states are left as they are."""
+        with self._lock:
+            facts = self._told(
+                self._known,
+                self._spark.createDataFrame([], DECISIONS),
+                self._spark.createDataFrame([], BATCHES),
+                self.last_batch + 1,
+            )
+            self._judge(replace(facts, is_last=True), keeps=False)
+
+    def caught_up(self, read_to: Iterable[Read]) -> bool:
+        """Whether all is read that stood in the topics when this was asked last; asks the brokers anew for next time.
+
+        While topic data lags behind the decisions, as at the beginning, decisions' time runs too fast for it: nothing
+        is too late then.
+        """
+        if self._parts.ends is None:
+            return True
+        reached = {Place(each.topic, each.partition): each.next_offset for each in read_to}
+        before = self._ends
+        try:
+            self._ends = dict(self._parts.ends())
+        except BrokersUnavailable:
+            self._ends = None
+        return before is not None and all(reached.get(place, 0) >= end for place, end in before.items())
+
+    @contextmanager
+    def _kept(self, rows: DataFrame) -> Iterator[DataFrame]:
+        """Rules look at what is new again and again: it is read once."""
+        self._persisted = []
+        try:
+            yield self._persist(rows)
+        finally:
+            for each in self._persisted:
+                each.unpersist()
+
+    def _persist(self, rows: DataFrame) -> DataFrame:
+        self._persisted.append(rows.persist(StorageLevel.MEMORY_AND_DISK))
+        return self._persisted[-1]
+
+    def _facts(self, before: Known, rows: DataFrame, batch_id: int) -> tuple[Known, Facts]:
+        self._parts.step("facts")
+        told = rows.where("decision is not null").select("decision.*")
+        decisions = self._persist(self._new(told, before))
+        read = rows.where("batch is not null").select("batch.*")
+        batches = read.where("next_offset is null").select(*BATCHES.names)
+        known = self._next(before, told, decisions, read)
+        late_ms = self._parts.late_ms if self.caught_up(known.read_to) else _NEVER_LATE_MS
+        return known, replace(self._told(known, decisions, batches, batch_id), late_ms=late_ms)
+
+    def _told(self, known: Known, decisions: DataFrame, batches: DataFrame, batch_id: int) -> Facts:
+        segments, stays = self._expand(known)
+        return Facts(
+            decisions=decisions,
+            batches=batches,
+            segments=segments,
+            stays=stays,
+            read_to=self._spark.createDataFrame(list(known.read_to), READ_TO),
+            batch_id=batch_id,
+            newest_ms=known.totals.newest_ms,
+            late_ms=self._parts.late_ms,
+        )
+
+    def _new(self, decisions: DataFrame, before: Known) -> DataFrame:
+        """A record may stand in the log twice, as writing it is repeated when its answer is lost; it counts once."""
+        once = decisions.where("kind is not null").dropDuplicates(["worker", "number"])
+        if not before.workers:
+            return once
+        rows = [(name, seen.number) for name, seen in before.workers.items()]
+        seen = F.broadcast(self._spark.createDataFrame(rows, "worker string, seen bigint"))
+        return once.join(seen, "worker", "left").where("seen is null or number > seen").select(*DECISIONS.names)
+
+    def _next(self, before: Known, told: DataFrame, decisions: DataFrame, read: DataFrame) -> Known:
+        workers = decisions.groupBy("worker").agg(F.max("number"), F.max("at_ms"), F.count("*")).collect()
+        counted = read.groupBy("topic", "partition").agg(
+            F.max("log_start"), F.max("next_offset"), F.count("base_offset"), F.sum("bytes")
+        )
+        parts = counted.collect()
+        newest = [Told(*row) for row in layouts.newest(decisions).select(*Told._fields).collect()]
+        totals = before.totals
+        return Known(
+            layouts=before.with_layouts(newest),
+            workers=before.with_workers({row[0]: Seen(row[1], row[2] or 0) for row in workers}),
+            read_to=before.with_read(Read(row[0], row[1], row[2] or 0, row[3]) for row in parts if row[3] is not None),
+            totals=Totals(
+                newest_ms=max([totals.newest_ms, *(row[2] or 0 for row in workers)]),
+                decisions=totals.decisions + sum(row[3] for row in workers),
+                batches=totals.batches + sum(row[4] for row in parts),
+                bytes=totals.bytes + sum(row[5] or 0 for row in parts),
+                unreadable=totals.unreadable + told.where("kind is null").count(),
+            ),
+        )
+
+    def _expand(self, known: Known) -> tuple[DataFrame, DataFrame]:
+        """Layouts change seldom: what came of them is kept."""
+        told = sorted(each.layout for each in known.layouts.values() if each.layout is not None)
+        if self._expanded is None or self._expanded[0] != told:
+            self._expanded = (told, *layouts.frames(self._spark, told))
+        return self._expanded[1], self._expanded[2]
+
+    def _judge(self, facts: Facts, *, keeps: bool = True) -> None:
+        batch_id = facts.batch_id
+        outcomes = {gaps.RULE.number: self._outcome(gaps.RULE, facts)}
+        if keeps:
+            self._keep(gaps.RULE, outcomes[gaps.RULE.number], batch_id)
+        missing = self._storage.read(_state_of(gaps.RULE), batch_id if keeps else batch_id - 1, gaps.STATE)
+        given = replace(facts, gaps=gaps.known(missing))
+        outcomes |= {rule.number: self._outcome(rule, given) for rule in self._rules[1:]}
+        if keeps:
+            self._each(lambda rule: self._keep(rule, outcomes[rule.number], batch_id), self._rules[1:])
+        found = _all(each.findings.select(*FINDINGS.names) for each in outcomes.values())
+        self._put("findings", found, batch_id, files=1)
+        looked = (_by(number, each.checked) for number, each in outcomes.items())
+        self._put("checked", _all(looked), batch_id, files=1)
+        findings = self._storage.read("findings", batch_id, FINDINGS)
+        if keeps:
+            self._each(lambda summary: self._fold(summary, given, findings), self._parts.summaries)
+        self._parts.step("sinks")
+        self._parts.sinks.write(findings, batch_id)
+        self._parts.metrics.count_findings(findings)
+
+    def _outcome(self, rule: Rule, facts: Facts) -> Outcome:
+        return rule.check(facts, self._storage.read(_state_of(rule), facts.batch_id - 1, rule.state))
+
+    def _keep(self, rule: Rule, outcome: Outcome, batch_id: int) -> None:
+        self._put(_state_of(rule), outcome.state.select(*rule.state.names), batch_id)
+
+    def _fold(self, summary: Summary, facts: Facts, findings: DataFrame) -> None:
+        table = f"summaries/{summary.name}"
+        before = self._storage.read(table, facts.batch_id - 1, summary.state)
+        self._put(table, summary.fold(facts, findings, before), facts.batch_id, files=1)
+
+    def _put(self, table: str, rows: DataFrame, batch_id: int, files: int | None = None) -> None:
+        self._parts.step(table)
+        self._storage.write(rows, table, batch_id, files=files)
+
+    @staticmethod
+    def _each(do: Callable[[_Item], None], items: Sequence[_Item]) -> None:
+        with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+            for done in [pool.submit(do, item) for item in items]:
+                done.result()
+
+    def _load(self, batch_id: int) -> Known | None:
+        told = self._storage.get_text(f"{_KNOWN}/{batch_id}") if batch_id >= 0 else None
+        try:
+            return None if told is None else Known.load(told)
+        except ValueError:
+            return None  # the job died while it was written
+
+    def _tell(self, batch_id: int, seconds: float) -> None:
+        totals: dict[str, Any] = self.totals.as_dict()
+        self._parts.metrics.count_batch(totals, seconds)
+        self._storage.put_json("progress.json", {"batch_id": batch_id, "seconds": round(seconds, 3), **totals})
+
+
+def _state_of(rule: Rule) -> str:
+    return f"state/{rule.name.lower()}"
+
+
+def _by(number: int, checked: DataFrame) -> DataFrame:
+    return checked.select(F.lit(number).cast("int").alias("rule"), *CHECKED.names)
+
+
+def _all(tables: Iterable[DataFrame]) -> DataFrame:
+    return reduce(DataFrame.unionByName, tables)

@@ -1,0 +1,145 @@
+"""The source `kordon.decision-files`: lines of decision files (`decisions: {to: files}`) as a stream.
+
+Spark's own file source reads a file once, when it sees it first; a worker's newest file grows. So offsets are
+`{file name: bytes read}`, always behind the end of a line. A file that was removed before it was read is passed over:
+the gap in its worker's numbers tells.
+
+Options: `folder`; `max_bytes`, of a micro-batch; `positions` and `pinned` as in `batches_source.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from kordon.spark_jobs.batch_reader import RecordBatch
+
+PATTERN: Final = "*.jsonl"
+MAX_BYTES: Final = 64 << 20
+_CHUNK_BYTES: Final = 4 << 20
+ROWS: Final = StructType([StructField("value", BinaryType())])
+_ARROW: Final = pa.schema([("value", pa.binary())])
+
+Offsets: TypeAlias = dict[str, int]
+
+
+@dataclass
+class Lines(InputPartition):
+    """Lines of a worker's files, one file after the other: (path, first byte, byte behind the last)."""
+
+    parts: list[tuple[str, int, int]]
+
+
+class DecisionFilesSource(DataSource):
+    """See the module."""
+
+    @classmethod
+    def name(cls) -> str:
+        """By which it is asked for."""
+        return "kordon.decision-files"
+
+    def schema(self) -> StructType:
+        """Returns the columns."""
+        return ROWS
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Returns a reader of a stream."""
+        return LinesStream(self.options)
+
+
+class LinesStream(DataSourceStreamReader):
+    """A stream of lines; see the module for its offsets."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._folder = Path(options["folder"])
+        self._max_bytes = int(options.get("max_bytes", str(MAX_BYTES)))
+        self._positions: Offsets = json.loads(options.get("positions", "{}"))
+        self._pins: Offsets | None = {} if options.get("pinned", "") == "true" else None
+        self._is_pinned = False
+
+    def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
+        """Returns the offset before everything."""
+        return {}
+
+    def latestOffset(self) -> Offsets:  # noqa: N802 - Spark's name
+        """Returns how far the next micro-batch goes: older files first, so that workers' numbers are in their order."""
+        found = dict(self._positions)
+        room = self._max_bytes
+        for name, size in self._sizes():
+            begin = found.get(name, 0)
+            end = min(size, begin + room)
+            if end > begin and room > 0:
+                found[name] = _line_end(self._folder / name, begin, end)
+                room -= found[name] - begin
+        return dict(sorted(found.items()))
+
+    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:  # type: ignore[override]
+        """Returns what is to be read between two offsets: one part for each worker."""
+        self._positions |= end
+        by_worker: dict[str, list[tuple[str, int, int]]] = {}
+        for name, stop in sorted(end.items()):
+            if (begin := start.get(name, 0)) < stop:
+                by_worker.setdefault(name.rpartition("-")[0], []).append((str(self._folder / name), begin, stop))
+        return [Lines(parts) for parts in by_worker.values()]
+
+    def read(self, partition: Lines) -> Iterator[RecordBatch]:  # type: ignore[override]
+        """Reads a part of it, in a worker."""
+        for path, begin, end in partition.parts:
+            yield from _lines(Path(path), begin, end)
+
+    def commit(self, end: Offsets) -> None:  # type: ignore[override]
+        """Is told that a micro-batch is complete."""
+        self._positions |= end
+
+    def _sizes(self) -> list[tuple[str, int]]:
+        """Files that there are, and up to where they are looked at."""
+        found: list[tuple[str, int]] = []
+        for path in sorted(self._folder.glob(PATTERN)):
+            try:
+                found.append((path.name, path.stat().st_size))
+            except FileNotFoundError:
+                continue  # removed since
+        if self._pins is None:
+            return found
+        if not self._is_pinned:
+            self._pins, self._is_pinned = dict(found), True
+        return [(name, min(size, self._pins[name])) for name, size in found if name in self._pins]
+
+
+def _line_end(path: Path, begin: int, end: int) -> int:
+    """Returns where the last line that ends in [begin, end) ends; `begin`: none does."""
+    try:
+        with path.open("rb") as file:
+            at = end
+            while at > begin:
+                step = min(at - begin, 1 << 16)
+                file.seek(at - step)
+                place = file.read(step).rfind(b"\n")
+                if place >= 0:
+                    return at - step + place + 1
+                at -= step
+    except FileNotFoundError:
+        pass
+    return begin
+
+
+def _lines(path: Path, begin: int, end: int) -> Iterator[RecordBatch]:
+    try:
+        with path.open("rb") as file:
+            file.seek(begin)
+            left = end - begin
+            rest = b""
+            while left > 0 and (chunk := file.read(min(left, _CHUNK_BYTES))):
+                left -= len(chunk)
+                *whole, rest = (rest + chunk).split(b"\n")
+                if whole:
+                    yield pa.RecordBatch.from_arrays([pa.array(whole, type=pa.binary())], schema=_ARROW)
+    except FileNotFoundError:
+        return

@@ -1,0 +1,98 @@
+"""What Prometheus gets from a running audit; `families.py` says what there is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client.metrics import MetricWrapperBase
+
+from kordon.spark_jobs.families import FAMILIES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_KINDS: Final[Mapping[str, Callable[..., MetricWrapperBase]]] = {"counter": Counter, "gauge": Gauge}
+_SECONDS: Final = (0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600)
+
+
+class Metrics:
+    """The metrics of one audit.
+
+    Args:
+        rules: Names of the rules, by number: each has its series from the start.
+    """
+
+    def __init__(self, rules: Mapping[int, str] | None = None) -> None:
+        self.registry = CollectorRegistry()
+        self._metrics: dict[str, Any] = {
+            family.name: Histogram(family.name, family.help, registry=self.registry, buckets=_SECONDS)
+            if family.kind == "histogram"
+            else _KINDS[family.kind](family.name, family.help, family.labels, registry=self.registry)
+            for family in FAMILIES.values()
+        }
+        self._counted: dict[str, int] = {}
+        self._finished: Callable[[], None] = lambda: None
+        for name in (rules or {}).values():
+            self._metrics["kordon_audit_late_total"].labels(name)
+            for verdict in ("fail", "unknown"):
+                self._metrics["kordon_audit_findings_total"].labels(name, verdict)
+
+    def serve(self, host: str, port: int) -> int:
+        """Answers scrapes from now on, in a thread.
+
+        Returns:
+            The port, where 0 was asked for.
+
+        Raises:
+            OSError: The address cannot be had.
+        """
+        server, thread = start_http_server(port, host, registry=self.registry)
+
+        def finish() -> None:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+        self._finished = finish
+        return int(server.server_port)
+
+    def close(self) -> None:
+        """Answers no more."""
+        self._finished()
+        self._finished = lambda: None
+
+    def resume(self, totals: Mapping[str, int]) -> None:
+        """Says what was counted before this process began, and is not counted again."""
+        self._counted = dict(totals)
+
+    def count_batch(self, totals: Mapping[str, int], seconds: float) -> None:
+        """Counts a micro-batch.
+
+        Args:
+            totals: `engine.Totals` behind it.
+            seconds: That it took.
+        """
+        names = {"decisions": "kordon_audit_decisions_total", "bytes": "kordon_audit_bytes_total"}
+        for total, name in names.items():
+            self._metrics[name].inc(max(0, totals[total] - self._counted.get(total, 0)))
+        self._counted = dict(totals)
+        self._metrics["kordon_audit_batch_seconds"].observe(seconds)
+        self._metrics["kordon_audit_last_batch_timestamp_seconds"].set(time.time())
+
+    def count_findings(self, findings: DataFrame) -> None:
+        """Counts what a micro-batch has found."""
+        for row in findings.groupBy("name", "verdict", "kind").count().collect():
+            count = row["count"]
+            self._metrics["kordon_audit_findings_total"].labels(row["name"], row["verdict"]).inc(count)
+            if row["kind"] == "bypass":
+                self._metrics["kordon_audit_bypasses_total"].inc(count)
+            if row["kind"] == "gap":
+                self._metrics["kordon_audit_gaps_total"].inc(count)
+
+    def lag(self, decisions: int, bytes_unread: int) -> None:
+        """Says how far the audit is behind."""
+        self._metrics["kordon_audit_lag_decisions"].set(decisions)
+        self._metrics["kordon_audit_lag_bytes"].set(bytes_unread)

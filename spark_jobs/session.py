@@ -1,0 +1,118 @@
+"""The Spark session of the auditor: on this machine by default, or whatever `spark-submit` has set up."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyspark
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from kordon.spark_jobs.batches_source import BatchesSource
+from kordon.spark_jobs.errors import MissingPart
+from kordon.spark_jobs.files_source import DecisionFilesSource
+from kordon.spark_jobs.jars import connector_jars
+
+APP_NAME: Final = "kordon-audit"
+_END_SECONDS: Final = 60
+_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.stateStore.stateSchemaCheck": "true",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+_LOCAL: Final[Mapping[str, str]] = {
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.log.level": "ERROR",
+}
+"""Of a session on this machine: nobody else has to reach it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What a session is made of."""
+
+    master: str | None = None
+    """None: what `spark-submit` says, else as many threads as there are processors."""
+    driver_memory: str = "1g"
+    shuffle_partitions: int | None = None
+    """None: as many as Spark has cores by default."""
+    jars: Path | None = None
+    """Folder of the Kafka connector; see `jars.py`."""
+    packages: str | None = None
+    """Maven coordinates that Spark itself fetches (Ivy), in place of jars."""
+    needs_kafka: bool = True
+    """Whether decisions are read from a topic, or findings written to one."""
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Further settings of Spark's."""
+
+
+def open_session(setup: Setup) -> SparkSession:
+    """Returns the session, with the auditor's sources made known to it.
+
+    Raises:
+        MissingPart: Java, or the Kafka connector, is missing.
+        CannotCheck: The folder of jars that was named has no connector.
+    """
+    master = setup.master or ("" if _is_submitted() else "local[*]")
+    settings = dict(_SETTINGS)
+    if master.startswith("local"):
+        _need_java()
+        settings |= _LOCAL | {"spark.driver.memory": setup.driver_memory}
+    settings |= _connector(setup) | dict(setup.settings)
+    # the workers' Python is the driver's: another one would not have Kordon
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(APP_NAME)
+    builder = builder.master(master) if master else builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    partitions = setup.shuffle_partitions or max(1, session.sparkContext.defaultParallelism)
+    session.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    session.dataSource.register(BatchesSource)
+    session.dataSource.register(DecisionFilesSource)
+    return session
+
+
+def close_session(session: SparkSession) -> None:
+    """Ends the session, and the JVM where it is this process's own, which otherwise lives as long as Python does."""
+    gateway: Any = SparkContext._gateway  # pyright: ignore[reportPrivateUsage]
+    session.stop()
+    process = getattr(gateway, "proc", None)
+    if process is None:
+        return
+    gateway.shutdown()
+    process.stdin.close()
+    process.wait(timeout=_END_SECONDS)
+    SparkContext._gateway = SparkContext._jvm = None  # pyright: ignore[reportPrivateUsage]
+
+
+def _is_submitted() -> bool:
+    return "SPARK_ENV_LOADED" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _connector(setup: Setup) -> dict[str, str]:
+    if not setup.needs_kafka:
+        return {}
+    if setup.packages:
+        return {"spark.jars.packages": setup.packages}
+    jars = connector_jars(setup.jars, Path(pyspark.__file__).parent)
+    return {"spark.jars": ",".join(map(str, jars))} if jars else {}
+
+
+def _need_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").exists()):
+        raise MissingPart(
+            "java is missing, which Spark runs on: install openjdk-17-jre-headless (Debian), or set JAVA_HOME"
+        )

@@ -1,0 +1,100 @@
+"""The one stream of an audit: decisions and batches as rows of two columns, of which one is null.
+
+One stream of both, not two: then a micro-batch is one number for both, and Spark's checkpoint says of both at once how
+far they were read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
+from pyspark.sql.types import DataType
+
+from kordon.spark_jobs import batches_source, decisions_source, files_source
+from kordon.spark_jobs.batches_source import ROWS
+from kordon.spark_jobs.brokers import Security
+from kordon.spark_jobs.schema import DECISIONS
+
+_DECISIONS_AT: Final = 0
+_BATCHES_AT: Final = 1
+"""Where the sources stand in Spark's checkpoint: in the order of the union."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What an audit reads."""
+
+    bootstrap: str | None = None
+    """Brokers; None: only files are read, and no topics."""
+    security: Security = field(default_factory=Security)
+    folder: Path | None = None
+    """Of decision files; None: decisions are read from the topic."""
+    decisions_topic: str = decisions_source.TOPIC
+    most_decisions: int = decisions_source.MAX_DECISIONS
+    """In a micro-batch, of the topic."""
+    most_bytes: int = batches_source.MAX_BYTES
+    """In a micro-batch, of topic data, about."""
+    is_pinned: bool = False
+    """What is written after the first look is left alone."""
+
+
+def stream(spark: SparkSession, reading: Reading, topics: Sequence[str], begun: Sequence[str] | None) -> DataFrame:
+    """Returns the stream.
+
+    Args:
+        spark: Reads.
+        reading: What.
+        topics: Whose batches are read.
+        begun: Offsets of the sources in the newest micro-batch that was begun, as Spark wrote them down.
+    """
+    decisions = _decisions(spark, reading, _source(begun, _DECISIONS_AT))
+    told = decisions.select(F.struct(*DECISIONS.names).alias("decision"), _none(ROWS).alias("batch"))
+    if reading.bootstrap is None:
+        return told
+    batches = _batches(spark, reading, topics, _source(begun, _BATCHES_AT))
+    return told.unionByName(batches.select(_none(DECISIONS).alias("decision"), F.struct(*ROWS.names).alias("batch")))
+
+
+def _decisions(spark: SparkSession, reading: Reading, position: str) -> DataFrame:
+    if reading.folder is not None:
+        options = {"positions": position, "max_bytes": str(files_source.MAX_BYTES), **_pinned(reading)}
+        return decisions_source.from_files(spark, reading.folder, options)
+    assert reading.bootstrap is not None, "decisions come from files or from brokers"
+    return decisions_source.from_topic(
+        spark, reading.bootstrap, reading.security, topic=reading.decisions_topic, most=reading.most_decisions
+    )
+
+
+def _batches(spark: SparkSession, reading: Reading, topics: Sequence[str], position: str) -> DataFrame:
+    security = reading.security
+    options: dict[str, Any] = {
+        "bootstrap": reading.bootstrap,
+        "topics": ",".join(sorted(topics)),
+        "max_bytes": str(reading.most_bytes),
+        "positions": position,
+        **_pinned(reading),
+        **{
+            name: str(value) for name in security.__dataclass_fields__ if (value := getattr(security, name)) is not None
+        },
+    }
+    return spark.readStream.format("kordon.batches").options(**options).load()
+
+
+def _source(begun: Sequence[str] | None, place: int) -> str:
+    """Returns the offsets of one source as JSON; a source that had not begun is told as `-`."""
+    told = begun[place] if begun is not None and place < len(begun) else "-"
+    return "{}" if told == "-" else json.dumps(json.loads(told))
+
+
+def _pinned(reading: Reading) -> dict[str, str]:
+    return {"pinned": "true"} if reading.is_pinned else {}
+
+
+def _none(of: DataType) -> Column:
+    return F.lit(None).cast(of)
