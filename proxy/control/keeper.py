@@ -9,7 +9,7 @@ import asyncio
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -24,6 +24,7 @@ from kordon.proxy.control.ledger import Offsets, Records
 from kordon.proxy.control.member_minutes import MemberMinutes
 from kordon.proxy.control.membership import Generation, Membership
 from kordon.proxy.control.own_log import LogLost
+from kordon.proxy.control.served import NothingPassed, Passed, Readers, Writers
 from kordon.proxy.control.takeovers import Takeovers
 from kordon.proxy.control.topic_janitor import Hands
 from kordon.proxy.control.topics_admin import TopicsAdmin
@@ -57,68 +58,6 @@ FIRST_TOPIC_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 1.0
 _KNOW_RETRY_SECONDS: Final = 0.1
 _LEAD_AGAIN_SECONDS: Final = 0.5
-
-
-class Writers(Protocol):
-    """What writes to managed topics on behalf of clients."""
-
-    async def drain(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
-        """Returns when nothing sent to these partitions is unanswered: up to where was written meanwhile."""
-        ...
-
-    async def expect(self, topic: str, partitions: frozenset[int]) -> None:
-        """Gets ready to write to these partitions soon, as far as it can."""
-        ...
-
-    def lease_renewed(self) -> None:
-        """A lease that had ended lives again, and the layouts have been read since (rule C7)."""
-        ...
-
-
-class Readers(Protocol):
-    """What reads managed topics on behalf of clients."""
-
-    async def ready(self, topic: str) -> None:
-        """Gets ready to freeze soon, as far as it can."""
-        ...
-
-    async def freeze(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
-        """Returns the high watermarks beyond which nothing is shown any more (rule C5)."""
-        ...
-
-    def told(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
-        """Returns up to which offsets readers may have been told of partitions (rule C10)."""
-        ...
-
-    def invalidate(self, topic: str) -> None:
-        """Another layout is in force."""
-        ...
-
-    async def nothing_between(self, topic: str, v: int, offset: int, until: int) -> bool:
-        """Whether no record of a virtual partition stands in [offset, until), as far as can be known in a moment."""
-        ...
-
-
-class Passed(Protocol):
-    """What passes clients' requests to brokers."""
-
-    async def settle(self) -> None:
-        """Returns when what clients have written or asked to read before is answered; no session goes on (rule A2)."""
-        ...
-
-    async def renew_views(self, topic: str) -> None:
-        """Has clients see anew how many partitions a topic has; returns when they have had time to."""
-        ...
-
-
-class NothingPassed:
-    """Where no client is."""
-
-    async def settle(self) -> None:
-        """Returns at once."""
-
-    async def renew_views(self, topic: str) -> None:
-        """Returns at once."""
 
 
 class Keeper:

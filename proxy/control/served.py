@@ -1,0 +1,68 @@
+"""What serves clients, as a keeper sees it: what writes and reads for them, and what passes their requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+
+class Writers(Protocol):
+    """What writes to managed topics on behalf of clients."""
+
+    async def drain(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
+        """Returns when nothing sent to these partitions is unanswered: up to where was written meanwhile."""
+        ...
+
+    async def expect(self, topic: str, partitions: frozenset[int]) -> None:
+        """Gets ready to write to these partitions soon, as far as it can."""
+        ...
+
+    def lease_renewed(self) -> None:
+        """A lease that had ended lives again, and the layouts have been read since (rule C7)."""
+        ...
+
+
+class Readers(Protocol):
+    """What reads managed topics on behalf of clients."""
+
+    async def ready(self, topic: str) -> None:
+        """Gets ready to freeze soon, as far as it can."""
+        ...
+
+    async def freeze(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
+        """Returns the high watermarks beyond which nothing is shown any more (rule C5)."""
+        ...
+
+    def told(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
+        """Returns up to which offsets readers may have been told of partitions (rule C10)."""
+        ...
+
+    def invalidate(self, topic: str) -> None:
+        """Another layout is in force."""
+        ...
+
+    async def nothing_between(self, topic: str, v: int, offset: int, until: int) -> bool:
+        """Whether no record of a virtual partition stands in [offset, until), as far as can be known in a moment."""
+        ...
+
+
+class Passed(Protocol):
+    """What passes clients' requests to brokers."""
+
+    async def settle(self) -> None:
+        """Returns when what clients have written or asked to read before is answered; no session goes on (rule A2)."""
+        ...
+
+    async def renew_views(self, topic: str) -> None:
+        """Has clients see anew how many partitions a topic has; returns when they have had time to."""
+        ...
+
+
+class NothingPassed:
+    """Where no client is."""
+
+    async def settle(self) -> None:
+        """Returns at once."""
+
+    async def renew_views(self, topic: str) -> None:
+        """Returns at once."""
