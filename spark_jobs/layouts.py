@@ -149,7 +149,7 @@ def _lives(v: int, told: dict[str, Any], epoch: dict[str, Any]) -> int | None:
 
 
 def _virtual(told: dict[str, Any], epochs: dict[int, Any], segments: list[Segment]) -> Iterator[Stay]:
-    opened = {(each.layout_epoch, each.partition): each for each in segments}
+    opened: dict[tuple[int, int | None], Segment] = {(each[1], each[2]): each for each in segments}
     numbers = sorted({each.layout_epoch for each in segments})
     lost = {(each["id"]["epoch"], each["id"]["partition"]) for each in told["segments"] if _is_lost(each)}
     floors = {int(v): floor for v, floor in (told.get("floors") or {}).items()}
