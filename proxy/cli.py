@@ -1,4 +1,4 @@
-"""The command line: `kordon run`, `kordon check`, `kordon status`, `kordon topics`.
+"""The command line: `kordon run`, `kordon check`, `kordon status`, `kordon topics`, `kordon decisions`.
 
 Exit codes: 0 all is well, 1 it failed while running, 2 the command line or the configuration is wrong.
 """
@@ -37,11 +37,11 @@ config_file = click.option(
 
 
 class _Commands(click.Group):
-    """The commands; the module of `topics` is loaded when it is asked for, so that workers need not."""
+    """The commands; modules of those with many are loaded when they are asked for, so that workers need not."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names them."""
-        return sorted([*super().list_commands(ctx), "topics"])
+        return sorted([*super().list_commands(ctx), "decisions", "topics"])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Finds one."""
@@ -49,6 +49,10 @@ class _Commands(click.Group):
             from kordon.proxy.topics_cli import topics  # noqa: PLC0415
 
             return topics
+        if cmd_name == "decisions":
+            from kordon.proxy.decisions_cli import decisions  # noqa: PLC0415
+
+            return decisions
         return super().get_command(ctx, cmd_name)
 
 
@@ -64,6 +68,7 @@ def main() -> None:
       kordon check kordon.yaml
       kordon status
       kordon topics list
+      kordon decisions tail --bootstrap kafka:9092
 
     Exit codes: 0 all is well, 1 it failed while running, 2 the command line or the configuration is wrong.
     """  # noqa: D301  (\b is click's mark for a paragraph that keeps its lines)

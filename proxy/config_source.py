@@ -42,8 +42,13 @@ FLAGS: Final[dict[Key, str]] = {
 }
 """The options that have a flag of their own."""
 
-FILE_OPTIONS: Final = frozenset({"ca", "certificate", "key", "client_ca"})
-"""Options in a tls section that name files; in a configuration file they are relative to that file's folder."""
+FILE_OPTIONS: Final = frozenset(
+    {
+        *(("tls", name) for name in ("ca", "certificate", "key", "client_ca")),
+        ("decisions", "folder"),
+    }
+)
+"""Sections and options that name files; in a configuration file they are relative to that file's folder."""
 
 
 class Place(NamedTuple):
@@ -192,7 +197,7 @@ class _FileReader:
                 self.source.places[(*key, index)] = self._place(item)
             return [self._value(loader, item, (*key, index)) for index, item in enumerate(node.value)]
         value = self._scalar(loader, node)
-        return self._file_path(value) if key[-2:-1] == ("tls",) and key[-1] in FILE_OPTIONS else value
+        return self._file_path(value) if key[-2:] in FILE_OPTIONS else value
 
     def _mapping(self, loader: yaml.SafeLoader, node: MappingNode, key: Key) -> dict[str | int, Any]:
         loader.flatten_mapping(node)

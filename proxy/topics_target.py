@@ -19,34 +19,52 @@ _MECHANISM: Final = "SCRAM-SHA-512"
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
 
+def connection_options(whom: str, bootstrap: str, config: str) -> Callable[[Command], Command]:
+    """Where to connect and as whom, as options of a command.
+
+    Args:
+        whom: Who is connected to, as help names it.
+        bootstrap: Help of --bootstrap.
+        config: Help of --config.
+    """
+    a_file = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+    def decorate(command: Command) -> Command:
+        for option in (
+            click.option(
+                "--password-file", metavar="FILE", type=a_file, help="Holds the password; else it is asked for."
+            ),
+            click.option("--username", metavar="NAME", help="Log in by SASL."),
+            click.option(
+                "--sasl-mechanism",
+                type=click.Choice(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]),
+                help="SASL mechanism  [default: SCRAM-SHA-512]",
+            ),
+            click.option("--server-name", metavar="NAME", help=f"Name to expect in {whom}'s certificate."),
+            click.option("--key", metavar="FILE", type=a_file, help="The key of --certificate."),
+            click.option("--certificate", metavar="FILE", type=a_file, help=f"Certificate to show to {whom} (PEM)."),
+            click.option("--ca", metavar="FILE", type=a_file, help=f"Authorities of {whom}'s certificate (PEM)."),
+            click.option("--tls", is_flag=True, help="Connect by TLS; the other TLS options mean it, too."),
+            click.option(
+                "--config",
+                "file",
+                metavar="FILE",
+                envvar="KORDON_CONFIG",
+                type=click.Path(path_type=Path),
+                help=config,
+            ),
+            click.option("--bootstrap", metavar="HOST:PORT", help=bootstrap),
+        ):
+            command = option(command)
+        return command
+
+    return decorate
+
+
 def target_options(command: Command) -> Command:
     """Where the Kordon is that does it, and who asks."""
-    a_file = click.Path(path_type=Path, exists=True, dir_okay=False)
-    for option in (
-        click.option("--password-file", metavar="FILE", type=a_file, help="Holds the password; else it is asked for."),
-        click.option("--username", metavar="NAME", help="Log in by SASL."),
-        click.option(
-            "--sasl-mechanism",
-            type=click.Choice(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]),
-            help="SASL mechanism  [default: SCRAM-SHA-512]",
-        ),
-        click.option("--server-name", metavar="NAME", help="Name to expect in Kordon's certificate."),
-        click.option("--key", metavar="FILE", type=a_file, help="The key of --certificate."),
-        click.option("--certificate", metavar="FILE", type=a_file, help="Certificate to show to Kordon (PEM)."),
-        click.option("--ca", metavar="FILE", type=a_file, help="Authorities of Kordon's certificate (PEM)."),
-        click.option("--tls", is_flag=True, help="Connect by TLS; the other TLS options mean it, too."),
-        click.option(
-            "--config",
-            "file",
-            metavar="FILE",
-            envvar="KORDON_CONFIG",
-            type=click.Path(path_type=Path),
-            help="Kordon's own configuration: where it listens, and its own log-in (upstream.sasl).",
-        ),
-        click.option("--bootstrap", metavar="HOST:PORT", help="Kafka port of the Kordon that does it."),
-    ):
-        command = option(command)
-    return command
+    config = "Kordon's own configuration: where it listens, and its own log-in (upstream.sasl)."
+    return connection_options("Kordon", "Kafka port of the Kordon that does it.", config)(command)
 
 
 class TargetUnknown(Exception):  # noqa: N818 - says what is missing
@@ -85,7 +103,7 @@ def target_of(
     Raises:
         TargetUnknown: Something is missing or wrong.
     """
-    config = _config(file, environment)
+    config = config_of(file, environment)
     listen = config.listen if config is not None else None
     if bootstrap is not None:
         try:
@@ -110,7 +128,12 @@ def target_of(
     )
 
 
-def _config(file: Path | None, environment: Mapping[str, str]) -> Config | None:
+def config_of(file: Path | None, environment: Mapping[str, str]) -> Config | None:
+    """Reads Kordon's own configuration, if it is named.
+
+    Raises:
+        TargetUnknown: There are mistakes in it.
+    """
     if file is None:
         return None
     from kordon.proxy.config_load import ConfigError, load_config  # noqa: PLC0415

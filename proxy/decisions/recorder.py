@@ -32,6 +32,8 @@ _LINGER_SECONDS: Final = 0.1
 """Decisions that come within it are one batch."""
 _BATCH_RECORDS: Final = 2_000
 _BATCH_BYTES: Final = 512 * 1024
+_ORDINARY_BYTES: Final = 64 * 1024
+"""A sink that refuses a record of this size is not as it should be."""
 _FIRST_RETRY_SECONDS: Final = 0.2
 _LAST_RETRY_SECONDS: Final = 5.0
 _LINE_SECONDS: Final = 10.0
@@ -147,6 +149,8 @@ class Recorder:
         try:
             await self._sink.write([value])
         except RecordTooLarge as error:
+            if len(value) < _ORDINARY_BYTES:
+                raise SinkFailed(str(error)) from error  # it takes nothing at all, so no gap either
             self.written -= 1
             self.backlog.refuse_oldest(str(error))
 

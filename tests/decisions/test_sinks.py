@@ -124,10 +124,10 @@ def test_record_too_large_for_the_sink_becomes_a_gap() -> None:
 
     async def play() -> Fussy:
         sink = Fussy()
-        sink.most_bytes = 4_000
+        sink.most_bytes = 70_000
         recorder = a_recorder(sink)
         recorder.journal.note(Decision(kind=Kind.LIMIT))
-        recorder.journal.note(Decision(kind=Kind.COMMIT, evidence={"layout": "x" * 5_000}))
+        recorder.journal.note(Decision(kind=Kind.COMMIT, evidence={"layout": "x" * 80_000}))
         recorder.journal.note(Decision(kind=Kind.ADOPT))
         await recorder.close()
         return sink
@@ -139,6 +139,23 @@ def test_record_too_large_for_the_sink_becomes_a_gap() -> None:
         (Kind.GAP, 3),
     ]
     assert (sink.taken[-1].decision.first_number, sink.taken[-1].decision.last_number) == (1, 1)
+
+
+def test_sink_that_takes_not_even_an_ordinary_record_is_waited_for() -> None:
+    """Such a topic is set up wrongly: a gap would not be taken either."""
+
+    async def play() -> Fussy:
+        sink = Fussy()
+        sink.most_bytes = 10
+        recorder = a_recorder(sink)
+        recorder.journal.note(Decision(kind=Kind.LIMIT))
+        await sink.tried.wait()
+        sink.most_bytes = 4_000
+        await recorder.close()
+        return sink
+
+    sink = asyncio.run(play())
+    assert [entry.decision.kind for entry in sink.taken] == [Kind.LIMIT]
 
 
 def age_by_name(folder: Path) -> None:

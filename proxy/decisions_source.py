@@ -1,0 +1,146 @@
+"""Where `kordon decisions` reads: the topic, by a plain consumer of the brokers, or files."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from kordon.codecs.decision import Entry
+from kordon.proxy.config import Upstream
+from kordon.proxy.decisions.to_files import PATTERN
+from kordon.proxy.decisions.to_topic import DECISIONS_TOPIC
+from kordon.proxy.errors import KordonError
+from kordon.proxy.tls import upstream_context
+
+_POLL_SECONDS: Final = 0.3
+_POLL_MS: Final = 300
+
+
+class LogUnreadable(KordonError):  # noqa: N818 - a state of the world, named as operators say it
+    """Raised when there is no decision log where it was looked for; the message says what would help."""
+
+
+async def from_topic(upstream: Upstream, last: int | None, *, follow: bool) -> AsyncIterator[Entry]:
+    """Yields decisions of the topic, those of a worker in the order of their numbers.
+
+    Args:
+        upstream: The brokers: bootstrap, TLS and SASL are used.
+        last: Begin so many before the end of each partition; None: at the beginning.
+        follow: Go on with what comes.
+
+    Raises:
+        LogUnreadable: The brokers cannot be reached, or have no such topic.
+    """
+    context = upstream_context(upstream.tls) if upstream.tls is not None else None
+    consumer = _consumer(upstream, context)
+    try:
+        await consumer.start()
+        ends = await _begin(consumer, await _partitions(consumer), last)
+        while True:
+            for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
+                for record in records:
+                    with suppress(ValueError):  # what is no decision is nobody's concern here
+                        yield Entry.load(record.value or b"")
+            if not follow and all([await consumer.position(place) >= end for place, end in ends.items()]):
+                return
+    except KafkaError as error:
+        where = ", ".join(map(str, upstream.bootstrap))
+        raise LogUnreadable(f"the brokers at {where} cannot be read from: {error}") from error
+    finally:
+        await consumer.stop()
+
+
+def _consumer(upstream: Upstream, context: ssl.SSLContext | None) -> AIOKafkaConsumer:
+    sasl = upstream.sasl
+    transport = "SSL" if context is not None else "PLAINTEXT"
+    log_in: dict[str, Any] = {}
+    if sasl is not None:
+        log_in = {
+            "sasl_mechanism": sasl.mechanism,
+            "sasl_plain_username": sasl.username,
+            "sasl_plain_password": sasl.password.get_secret_value(),
+        }
+    return AIOKafkaConsumer(
+        bootstrap_servers=",".join(map(str, upstream.bootstrap)),
+        security_protocol=f"SASL_{transport}" if sasl is not None else transport,
+        ssl_context=context,
+        enable_auto_commit=False,
+        client_id="kordon-decisions",
+        **log_in,
+    )
+
+
+async def _partitions(consumer: AIOKafkaConsumer) -> list[TopicPartition]:
+    """Finds the partitions of the topic, without asking for it by name while it may be missing: that may create it."""
+    if DECISIONS_TOPIC not in await consumer.topics():
+        raise LogUnreadable(
+            f"no topic {DECISIONS_TOPIC} there: decisions.to is not topic, or this is Kordon's own port"
+        )
+    first = TopicPartition(DECISIONS_TOPIC, 0)
+    consumer.assign([first])
+    await consumer.end_offsets([first])
+    numbers = consumer.partitions_for_topic(DECISIONS_TOPIC) or {0}
+    return [TopicPartition(DECISIONS_TOPIC, number) for number in sorted(numbers)]
+
+
+async def _begin(
+    consumer: AIOKafkaConsumer, places: list[TopicPartition], last: int | None
+) -> dict[TopicPartition, int]:
+    """Goes to where reading begins; returns where the partitions end."""
+    consumer.assign(places)
+    ends = await consumer.end_offsets(places)
+    starts = await consumer.beginning_offsets(places)
+    for place in places:
+        start = starts[place]
+        consumer.seek(place, start if last is None else max(start, ends[place] - last))
+    return dict(ends)
+
+
+async def from_files(folder: Path, last: int | None, *, follow: bool) -> AsyncIterator[Entry]:
+    """Yields decisions of a folder's files, file by file.
+
+    Args:
+        folder: Where they lie.
+        last: Begin so many before the end; None: at the beginning.
+        follow: Go on with what comes.
+
+    Raises:
+        LogUnreadable: There is no such folder.
+    """
+    _check(folder)
+    positions: dict[Path, int] = {}
+    found = _news(folder, positions)
+    while True:
+        for entry in found if last is None else found[max(0, len(found) - last) :]:
+            yield entry
+        if not follow:
+            return
+        await asyncio.sleep(_POLL_SECONDS)
+        last = None
+        found = _news(folder, positions)
+
+
+def _check(folder: Path) -> None:
+    if not folder.is_dir():
+        raise LogUnreadable(f"{folder} is no folder")
+
+
+def _news(folder: Path, positions: dict[Path, int]) -> list[Entry]:
+    """Reads the whole lines that have come since; of several workers in the order in which they were taken."""
+    entries: list[Entry] = []
+    for path in sorted(folder.glob(PATTERN)):
+        with suppress(FileNotFoundError), path.open("rb") as file:
+            file.seek(positions.get(path, 0))
+            whole, _, _ = file.read().rpartition(b"\n")
+            positions[path] = positions.get(path, 0) + (len(whole) + 1 if whole else 0)
+            for line in whole.splitlines():
+                with suppress(ValueError):
+                    entries.append(Entry.load(line))
+    return sorted(entries, key=lambda entry: entry.at_ms)
