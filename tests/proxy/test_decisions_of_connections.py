@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import Producer
 
 from kordon.codecs.decision import Decision, Entry, Kind
 from kordon.proxy.addresses import Advertised
@@ -132,3 +133,21 @@ def test_a_running_proxy_notes_who_was_refused_and_why(cluster: Cluster, tmp_pat
     ]
     assert [each.connection for each in (refuse, *others)] == [1, 1, 2, 2, 3, 3]
     assert json.dumps([each.evidence for each in found])
+
+
+@pytest.mark.broker
+def test_a_running_proxy_notes_which_identities_transactional_producers_get(cluster: Cluster, tmp_path: Path) -> None:
+    """Also where nothing is managed; the second producer of an id gets a higher epoch; one without id is no case."""
+    config = {"decisions": {"to": "files", "folder": str(tmp_path), "run_ms": 100}}
+    with ProxyProcess.start(bootstrap=cluster.bootstrap(), config=config) as proxy:
+        for name in ("one", "two"):
+            settings = {"bootstrap.servers": proxy.bootstrap, "transactional.id": "on-record", "client.id": name}
+            Producer(settings).init_transactions(60)
+        idempotent = Producer({"bootstrap.servers": proxy.bootstrap, "enable.idempotence": True})
+        idempotent.produce("on-record-of-nobody", b"value")
+        assert idempotent.flush(60) == 0
+    found = [each for each in decisions(tmp_path) if each.kind is Kind.ADMIT]
+    assert {(each.api_key, each.evidence["transactional_id"]) for each in found} == {(22, "on-record")}
+    one, two = [(each.client_id, *each.evidence["answered"]) for each in found if not each.evidence["error"]]
+    assert (one[0], two) == ("one", ("two", one[1], one[2] + 1))
+    assert {tuple(each.evidence["given"]) for each in found} == {(-1, -1)}
