@@ -14,6 +14,7 @@ from jsonschema import Draft7Validator
 
 from kordon.proxy.config import Config
 from kordon.proxy.config_load import load
+from kordon.spark_jobs.cli import audit
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SCHEMA = Path(__file__).parent / "compose-spec.json"
@@ -124,6 +125,8 @@ def test_the_auditor_reads_the_brokers_and_keeps_its_state() -> None:
     assert auditor_options()["--bootstrap"] == service("kordon")["environment"]["KORDON_UPSTREAM__BOOTSTRAP"]
     assert auditor["volumes"] == [f"audit:{auditor_options()['--out']}"]
     assert "audit" in compose()["volumes"]
+    assert auditor["command"][:2] == ["audit", "run"]
+    audit.commands["run"].make_context("run", auditor["command"][2:])  # or it raises, as for any misspelt option
     assert kordon_config().decisions.to == "topic"
 
 

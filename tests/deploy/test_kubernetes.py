@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from kordon.proxy.config_load import load
+from kordon.spark_jobs.cli import audit
 
 FOLDER: Final = Path(__file__).parents[2] / "deploy" / "kubernetes"
 FILES: Final = sorted(path.name for path in FOLDER.glob("*.yaml"))
@@ -138,6 +139,8 @@ def test_there_is_one_auditor_with_a_state_that_outlives_it() -> None:
     deployment = the("Deployment", "auditor.yaml")["spec"]
     assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
     container = containers("auditor.yaml")[0]
+    assert container["args"][:2] == ["audit", "run"]
+    audit.commands["run"].make_context("run", container["args"][2:])  # or it raises, as for any misspelt option
     options = dict(word.split("=", 1) for word in container["args"] if "=" in word)
     kept = {volume["name"] for volume in pod("auditor.yaml")["volumes"] if "persistentVolumeClaim" in volume}
     mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
