@@ -10,7 +10,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from kordon.spark_jobs.errors import CannotCheck
 from kordon.spark_jobs.metrics import Metrics
 from kordon.spark_jobs.rules import gaps
 from kordon.spark_jobs.rules.all_rules import ALL
+from kordon.spark_jobs.rules.places import PLACES
 from kordon.spark_jobs.schema import FINDINGS
 from kordon.spark_jobs.sources import Reading, stream
 from kordon.spark_jobs.storage import Storage
@@ -160,12 +161,13 @@ class Audit:
         if last >= 0:
             self.engine.resume(last)
             self._metrics.resume(self.engine.totals.as_dict())
-        rules = [gaps.RULE, *ALL]
+        judged = [{"number": each.number, "name": each.name, "proves": each.proves} for each in (gaps.RULE, *ALL)]
+        waiting = [asdict(each) for each in PLACES]
         self.storage.put_json(
             "about.json",
             {
                 "version": kordon.__version__,
-                "rules": [{"number": each.number, "name": each.name, "proves": each.proves} for each in rules],
+                "rules": [*judged, *waiting],
                 "bootstrap": self._options.reading.bootstrap,
                 "files": str(self._options.reading.folder or "") or None,
                 "late_ms": self._options.late_ms,

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from kordon.spark_jobs.rules import count_fence, no_skip, seq_image
+from kordon.spark_jobs.rules import count_fence, epoch_ladder, key_order, no_skip, seq_image
 from kordon.spark_jobs.rules.rule import Rule
 
-ALL: Final[tuple[Rule, ...]] = (count_fence.RULE, no_skip.RULE, seq_image.RULE)
-"""One row per module of this folder that has its data; the report names the others, too."""
+ALL: Final[tuple[Rule, ...]] = (
+    count_fence.RULE,
+    key_order.RULE,
+    no_skip.RULE,
+    seq_image.RULE,
+    epoch_ladder.RULE,
+)
+"""One row per module that has its data; the others are in `places.py`, and gaps come first by themselves."""
