@@ -14,7 +14,6 @@ from kordon.codecs.records import HEADER_BYTES, ControlType, batches, parse_cont
 from kordon.codecs.schema import Buffer
 
 NO_COMPRESSION: Final = 0
-GZIP: Final = 1
 ZSTD: Final = 4
 
 

@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from kordon.proxy.config import Decisions
-from kordon.proxy.control.batches import GZIP, Entry
+from kordon.proxy.control.batches import ZSTD, Entry
 from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.plain_writer import BatchTooLarge, PlainWriter
 from kordon.proxy.control.topics_admin import TopicsAdmin
@@ -91,7 +91,8 @@ class Topic:
         if found.topics[0].error_code or not partitions:
             partitions = await self._create(brokers, len(found.brokers))
         partition = zlib.crc32(self._worker.encode()) % partitions
-        return PlainWriter(brokers, DECISIONS_TOPIC, "decisions", partition=partition, codec=GZIP)
+        # zstd makes of it what gzip does, a 15th, in a hundredth of the time, which would be the event loop's
+        return PlainWriter(brokers, DECISIONS_TOPIC, "decisions", partition=partition, codec=ZSTD)
 
     async def _create(self, brokers: Brokers, broker_count: int) -> int:
         """Creates the topic, if nobody is faster; returns how many partitions it has."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kordon.codecs.decision import Decision, Entry, Kind
 from kordon.proxy.decisions.backlog import Backlog
 from kordon.proxy.decisions.journal import Client, Journal, NoJournal
 from kordon.proxy.decisions.runs import last_sequence
+from kordon.testing.decision_log import missing
 
 WRITE: dict[str, Any] = {
     "topic": "orders",
@@ -68,6 +72,7 @@ class Kept:
 
     def __init__(self, most_bytes: int = 1 << 20) -> None:
         self.clock = Clock()
+        self.seen: list[Entry] = []
         self.backlog = Backlog("host", "worker", most_bytes, self.clock)
         self.journal = Journal(self.backlog, 1000, self.clock)
         self.client: Client = self.journal.connected("User:ann")
@@ -372,6 +377,75 @@ def test_batches_to_write_are_bounded() -> None:
     assert len(kept.backlog.next(3, 1 << 20)) == 3
     assert len(kept.backlog.next(100, 4 * size)) == 4
     assert len(kept.backlog.next(100, 1)) == 1
+
+
+def write(kept: Kept, client: Client, offset: int) -> None:
+    """A batch that goes on with nothing."""
+    kept.journal.admitted(client, **but(WRITE, {"base_offset": offset, "base_sequence": offset}))
+
+
+def read(kept: Kept, client: Client, offset: int) -> None:
+    """An answer with ten records, which goes on with the call before, if that was one."""
+    told = {"asked": offset, "told": offset + 10, "first_offset": offset, "last_offset": offset + 9}
+    kept.journal.delivered(client, **but(READ, told))
+
+
+def refuse(kept: Kept, client: Client, offset: int) -> None:
+    """An error."""
+    kept.journal.refused(client, api_key=1, reason="OFFSET_OUT_OF_RANGE", stream=offset % 3)
+
+
+def note(kept: Kept, client: Client, _: int) -> None:
+    """A decision that is no run."""
+    kept.journal.note(client.decision(Kind.HOLD, reason="fence"))
+
+
+def adopt(kept: Kept, _: Client, __: int) -> None:
+    """Another layout."""
+    kept.journal.note(Decision(kind=Kind.ADOPT, topic="orders"))
+
+
+def close(kept: Kept, client: Client, _: int) -> None:
+    """The end of a connection, of which something may come still."""
+    kept.journal.closed(client, "client_closed")
+
+
+def wait(kept: Kept, _: Client, __: int) -> None:
+    """A little more than half of a run's time."""
+    kept.clock.ms += 600
+    kept.journal.end_old_runs()
+
+
+def drain(kept: Kept, _: Client, __: int) -> None:
+    """What waits is written."""
+    kept.seen += kept.entries()
+
+
+CALLS = st.lists(
+    st.tuples(st.sampled_from([write, read, refuse, note, adopt, close, wait, drain]), st.integers(0, 3)),
+    max_size=120,
+)
+
+
+@given(calls=CALLS, most_bytes=st.sampled_from([1_500, 4_000, 1 << 20]))
+def test_whatever_happens_every_number_is_there_or_in_a_gap(
+    calls: list[tuple[Callable[[Kept, Client, int], None], int]], most_bytes: int
+) -> None:
+    """And what is there is whole: with room for all, as many verdicts were recorded as there were."""
+    kept = Kept(most_bytes)
+    clients = [kept.journal.connected() for _ in range(4)]
+    for place, (call, which) in enumerate(calls):
+        call(kept, clients[which], 10 * place)
+    kept.journal.end_runs()
+    while kept.backlog:
+        kept.seen += kept.entries()
+    numbers = [entry.number for entry in kept.seen]
+    assert numbers == sorted(set(numbers))
+    assert not numbers or missing(kept.seen) == set()
+    for what, kind in ((write, Kind.ADMIT), (read, Kind.DELIVER), (refuse, Kind.REFUSE)):
+        told = sum(entry.decision.batches or 0 for entry in kept.seen if entry.decision.kind is kind)
+        happened = sum(call is what for call, _ in calls)
+        assert told == happened if not kept.backlog.dropped else told <= happened
 
 
 def test_no_journal_takes_all_the_same_calls() -> None:

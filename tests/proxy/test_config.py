@@ -493,6 +493,48 @@ def test_dangerous_but_possible_settings_are_warnings() -> None:
     assert "sends the password unencrypted" in str(clear)
 
 
+# The decision log
+
+
+@pytest.mark.parametrize(
+    ("section", "told"),
+    [
+        ("{to: files}", "decisions.to: files needs decisions.folder: where are they to lie?"),
+        ("{to: files, folder: gone}", "decisions.folder: gone is no folder"),
+        ("{to: files, folder: ., files: 3}", None),
+        ("{to: files, folder: ., files: 1}", "decisions.files: must be at least 2, not 1"),
+        ("{to: kafka}", "decisions.to: must be 'none', 'topic' or 'files', not 'kafka'"),
+        ("{run_ms: 5}", "decisions.run_ms: must be at least 10, not 5"),
+        ("{queue_bytes: 100}", "decisions.queue_bytes: must be at least 65536, not 100"),
+    ],
+)
+def test_decision_log_that_cannot_be_is_told(
+    mistakes: Callable[..., list[str]], section: str, told: str | None
+) -> None:
+    """Before it runs: a missing folder, values that make no sense, and two workers with too few files."""
+    workers = "" if told else "workers: 2\n"
+    (only,) = mistakes(MINIMAL + workers + f"decisions: {section}\n")
+    problem = told or "decisions.files: is less than two for each of the 2 workers, which would remove each other's"
+    assert only.partition(": ")[2] == problem
+
+
+def test_folder_of_decisions_is_relative_to_the_file_that_names_it(
+    loaded: Callable[..., Config], tmp_path: Path
+) -> None:
+    """As certificates are."""
+    assert loaded(MINIMAL + "decisions: {to: files, folder: .}\n").decisions.folder == tmp_path
+
+
+def test_decisions_of_nothing_are_a_warning() -> None:
+    """Without managed topics there are none; a folder without files is forgotten."""
+    minimal = {"KORDON_UPSTREAM__BOOTSTRAP": "a:1", "KORDON_LISTEN__ADDRESS": "0.0.0.0:9092"}
+    off = {"KORDON_DECISIONS__TO": "topic", "KORDON_ORDERING__ENABLED": "false"}
+    (nothing,) = load(None, minimal | off).warnings
+    assert "records nothing with ordering.enabled false" in str(nothing)
+    (folder,) = load(None, minimal | {"KORDON_DECISIONS__FOLDER": "/tmp"}).warnings
+    assert "has no effect with decisions.to none" in str(folder)
+
+
 # Options as a list
 
 
