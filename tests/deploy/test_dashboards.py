@@ -10,6 +10,7 @@ import math
 import re
 import shutil
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.parse
@@ -26,6 +27,7 @@ from confluent_kafka import Consumer, Producer
 from kordon.proxy.metrics import FAMILIES as PROXY_FAMILIES
 from kordon.spark_jobs.families import FAMILIES as AUDIT_FAMILIES
 from kordon.testing.certificates import make_certificates
+from kordon.testing.java_process import DIES_WITH_PARENT
 from kordon.testing.managed_clients import create_managed
 from kordon.testing.ports import free_ports
 from kordon.testing.proxy_process import ProxyProcess
@@ -164,14 +166,16 @@ class Prometheus(NamedTuple):
 
 
 @contextmanager
-def prometheus(target: str, folder: Path) -> Iterator[Prometheus]:
-    """Runs Prometheus until the block ends, with its data in `folder`."""
+def prometheus(targets: dict[str, str], folder: Path) -> Iterator[Prometheus]:
+    """Runs Prometheus, which scrapes targets by job, until the block ends, with its data in `folder`."""
     program = shutil.which("prometheus")
     if program is None:
         pytest.skip("prometheus is not here (Debian: apt install prometheus)")
     config = {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
-        "scrape_configs": [{"job_name": "kordon", "static_configs": [{"targets": [target]}]}],
+        "scrape_configs": [
+            {"job_name": job, "static_configs": [{"targets": [target]}]} for job, target in targets.items()
+        ],
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
     address = f"127.0.0.1:{free_ports(1)}"
@@ -233,7 +237,7 @@ def test_every_panel_shows_data_of_a_kordon_with_traffic(open_cluster: Cluster, 
     tls = {"certificate": str(files.server), "key": str(files.server_key)}
     with (
         ProxyProcess.start(bootstrap=open_cluster.bootstrap(), config={"listen": {"tls": tls}}) as kordon,
-        prometheus(kordon.admin, tmp_path) as server,
+        prometheus({"kordon": kordon.admin}, tmp_path) as server,
     ):
         client = {"bootstrap.servers": kordon.bootstrap, "security.protocol": "ssl", "ssl.ca.location": str(files.ca)}
         settings = {name: value for name, value in client.items() if name != "bootstrap.servers"}
@@ -247,6 +251,45 @@ def test_every_panel_shows_data_of_a_kordon_with_traffic(open_cluster: Cluster, 
             waiting = [query for query in waiting if not numbers(server.query(filled_in(query.expression)))]
         assert [str(query) for query in waiting] == []
         check_plausible(server)
+
+
+@contextmanager
+def auditor(bootstrap: str, folder: Path) -> Iterator[str]:
+    """Runs `kordon audit` until the block ends; the address of its metrics."""
+    pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
+    address = f"127.0.0.1:{free_ports(1)}"
+    command = [str(Path(sys.executable).with_name("kordon")), "audit", "run", f"--bootstrap={bootstrap}"]
+    command += [f"--out={folder / 'audit'}", f"--metrics-address={address}", "--trigger-seconds=1", "--master=local[1]"]
+    with (
+        (folder / "audit.log").open("w") as log,
+        subprocess.Popen([*DIES_WITH_PARENT, *command], stdout=log, stderr=log) as process,
+    ):
+        try:
+            yield address
+            assert process.poll() is None, (folder / "audit.log").read_text()[-4000:]
+        finally:
+            process.terminate()
+
+
+@pytest.mark.broker
+@pytest.mark.timeout(900)
+def test_every_panel_of_the_audit_shows_data_of_an_auditor_at_work(open_cluster: Cluster, tmp_path: Path) -> None:
+    """Each query gives numbers when a real Prometheus scrapes a Kordon that records its decisions, and the auditor."""
+    broker = open_cluster.bootstrap("PLAINTEXT")
+    with (
+        ProxyProcess.start(broker, config={"decisions": {"to": "topic"}}) as kordon,
+        auditor(broker, tmp_path) as metrics,
+        prometheus({"kordon": kordon.admin, "kordon-audit": metrics}, tmp_path) as server,
+    ):
+        create_managed(kordon.bootstrap, "dashboard-audited")
+        waiting = [query for query in queries() if query.dashboard == "audit"]
+        assert len(waiting) > 15
+        deadline = time.monotonic() + 600
+        while waiting and time.monotonic() < deadline:
+            make_traffic({"bootstrap.servers": kordon.bootstrap}, "dashboard-audited")
+            waiting = [query for query in waiting if not numbers(server.query(filled_in(query.expression)))]
+        assert [str(query) for query in waiting] == [], (tmp_path / "audit.log").read_text()[-4000:]
+        assert numbers(server.query(first_queries()["Broken promises"])) == [0.0]
 
 
 APIS = {"produce", "fetch", "metadata"}
