@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
 
 from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout, Placement
 from kordon.spark_jobs.layouts import Segment, Stay, expand
