@@ -1,4 +1,4 @@
-"""Layouts change under two proxies, of which one dies and another one comes: the files of their decisions tell it all.
+"""Layouts change under two proxies, of which one dies and another comes: the files of their decisions tell it all.
 
 What must hold is read from the files alone, by the rules by which the auditor goes (FENCE-BARRIER): order between
 workers comes from offsets of the layouts topic, order within one from its numbers.
@@ -56,6 +56,11 @@ def has_adopted(folder: Path, epoch: int) -> bool:
     return any(each.decision.layout_epoch == epoch for each in of(read(folder), Kind.ADOPT))
 
 
+def has_admitted(folder: Path) -> bool:
+    """Whether a worker of a folder has acknowledged a write, and that is written."""
+    return bool(of(read(folder), Kind.ADMIT))
+
+
 def come_to(admin: AdminClient, count: int, epoch: int, folders: Sequence[Path], senders: Sequence[Sender]) -> None:
     """Has the topic come to a number of partitions while there is traffic; until all proxies have that on record."""
     done = resize(admin, TOPIC, count)
@@ -70,7 +75,7 @@ def come_to(admin: AdminClient, count: int, epoch: int, folders: Sequence[Path],
 
 
 def test_the_record_of_changes_proves_that_order_held(open_cluster: Cluster, tmp_path: Path) -> None:
-    """3 -> 4 -> 6 -> 4, one proxy is killed, -> 5, another is started, -> 7: each change is on record, in order."""
+    """3 -> 4 -> 6 -> 4, the controller is killed, -> 5, another one comes, -> 7: each change is on record, in order."""
     folders = [tmp_path / "first", tmp_path / "second"]
     for folder in folders:
         folder.mkdir()
@@ -82,20 +87,24 @@ def test_the_record_of_changes_proves_that_order_held(open_cluster: Cluster, tmp
         for folder in folders
     )
     with first, second:
-        admin = create_managed(first.bootstrap, TOPIC)
-        senders = [Sender(proxy.bootstrap, TOPIC) for proxy in (first, second)]
+        create_managed(first.bootstrap, TOPIC)
+        (staying, its_folder), (controller, _) = sorted(
+            zip((first, second), folders, strict=True), key=lambda each: each[0].leads()
+        )
+        admin = AdminClient({"bootstrap.servers": staying.bootstrap})
+        senders = [Sender(proxy.bootstrap, TOPIC) for proxy in (staying, controller)]
         for epoch, count in enumerate((4, 6, 4), 1):
             come_to(admin, count, epoch, folders, senders)
-        staying, leaving = senders
-        leaving.finish()
-        leaving.close()
-        wait_until("what was written is on record", lambda: of(read(folders[1]), Kind.ADMIT))
-        second.kill()
-        come_to(admin, 5, 4, folders[:1], [staying])
-        second.start_again()
-        come_to(admin, 7, 5, folders, [staying])
-        staying.finish()
-        staying.close()
+        senders[1].finish()
+        senders[1].close()
+        for folder in folders:
+            wait_until(f"{folder.name} has written what it admitted", partial(has_admitted, folder))
+        controller.kill()
+        come_to(admin, 5, 4, [its_folder], senders[:1])
+        controller.start_again()
+        come_to(admin, 7, 5, folders, senders[:1])
+        senders[0].finish()
+        senders[0].close()
     workers = by_worker(read(*folders))
     assert len(workers) == 3
     for entries in workers.values():
