@@ -92,6 +92,21 @@ def test_files_hold_all_that_was_decided_when_kordon_has_stopped(open_cluster: C
     assert all(path.stat().st_size <= 65_536 for path in tmp_path.iterdir())
 
 
+def test_killed_kordon_leaves_a_log_that_only_ends_early(open_cluster: Cluster) -> None:
+    """What it had not written yet is gone, and nothing in front of that: numbers have no hole."""
+    bootstrap = open_cluster.bootstrap("PLAINTEXT")
+    with ProxyProcess.start(bootstrap, config={"decisions": {"to": "topic", "run_ms": 10}}) as proxy:
+        create_managed(proxy.bootstrap, "killed")
+        sender = Sender(proxy.bootstrap, "killed")
+        while proxy.metric("kordon_decisions_written_total") < 50:
+            sender.send_for(0.2)
+        proxy.kill()
+        sender.close()
+    entries = log_of(read_topic(bootstrap), "killed")
+    assert [entry.number for entry in entries] == list(range(len(entries)))
+    assert len(entries) >= 50
+
+
 @contextmanager
 def refusing_writes(bootstrap: str) -> Iterator[None]:
     """Has the broker take no decisions while this lasts: no batch is small enough for it."""
