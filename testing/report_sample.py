@@ -209,7 +209,7 @@ def _pauses() -> list[dict[str, Any]]:
                 "began_ms": at,
                 "ended_ms": at + 10 + 7 * epoch,
                 "holds": 8,
-                "longest_ms": 11,
+                "longest_ms": 9 + 5 * epoch,
             }
         )
     reader = {"what": "readers", "reason": "KIP-253 8", "began_ms": START + 156_000, "ended_ms": START + 163_000}

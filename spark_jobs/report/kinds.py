@@ -40,6 +40,31 @@ KINDS: Final = {
             "Readers do not see these records: have the producer's owner write them again, and report it.",
         ),
         Kind(
+            "unacknowledged",
+            "A layout was changed without a worker that should have agreed",
+            "Look at that worker's log around the fence, its lease above all; report it.",
+        ),
+        Kind(
+            "cut-too-early",
+            "The end of a partition was read before all workers had stopped writing to it",
+            "Look for records behind the cut that the finding names; report it.",
+        ),
+        Kind(
+            "cut-out-of-order",
+            "A partition was sealed, and nobody read where it ends",
+            "Keep the decisions of the worker that was the controller; report it.",
+        ),
+        Kind(
+            "early-admit",
+            "A worker wrote by a new layout before it was in force",
+            "Look at that worker's log around the fence; report it.",
+        ),
+        Kind(
+            "behind-cut",
+            "An acknowledged write lies behind the end that its readers know",
+            "Readers do not see these records: have the producer's owner write them again, and report it.",
+        ),
+        Kind(
             "write-after-fence",
             "A worker wrote by the old layout after it had acknowledged the fence",
             "Look at that worker's log around the fence, its lease above all; report it.",
@@ -60,9 +85,19 @@ KINDS: Final = {
             "Have the group read these offsets again (reset its offsets); report it.",
         ),
         Kind(
+            "doubled-range",
+            "A reader was given more than there is",
+            "Look for repeats in what the group has processed of these offsets; report it.",
+        ),
+        Kind(
             "doubled-sequence",
             "An acknowledged write of an idempotent producer stands twice",
             "Have consumers drop one of the two, by producer and sequence; report it.",
+        ),
+        Kind(
+            "sequence-gap",
+            "In a producer's sequences some are missing",
+            "Look at what the producer was told of them; the writes that were acknowledged are lost. Report it.",
         ),
         Kind(
             "lost-write",

@@ -151,7 +151,7 @@ def _totals(report: Report) -> dict[str, Any]:
         "written": sum(topic.written for topic in report.topics),
         "delivered": sum(topic.delivered for topic in report.topics),
         "changes": sum(change.outcome == "committed" for topic in report.topics for change in topic.changes),
-        "longest": max((pause["ended_ms"] - pause["began_ms"] for pause in pauses), default=None),
+        "longest": max((pause["longest_ms"] for pause in pauses), default=None),
         "lag_now": sum(lags) if lags else None,
         "broken": sum(row["verdict"] == "fail" for row in report.tables.findings),
     }

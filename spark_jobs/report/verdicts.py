@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from kordon.spark_jobs.report.tables import Row, Tables
 from kordon.spark_jobs.report.words import several, whole
+from kordon.spark_jobs.rules.place import Place
+from kordon.spark_jobs.rules.places import PLACES
 
 
 class Verdict(StrEnum):
@@ -31,8 +33,6 @@ class Promise:
     name: str
     plain: str
     """What it means to whoever uses the topics."""
-    waits_for: str = ""
-    """Which part of Kordon will write what it judges; empty: it is judged."""
 
 
 PROMISES: Final = (
@@ -44,24 +44,9 @@ PROMISES: Final = (
     Promise(number=5, name="NO-SKIP", plain="Readers got everything there was."),
     Promise(number=6, name="SEQ-IMAGE", plain="What was acknowledged is there, and it is there once."),
     Promise(number=7, name="EPOCH-LADDER", plain="No former producer wrote in the name of its successor."),
-    Promise(
-        number=8,
-        name="IC-ALGEBRA",
-        plain="What consumers that share a partition have committed adds up.",
-        waits_for="cooperative consumers (KIP-X)",
-    ),
-    Promise(
-        number=9,
-        name="RANGE-DRAIN",
-        plain="A range of keys has one consumer at a time.",
-        waits_for="cooperative consumers (KIP-X)",
-    ),
-    Promise(
-        number=10,
-        name="SOURCE-OWNER",
-        plain="A source partition has one producer at a time.",
-        waits_for="producer groups (KIP-509)",
-    ),
+    Promise(number=8, name="IC-ALGEBRA", plain="What consumers that share a partition have committed adds up."),
+    Promise(number=9, name="RANGE-DRAIN", plain="A range of keys has one consumer at a time."),
+    Promise(number=10, name="SOURCE-OWNER", plain="A source partition has one producer at a time."),
 )
 
 
@@ -85,6 +70,9 @@ class Judged:
     findings: int
 
 
+_NOT_RUN: Final = "This audit did not run the rule."
+
+
 def judge(tables: Tables) -> list[Judged]:
     """Returns all rules, by number: those that the audit ran, and those that wait for their data."""
     told = {int(each["number"]): each for each in tables.about.get("rules", ()) if "number" in each}
@@ -97,15 +85,16 @@ def _judged(promise: Promise | None, told: Mapping[str, Any], number: int, table
     checked = [row for row in tables.checked if row["rule"] == number]
     findings = [row for row in tables.findings if row["rule"] == number]
     passed, unknown = _sum(checked, "pass", "ranges"), _sum(checked, "unknown", "ranges")
-    waits_for = str(told.get("waits_for") or ("" if told or promise is None else promise.waits_for))
-    verdict = _verdict(findings, passed, unknown, is_waiting=bool(waits_for))
+    place = next((each for each in PLACES if each.number == number and not told), None)
+    verdict = _verdict(findings, passed, unknown, is_waiting=place is not None)
+    is_left_out = verdict is Verdict.NOTHING and bool(tables.about) and not told
     return Judged(
         number=number,
         name=str(told.get("name") or (promise.name if promise else f"rule {number}")),
         plain=promise.plain if promise else "",
-        proves=str(told.get("proves") or ""),
+        proves=str(told.get("proves") or (place.proves if place else "")),
         verdict=verdict,
-        why=_why(verdict, findings, checked, waits_for),
+        why=_NOT_RUN if is_left_out else _why(verdict, findings, checked, place),
         passed=passed,
         count=_sum(checked, "pass", "count"),
         unknown=unknown,
@@ -128,7 +117,7 @@ def _verdict(findings: Iterable[Row], passed: int, unknown: int, *, is_waiting: 
     return Verdict.NO_DATA if is_waiting else Verdict.NOTHING
 
 
-def _why(verdict: Verdict, findings: Sequence[Row], checked: Sequence[Row], waits_for: str) -> str:
+def _why(verdict: Verdict, findings: Sequence[Row], checked: Sequence[Row], place: Place | None) -> str:
     passed, unknown = _sum(checked, "pass", "ranges"), _sum(checked, "unknown", "ranges")
     right = f"{whole(_sum(checked, 'pass', 'count'))} checked in {several(passed, 'range')}"
     match verdict:
@@ -143,7 +132,7 @@ def _why(verdict: Verdict, findings: Sequence[Row], checked: Sequence[Row], wait
         case Verdict.NOTHING:
             return "Nothing of the kind happened in what was read."
         case Verdict.NO_DATA:
-            return f"Waits for {waits_for}, which Kordon does not have yet."
+            return f"Waits for {place.waits_for}." if place else ""
 
 
 def overall(judged: Iterable[Judged], findings: Iterable[Row]) -> Verdict:

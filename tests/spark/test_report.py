@@ -112,6 +112,16 @@ def test_an_audit_that_has_read_nothing_yet_has_a_report(tmp_path: Path) -> None
     assert "The auditor has not read any decision yet." in (tmp_path / "report.html").read_text()
 
 
+def test_a_rule_that_the_audit_did_not_run_is_said_so(tmp_path: Path) -> None:
+    """An audit of an earlier version knew fewer rules."""
+    (tmp_path / "audit").mkdir()
+    (tmp_path / "audit" / "about.json").write_text(json.dumps({"rules": [{"number": 0, "name": "GAPS"}]}))
+
+    told = report.write(tmp_path / "audit", tmp_path / "report.html")
+
+    assert {each.name: each.why for each in told.judged}["NO-SKIP"] == "This audit did not run the rule."
+
+
 def test_a_half_written_micro_batch_is_not_read(tmp_path: Path) -> None:
     """Spark marks what is complete; the one before counts until then."""
     report_sample.write(tmp_path / "audit")
