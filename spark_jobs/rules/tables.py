@@ -16,6 +16,11 @@ QUIET_MS: Final = 24 * 60 * 60 * 1000
 """What has been silent for so long, in decisions' time, is dropped from states; if it comes back, it begins anew."""
 
 
+def worked_out(table: DataFrame) -> DataFrame:
+    """Returns a table that is worked out once, when it is first asked for, and not by each that is made of it."""
+    return table.localCheckpoint(eager=False)
+
+
 def conform(rows: DataFrame, schema: StructType) -> DataFrame:
     """Returns the columns of a schema, in its order; those that `rows` has not are null."""
     has = set(rows.columns)

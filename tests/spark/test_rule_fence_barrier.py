@@ -1,0 +1,224 @@
+"""FENCE-BARRIER: each way in which a fence can leak, on a topic of its own in one frame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
+
+from kordon.spark_jobs.rules import fence_barrier
+from kordon.testing.rule_plays import MicroBatch, decided, play
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Rows = list[dict[str, Any]]
+FENCE_OFFSET, COMMIT_OFFSET, CUT = 100, 110, 50
+
+
+class Change:
+    """Decisions of one change of a topic, from epoch 1 to 2: `control` leads, `other` is the second proxy.
+
+    Each topic has workers of its own, so that what is missing of one concerns no other.
+    """
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.rows: Rows = []
+        self._numbers = {"control": 0, "other": 0}
+
+    def note(self, worker: str, kind: str, epoch: int = 2, offset: int = COMMIT_OFFSET, **fields: Any) -> Change:
+        """Adds a decision of a worker."""
+        number = self._numbers[worker]
+        self._numbers[worker] += 1
+        named: dict[str, Any] = {"topic": self.topic, "layout_epoch": epoch, "layouts_offset": offset} | fields
+        self.rows.append(decided(kind, number, worker=f"{self.topic}-{worker}", **named))
+        return self
+
+    def skip(self, worker: str) -> Change:
+        """Leaves a number out."""
+        self._numbers[worker] += 1
+        return self
+
+    def fence(self, fence: str = "f", offset: int = FENCE_OFFSET) -> Change:
+        """The controller makes a fence durable that seals partition 0."""
+        return self.note(
+            "control", "fence", offset=offset, fence=fence, evidence={"members": self.members, "sealed": [0]}
+        )
+
+    @property
+    def members(self) -> list[str]:
+        """Incarnations of both."""
+        return [f"{self.topic}-control", f"{self.topic}-other"]
+
+    def acknowledge(self, worker: str, fence: str = "f", offset: int = FENCE_OFFSET) -> Change:
+        """A worker holds."""
+        return self.note(worker, "acknowledge", epoch=1, offset=offset, fence=fence)
+
+    def acknowledged(self) -> Change:
+        """Both hold."""
+        return self.acknowledge("other").acknowledge("control")
+
+    def cut(
+        self, fence: str = "f", offset: int = 105, heard: dict[str, int | None] | None = None, **fields: Any
+    ) -> Change:
+        """The controller reads where partition 0 ends."""
+        told = {f"{self.topic}-other": 103, f"{self.topic}-control": None} if heard is None else heard
+        at = {worker: offset for worker, offset in told.items() if offset is not None}
+        evidence = {"members": self.members, "acknowledged": sorted(told), "acknowledged_at": at}
+        return self.note(
+            "control", "cut", offset=offset, fence=fence, partition=0, last_offset=CUT, evidence=evidence, **fields
+        )
+
+    def commit(self, fence: str = "f", offset: int = COMMIT_OFFSET) -> Change:
+        """The controller writes the layout."""
+        return self.note("control", "commit", offset=offset, fence=fence)
+
+    def admit(self, worker: str, epoch: int, first: int, *, partition: int = 0, offset: int | None = None) -> Change:
+        """A worker acknowledges ten records."""
+        rests_on = offset if offset is not None else (COMMIT_OFFSET if epoch == 2 else 90)
+        place = {"partition": partition, "stream": 3, "first_offset": first, "last_offset": first + 9}
+        return self.note(worker, "admit", epoch=epoch, offset=rests_on, **place)
+
+
+def whole(topic: str) -> Change:
+    """What every change has in front of its COMMIT."""
+    return Change(topic).admit("other", 1, 30).fence().acknowledged().cut()
+
+
+CLEAN = [
+    whole("plain").admit("other", 1, 70, partition=1).commit().admit("other", 2, 50).admit("control", 2, 60),
+    Change("cancelled")
+    .fence("f1", 80)
+    .acknowledge("other", "f1", 80)
+    .note("control", "cancel", fence="f1", offset=85)
+    .admit("other", 1, 30)
+    .fence()
+    .acknowledged()
+    .cut()
+    .commit()
+    .admit("other", 2, 50),
+    Change("cancelled-unheard")
+    .fence("f1", 80)
+    .acknowledge("other", "f1", 80)
+    .admit("other", 1, 30)
+    .fence()
+    .acknowledged()
+    .cut()
+    .commit(),
+    Change("left-in-order")
+    .fence()
+    .note("other", "lease", reason="lost")
+    .acknowledge("control")
+    .cut(heard={"left-in-order-other": 103, "left-in-order-control": None})
+    .commit(),
+    Change("asked")
+    .note("control", "fence", fence="q", evidence={"members": ["x"], "sealed": [], "kind": "question"})
+    .note("control", "cancel", fence="q"),
+    Change("let-go").admit("other", 2, 500, offset=20).note("control", "forget", offset=30),
+    Change("first").note("control", "commit", epoch=0, offset=5).admit("control", 0, 0, offset=5),
+]
+LEAKS = {
+    "write-after-fence": whole("wrote-on").admit("other", 1, 40).commit(),
+    "behind-cut": Change("behind").admit("other", 1, 45).fence().acknowledged().cut().commit(),
+    "early-admit": whole("early").admit("control", 2, 60, offset=104).commit(),
+    "cut-too-early": Change("unasked").fence().acknowledged().cut(heard={"unasked-control": None}).commit(),
+    "cut-out-of-order": Change("uncut").fence().acknowledged().commit(),
+    "unacknowledged": Change("silent").fence().acknowledge("control").cut().commit().admit("other", 2, 50),
+}
+LATER_ACK = Change("acknowledged-late").fence().acknowledged().cut(heard={"acknowledged-late-other": 107}).commit()
+UNTOLD = [
+    Change("killed").fence().acknowledge("control").cut().commit(),
+    Change("dropped").fence().acknowledge("control").cut().commit().skip("other").admit("other", 2, 50),
+    Change("cut-dropped").fence().acknowledged().skip("control").commit(),
+]
+KEPT_ANSWER = (
+    Change("kept-an-answer")
+    .fence()
+    .acknowledged()
+    .note("other", "lease", reason="lost")
+    .note("other", "lease", reason="alive")
+    .admit("other", 1, 40)
+    .cut()
+    .commit()
+)
+"""Rule C7: an answer that came while there was no lease is passed on when there is one again."""
+SHORTENED = Change("shortened").admit("other", 1, 45).fence().acknowledged().cut().commit()
+LOST = [{"topic": "shortened", "partition": 0, "layout_epoch": 1, "start": 0, "end": 55, "kept_end": 50}]
+LONG_AFTER = [decided("join", 0, worker="anybody", seconds=3600)]
+
+
+def rows(*changes: Change) -> Rows:
+    """All their decisions."""
+    return [row for change in changes for row in change.rows]
+
+
+def test_each_leak_is_found_by_its_kind_and_nothing_else(spark: SparkSession) -> None:
+    """Cancelled attempts, questions, members that left and partitions that are not sealed are right."""
+    history = MicroBatch(
+        decisions=rows(*CLEAN, *LEAKS.values(), LATER_ACK, SHORTENED, KEPT_ANSWER, *UNTOLD), segments=LOST
+    )
+
+    played = play(spark, fence_barrier.RULE, [history, LONG_AFTER])
+
+    expected = [(leak.topic, kind, "fail") for kind, leak in LEAKS.items()]
+    expected += [("acknowledged-late", "cut-too-early", "fail"), ("unasked", "cut-too-early", "fail")]
+    expected += [("killed", "unacknowledged", "unknown"), ("dropped", "unacknowledged", "unknown")]
+    expected += [("kept-an-answer", "write-after-fence", "unknown")]
+    expected += [("cut-dropped", "cut-out-of-order", "unknown")]
+    assert set(played.found("topic", "kind", "verdict")) == set(expected)
+    assert len(set(played.found("finding_id"))) == len(played.findings)
+    assert all(each["decisions"] and each["text"] for each in played.findings)
+
+
+def test_any_order_of_workers_and_micro_batches_finds_the_same(spark: SparkSession) -> None:
+    """The logs of two workers may be read far apart; each finding is told once."""
+    changes = [*CLEAN, *LEAKS.values(), LATER_ACK, *UNTOLD]
+    history = rows(*changes)
+    at_once = play(spark, fence_barrier.RULE, [history, LONG_AFTER]).found("finding_id")
+    others = [row for row in history if row["worker"].endswith("-other")]
+    control = [row for row in history if row["worker"].endswith("-control")]
+    halves = [[row for row in history if (row["number"] < 2) is first] for first in (True, False)]
+
+    for split in ([others, control, LONG_AFTER], [*halves, LONG_AFTER]):
+        assert play(spark, fence_barrier.RULE, split).found("finding_id") == at_once
+
+
+def test_the_state_keeps_two_changes_per_topic(spark: SparkSession) -> None:
+    """Of older ones, of cancelled attempts and of workers that are gone nothing is left; late writes are unknown."""
+    changes: list[Any] = []
+    for step in range(6):
+        change = Change("orders")
+        moved: Rows = []
+        for row in whole("orders").commit().admit("other", 2, 50).rows:
+            later = {"layout_epoch": row["layout_epoch"] + step, "layouts_offset": row["layouts_offset"] + 1000 * step}
+            ids = {"worker": f"{row['worker']}-{step}", "fence": f"f{step}" if row.get("fence") else None}
+            moved.append({**row, **later, **ids, "at_ms": row["at_ms"] + 43_200_000 * step})
+        change.rows = moved
+        changes.append(moved)
+    late = [
+        decided(
+            "admit",
+            9,
+            worker="w",
+            topic="orders",
+            partition=0,
+            layout_epoch=1,
+            layouts_offset=90,
+            first_offset=0,
+            last_offset=9,
+            seconds=5 * 43_200,
+        )
+    ]
+
+    played = play(spark, fence_barrier.RULE, [*changes, late])
+
+    kept = {row["fence"] for row in played.state if row["what"] in {"fence", "cut", "acknowledge", "commit"}}
+    assert kept == {"f4", "f5"}
+    assert {row["worker"] for row in played.state if row["what"] == "heard"} <= {
+        *(f"orders-{name}-{step}" for name in ("control", "other") for step in (4, 5)),
+        "w",
+    }
+    assert played.count("unknown") >= 1

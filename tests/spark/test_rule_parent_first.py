@@ -1,0 +1,207 @@
+"""PARENT-FIRST: gates of the dialect and stays of other clients, with all that a topic's batches can say about them."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
+
+from kordon.spark_jobs.rules import parent_first
+from kordon.testing.rule_plays import MicroBatch, decided, play
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SEGMENTS = [
+    # partition 1 was empty when it split again: what 3 waits for stands in partition 0 (facts §7)
+    (0, 0, 0, 100, []),
+    (0, 1, 100, 150, [(0, 0)]),
+    (1, 1, 0, 0, [(0, 0)]),
+    (0, 2, 150, None, [(0, 1)]),
+    (1, 2, 0, None, [(1, 1)]),
+    (2, 2, 0, None, [(0, 1)]),
+    (3, 2, 0, None, [(1, 1)]),
+]
+STAYS = [(3, 0, 0, 0, 100), (3, 1, 3, 0, None), (2, 0, 0, 0, 100), (2, 1, 1, 0, 0), (2, 2, 3, 0, None)]
+
+
+def layout(*topics: str) -> dict[str, Any]:
+    """Segments and stays, the same of each topic."""
+    return {
+        "segments": [
+            {
+                "topic": topic,
+                "partition": q,
+                "layout_epoch": epoch,
+                "start": start,
+                "end": end,
+                "kept_end": end,
+                "predecessors": [{"partition": p, "epoch": e} for p, e in before],
+            }
+            for topic in topics
+            for q, epoch, start, end, before in SEGMENTS
+        ],
+        "stays": [
+            {
+                "topic": topic,
+                "stream": v,
+                "move": move,
+                "partition": q,
+                "start": start,
+                "floor": start,
+                "end": end,
+                "kept_end": end,
+                "tagged": True,
+            }
+            for topic in topics
+            for v, move, q, start, end in STAYS
+        ],
+    }
+
+
+def batch(topic: str, first: int, last: int, **fields: Any) -> dict[str, Any]:
+    """A batch of virtual partition 3 in partition 0, unless told otherwise."""
+    there = {"topic": topic, "partition": 0, "base_offset": first, "last_offset": last, "v": 3, "move": 0}
+    return {**there, "is_control": False, **fields}
+
+
+def read(topic: str, next_offset: int, *, log_start: int = 0) -> list[dict[str, Any]]:
+    """That all partitions of a topic were read up to an offset."""
+    return [{"topic": topic, "partition": q, "log_start": log_start, "next_offset": next_offset} for q in range(4)]
+
+
+def gated(name: str, *steps: tuple[str, int, Any], topic: str = "orders", q: int = 3, **more: Any) -> list[Any]:
+    """A reader of a physical partition: kind, first offset, positions that are shown (None: no evidence)."""
+    return [
+        decided(
+            kind,
+            place,
+            worker=name,
+            connection=1,
+            topic=topic,
+            stream=~q,
+            partition=q,
+            move=2,
+            group_id="g",
+            first_offset=first,
+            last_offset=first + 9,
+            evidence=None if shown is None else {"positions": shown},
+            **more,
+        )
+        for place, (kind, first, shown) in enumerate(steps)
+    ]
+
+
+def stayed(name: str, *steps: tuple[str, int, int, int], v: int = 3, topic: str = "orders") -> list[Any]:
+    """A reader of a virtual partition: kind, move, first and last offset."""
+    return [
+        decided(
+            kind,
+            place,
+            worker=name,
+            connection=1,
+            topic=topic,
+            stream=v,
+            partition=0 if move == 0 else 3,
+            move=move,
+            first_offset=first,
+            last_offset=last,
+        )
+        for place, (kind, move, first, last) in enumerate(steps)
+    ]
+
+
+CLEAN = [
+    *gated("shown", ("deliver", 0, {0: 100}), ("deliver", 10, None)),
+    *gated("more-than-needed", ("deliver", 0, {0: 170, 7: 1})),
+    *gated("of-its-parent", ("deliver", 0, {0: 150}), q=2),
+    *gated("released", ("release", 0, {0: 120}), ("deliver", 0, None)),
+    *gated("rewound-and-shown", ("deliver", 0, {0: 100}), ("rewind", 0, None), ("deliver", 0, {0: 100})),
+    *gated("control-records-are-left", ("deliver", 0, {0: 98}), topic="control"),
+    *gated("its-own-partition", ("deliver", 150, {}), q=0),
+    *stayed("to-its-end", ("deliver", 0, 90, 99), ("deliver", 1, 0, 9)),
+    *stayed("nothing-is-left", ("deliver", 0, 40, 90), ("deliver", 1, 0, 9)),
+    *stayed("begins-there", ("deliver", 1, 0, 9)),
+    *stayed("over-an-empty-stay", ("deliver", 0, 90, 99), ("deliver", 2, 0, 9), v=2),
+    *stayed("rewound", ("deliver", 1, 0, 9), ("rewind", 0, 60, 9), ("deliver", 0, 60, 99), ("deliver", 1, 0, 9)),
+]
+EARLY = [
+    *gated("too-early", ("deliver", 0, {0: 99})),
+    *gated("behind-an-empty-one", ("deliver", 0, {1: 0}), q=1),
+    *gated("parent-too-early", ("deliver", 0, {0: 149}), q=2),
+    *gated("nothing-shown", ("deliver", 0, None)),
+    *gated("released-too-early", ("release", 0, {0: 20}), ("deliver", 0, None)),
+    *gated("rewound-without", ("deliver", 0, {0: 100}), ("rewind", 0, None), ("deliver", 0, None)),
+    *stayed("left-early", ("deliver", 0, 40, 49), ("deliver", 1, 0, 9)),
+    *stayed("rewound-past", ("deliver", 1, 0, 9), ("rewind", 0, 60, 9), ("deliver", 1, 0, 9)),
+    *stayed("skips-a-stay", ("deliver", 0, 0, 9), ("deliver", 2, 0, 9), v=2),
+]
+UNTOLD = [
+    *gated("data-is-gone", ("deliver", 0, {0: 99}), topic="gone"),
+    *stayed("bypass-may-be-left", ("deliver", 0, 40, 90), ("deliver", 1, 0, 9), topic="bypassed"),
+]
+TOPICS = ("orders", "control", "gone", "bypassed")
+DATA: dict[str, Any] = {
+    "batches": [
+        batch("orders", 0, 80),
+        batch("orders", 81, 99, v=2),
+        batch("orders", 100, 200, v=1),
+        batch("control", 0, 97),
+        batch("control", 98, 98, is_control=True, v=None),
+        batch("control", 99, 99, v=32765),
+        batch("bypassed", 0, 80),
+        batch("bypassed", 95, 95, v=None, move=None),
+    ],
+    "read_to": [*read("orders", 201), *read("control", 160), *read("gone", 300, log_start=120), *read("bypassed", 160)],
+}
+
+
+def test_deliveries_before_their_parents_were_done_are_found_and_nothing_else(spark: SparkSession) -> None:
+    """Positions, empty segments in between, rewinds, what stays of a log; what is gone or ambiguous is unknown."""
+    everything = MicroBatch(decisions=[*CLEAN, *EARLY, *UNTOLD], **DATA, **layout(*TOPICS))
+
+    played = play(spark, parent_first.RULE, [everything])
+
+    early = {row["worker"] for row in EARLY}
+    assert {each["decisions"][-1].split(":")[0] for each in played.findings} == early
+    assert set(played.found("kind", "verdict")) == {("early-child", "fail")}
+    assert played.count("unknown") == 2
+    delivered = [row for row in [*CLEAN, *EARLY, *UNTOLD] if row["kind"] == "deliver"]
+    assert played.count("pass") == len(delivered) - len(early) - 2
+    assert [row for row in played.state if row["what"] == "step"] == []
+
+
+def test_what_is_not_read_yet_is_waited_for(spark: SparkSession) -> None:
+    """Deliveries, then batches, then the layout; and after a while without them it is unknown."""
+    decisions = [*gated("early", ("deliver", 0, {0: 99})), *gated("fine", ("deliver", 0, {0: 100}))]
+    data: dict[str, Any] = {"batches": [batch("orders", 0, 99)], "read_to": read("orders", 100)}
+    later = [decided("admit", 0, worker="later", seconds=1000)]
+
+    arrived = play(spark, parent_first.RULE, [decisions, MicroBatch(**data), MicroBatch(**layout("orders"))])
+    never = play(spark, parent_first.RULE, [MicroBatch(decisions=decisions, **layout("orders")), later])
+
+    assert [each["decisions"] for each in arrived.findings] == [["early:0"]]
+    assert (arrived.count("pass"), arrived.count("unknown")) == (1, 0)
+    assert never.findings == []
+    assert (never.count("pass"), never.count("unknown")) == (1, 1)
+
+
+def test_any_split_into_micro_batches_finds_the_same(spark: SparkSession) -> None:
+    """Readers, evidence, batches and runs are carried over; readers that ended are not."""
+    chance = random.Random(3)
+    history = [*CLEAN, *EARLY, *UNTOLD]
+    at_once = play(spark, parent_first.RULE, [MicroBatch(decisions=history, **DATA, **layout(*TOPICS))])
+    places = sorted(chance.choices(range(2), k=len(history)))
+    numbers = [[row for row in history if row["number"] == number] for number in range(4)]
+    halves = [[row for row, place in zip(history, places, strict=True) if place == half] for half in range(2)]
+    for parts in (numbers, halves):
+        split: list[Any] = [MicroBatch(decisions=parts[0], **layout(*TOPICS)), *parts[1:-1]]
+        split.append(MicroBatch(decisions=parts[-1], **DATA))
+        played = play(spark, parent_first.RULE, split)
+        assert played.found("finding_id") == at_once.found("finding_id")
+        assert {row["what"] for row in played.state} == {"reader", "tail", "run", "read"}
+    ends = [decided("close", 9, worker=name, connection=1) for name in {row["worker"] for row in history}]
+    assert "reader" not in {row["what"] for row in play(spark, parent_first.RULE, [[*history, *ends]]).state}
