@@ -32,8 +32,8 @@ COMPRESSION: Final = 0x07
 MOST_FILLED: Final = 2**31 - 1
 """Offsets that one filler can cover: the last offset is written as a difference of 31 bits."""
 
-_LOOK: Final = Struct(">qiib4xhi16xq")
-"""base_offset, batch_length, partition_leader_epoch, magic, attributes, last_offset_delta, producer_id."""
+_LOOK: Final = Struct(">qiib4xhi16xq6xi")
+"""base_offset, batch_length, leader_epoch, magic, attributes, last_offset_delta, producer_id, records_count."""
 _FRONT: Final = Struct(">qiibI")
 """base_offset, batch_length, partition_leader_epoch, magic, crc."""
 _FILLER: Final = Struct(">hiqqqhii")
@@ -62,6 +62,8 @@ class Batch(NamedTuple):
     leader_epoch: int
     magic: int
     """Messages of magic 0 and 1 have neither producer nor leader epoch."""
+    records: int = 1
+    """As its header counts them; of messages of magic 0 and 1 always 1, whatever a compressed one holds."""
 
 
 def split(buffer: Buffer) -> list[Batch]:
@@ -82,7 +84,7 @@ def split(buffer: Buffer) -> list[Batch]:
     found: list[Batch] = []
     make, look, found_one = Batch._make, _LOOK.unpack_from, found.append
     while size - at >= _LOOK_BYTES:
-        base_offset, length, leader_epoch, magic, attributes, last_delta, producer_id = look(buffer, at)
+        base_offset, length, leader_epoch, magic, attributes, last_delta, producer_id, count = look(buffer, at)
         if magic != CURRENT_MAGIC:
             old = _old_message(buffer, at)
             if old.end > size:
@@ -96,7 +98,7 @@ def split(buffer: Buffer) -> list[Batch]:
         if end > size:
             break
         next_offset = base_offset + last_delta + 1
-        found_one(make((at, end, base_offset, next_offset, producer_id, attributes, leader_epoch, magic)))
+        found_one(make((at, end, base_offset, next_offset, producer_id, attributes, leader_epoch, magic, count)))
         at = end
     if at < size:
         found += _old_tail(buffer, at)

@@ -32,6 +32,8 @@ class Entry(NamedTuple):
     """In the physical partition, like `next_offset`."""
     next_offset: int
     data: memoryview
+    records: int = 0
+    """That are a consumer's: none of a control batch."""
 
 
 @dataclass(slots=True, eq=False)
@@ -128,8 +130,9 @@ def index(
             if owner.is_bypass:
                 tally.hidden[Hidden.BYPASS.value] += 1
             data = records[batch.start : batch.end]
+            count = 0 if batch.attributes & CONTROL else batch.records
             patch(records, batch, base + owner.stay.delta, virtual_epoch(owner.stay.move, batch.leader_epoch))
-            entries.setdefault(owner.v, []).append(Entry(base, batch.next_offset, data))
+            entries.setdefault(owner.v, []).append(Entry(base, batch.next_offset, data, count))
             continue
         tally.hidden[owner.value] += 1
         if owner in _SHARED_OUT:
@@ -149,7 +152,8 @@ def _share(
         (share,) = split(built)
         stay = residents[v]
         patch(built, share, share.base_offset + stay.delta, virtual_epoch(stay.move, batch.leader_epoch))
-        entries.setdefault(v, []).append(Entry(share.base_offset, share.next_offset, memoryview(built)))
+        entry = Entry(share.base_offset, share.next_offset, memoryview(built), share.records)
+        entries.setdefault(v, []).append(entry)
 
 
 class Cache:

@@ -236,7 +236,7 @@ class Portion:
         if self._after == self.offset or self._place is None or self._layout is None:
             return None
         stay, epoch = self._place.stay, self._layout.epoch
-        return Given(stay, epoch, self.offset, self._after, self._taken.entries, self._holes)
+        return Given(stay, epoch, self.offset, self._after, self._taken.entries, self._taken.size_bytes, self._holes)
 
     @property
     def _rests_elsewhere(self) -> bool:

@@ -6,14 +6,11 @@ moved over. Records are counted by the headers of their batches, nothing is open
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from struct import Struct
+from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
 from kordon.codecs.decision import Kind
-from kordon.codecs.records import CURRENT_MAGIC
-from kordon.codecs.split import CONTROL
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code, name_of
 from kordon.proxy.decisions.journal import AnyJournal, Client
@@ -22,9 +19,6 @@ from kordon.proxy.managed.topics import ManagedTopic
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.streams import Stream
 
-_MAGIC_AT: Final = 16
-_HEAD: Final = Struct(">21xh34xi")
-"""attributes, records_count."""
 _RULES: Final[Mapping[int, str]] = {
     Code.OFFSET_OUT_OF_RANGE: "F5",
     Code.FENCED_LEADER_EPOCH: "F7",
@@ -45,6 +39,8 @@ class Given(NamedTuple):
     told: int
     """At which it stands behind it."""
     entries: list[Entry]
+    size_bytes: int
+    """Of these."""
     holes: list[tuple[int, int]]
     """Offsets [from, to) of the physical partition that are gone, and that the client was moved over."""
 
@@ -111,7 +107,7 @@ class ReadDecisions:
             first_offset=first,
             last_offset=behind - 1,
             records=records_in(given.entries, first),
-            size=sum([len(entry.data) for entry in given.entries]),
+            size=given.size_bytes,
             group_id=group.group_id,
             member_id=group.member_id,
             evidence=evidence,
@@ -209,19 +205,14 @@ class ReadDecisions:
         self._journal.note(decision)
 
 
-def records_in(entries: Iterable[Entry], first: int) -> int:
-    """Counts the records of batches by their headers, control batches left out.
+def records_in(entries: Sequence[Entry], first: int) -> int:
+    """Counts the records of batches, as their headers do.
 
     Args:
-        entries: In order. Messages of magic 0 and 1 count as one each, whatever a compressed one holds.
+        entries: In order.
         first: Offset of the physical partition at which the reader stood: what a batch has below that is not for it.
     """
-    count = 0
-    for base_offset, _, data in entries:
-        if data[_MAGIC_AT] != CURRENT_MAGIC:
-            count += 1
-            continue
-        attributes, records = _HEAD.unpack_from(data)
-        if not attributes & CONTROL:
-            count += records if base_offset >= first else max(records - (first - base_offset), 0)
-    return count
+    if not entries:
+        return 0
+    below = min(max(first - entries[0].base_offset, 0), entries[0].records)
+    return sum([entry.records for entry in entries]) - below

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pytest
 from confluent_kafka import Consumer, KafkaException
@@ -28,6 +28,7 @@ from kordon.testing.proxy_process import ProxyProcess
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 
 TOPIC: Final = "traffic-on-record"
+_K = TypeVar("_K")
 
 
 @contextmanager
@@ -75,9 +76,9 @@ def read_as_dialect(bootstrap: str, count: int) -> Counter[int]:
     return Counter(each.partition for each in reader.delivered)
 
 
-def by(decisions: Iterable[Decision], key: Callable[[Decision], Any]) -> Mapping[Any, Sequence[Decision]]:
+def by(decisions: Iterable[Decision], key: Callable[[Decision], _K]) -> Mapping[_K, Sequence[Decision]]:
     """Sorts decisions, each group in its order."""
-    found: dict[Any, list[Decision]] = defaultdict(list)
+    found: dict[_K, list[Decision]] = defaultdict(list)
     for each in decisions:
         found[key(each)].append(each)
     return found
@@ -141,7 +142,12 @@ def assert_delivered(reads: Sequence[Decision], counted: Mapping[int, int]) -> N
             if Kind.REWIND not in {before.kind, after.kind} and before.move == after.move:
                 assert after.first_offset == (before.last_offset or 0) + 1, stream
     rewound = {each.stream for each in reads if each.kind is Kind.REWIND}
-    for stream, runs in by(reads, lambda each: each.stream).items():
+    for stream, runs in by(reads, _stream).items():
         records = sum(each.records or 0 for each in runs if each.kind is Kind.DELIVER)
         assert records == counted[stream] or (stream in rewound and records > counted[stream])
     assert {each.stream for each in reads} >= counted.keys()
+
+
+def _stream(decision: Decision) -> int:
+    assert decision.stream is not None
+    return decision.stream
