@@ -26,6 +26,7 @@ from kordon.proxy.managed.lanes import Lanes
 from kordon.proxy.ordering import line, writers
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.images import Refusal
+from kordon.proxy.ordering.records import AckRecord
 
 _LOOK_SECONDS: Final = 0.01
 
@@ -124,8 +125,10 @@ class _LateWrite:
     """
 
     def __init__(self) -> None:
+        self.topic: str | None = None
+        """Whose fence was acknowledged first that holds anything …"""
         self.partitions: frozenset[int] = frozenset()
-        self.acknowledged = False
+        """… and what it holds."""
         self.written = False
         self._drain = Lanes.drain
         self._open_home = Lanes._open_home
@@ -139,28 +142,28 @@ class _LateWrite:
         late = self
 
         async def drain(lanes: Lanes, topic: str, partitions: frozenset[int]) -> dict[int, int]:
-            if late.written or not partitions:
-                return await late._drain(lanes, topic, partitions)
-            late.partitions, late._lanes = partitions, lanes
-            return dict.fromkeys(partitions, 0)
+            late._lanes = lanes
+            return await late._drain(lanes, topic, partitions) if late.written else dict.fromkeys(partitions, 0)
 
         def open_home(lanes: Lanes, course: Course) -> Stay | None:
             home = course.topic.layout.chain(course.stream).home
-            is_broken = late.partitions and not late.written and home is not None and home.end is None
+            is_broken = not late.written and home is not None and course.topic.is_sealed(home.partition)
             return home if is_broken else late._open_home(lanes, course)
 
-        def acknowledged(minutes: MemberMinutes, *said: Any) -> None:
-            late._note(minutes, *said)
-            late.acknowledged = late.acknowledged or bool(late.partitions)
+        def acknowledged(minutes: MemberMinutes, ack: AckRecord, offset: int) -> None:
+            held = [fence for fence, _ in minutes._fences.values() if fence.id == ack.fence and fence.sealed]
+            late._note(minutes, ack, offset)
+            if held and late.topic is None:
+                late.topic, late.partitions = held[0].topic, held[0].sealed
 
-        def admitted(journal: Journal, *who: Any, partition: int, **what: Any) -> None:
-            late._admit(journal, *who, partition=partition, **what)
-            late.written = late.written or (late.acknowledged and partition in late.partitions)
+        def admitted(journal: Journal, *who: Any, topic: str, partition: int, **what: Any) -> None:
+            late._admit(journal, *who, topic=topic, partition=partition, **what)
+            late.written = late.written or (topic == late.topic and partition in late.partitions)
 
         async def cuts(leading: Leading, topic: str, *asked: Any) -> Any:
-            while late.acknowledged and not late.written:  # noqa: ASYNC110  no loop is there yet when this is made
+            while topic == late.topic and not late.written:  # noqa: ASYNC110  no loop is there yet when this is made
                 await asyncio.sleep(_LOOK_SECONDS)
-            if late._lanes is not None:
+            if late._lanes is not None and topic == late.topic:
                 await late._drain(late._lanes, topic, late.partitions)
             return await late._read_cuts(leading, topic, *asked)
 
