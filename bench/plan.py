@@ -172,8 +172,8 @@ class Part(Enum):
     MATRIX = "matrix"
 
 
-MANAGED_CONTENDERS: Final = 4
-"""Direct with as many partitions as there are virtual ones, and as there are; Kordon untouched, and managed."""
+MANAGED_CONTENDERS: Final = 5
+"""Direct with as many partitions as there are virtual ones, and as there are; Kordon untouched, managed, on record."""
 SDK_WAYS: Final = 3
 """aiokafka direct and through Kordon, and the SDK."""
 _UNDER_THE_CLOCK_SECONDS: Final = 12.0

@@ -6,7 +6,7 @@ from typing import Final
 
 from kordon.bench import results
 from kordon.bench.report_sdk import sdk_tables
-from kordon.bench.results import DIRECT, FLOOR, KORDON, MANAGED, Results, ratio
+from kordon.bench.results import DIRECT, FLOOR, KORDON, MANAGED, RECORDED, Results, ratio
 from kordon.bench.tables import middle, number, shown, table
 from kordon.bench.verdicts import verdicts
 
@@ -38,8 +38,9 @@ _HOW: Final = """\
 - **Matrix**: librdkafka, as many producers and then as many consumers as the case says, in one process
   (`bench/rdkafka_load.py`). With 100 B records the Python around librdkafka, not the broker, is what limits.
 - **Managed topics**: V virtual partitions on U = V/4 partitions; *direct* and *kordon* have a topic with V partitions,
-  *direct, U* has one with U, *managed* is Kordon with a managed one. What is read per byte given is what Kordon reads
-  from the broker over what it gives out to all consumers.
+  *direct, U* has one with U, *managed* is Kordon with a managed one, *managed, on record* one that writes its decisions
+  to their topic besides. What is read per byte given is what Kordon reads from the broker over what it gives out to all
+  consumers.
 - **At rest**: in a Kordon just started, each virtual partition gets a record and a consumer that has read it and waits
   for more. Its resident memory less that before, with connections, cache and all that comes with the first records.
 - **Pauses**: idempotent librdkafka producers send a record to each physical partition a hundred times a second
@@ -151,7 +152,7 @@ def _managed(figures: Results) -> list[str]:
         for contender in figures.contenders(case):
             cells = [shown(figures.spread(case, contender, figure), digits) for figure, _, digits in _FIGURES[:4]]
             cpu = (ratio(figures, case, contender, figure, KORDON) for figure in _CPU)
-            relative = " / ".join(number(value) for value in cpu) if contender == MANAGED else "-"
+            relative = " / ".join(number(value) for value in cpu) if contender in {MANAGED, RECORDED} else "-"
             read = middle(figures.spread(case, contender, results.AMPLIFICATION), 2)
             rows.append([case, contender, *cells, _of_direct(figures, case, contender), relative, read])
     if not rows:

@@ -20,6 +20,8 @@ DIRECT_U: Final = "direct, U"
 """With as many partitions as a managed topic has, not as many as it shows."""
 MANAGED: Final = "managed"
 """Kordon, with topics that are managed."""
+RECORDED: Final = "managed, on record"
+"""The same, with its decisions written to their topic."""
 
 AIOKAFKA_DIRECT: Final = "aiokafka, direct"
 AIOKAFKA_MANAGED: Final = "aiokafka, managed"
@@ -114,7 +116,7 @@ class Results:
     def contenders(self, case: str) -> list[str]:
         """Who was measured in a case: direct, the floor, Kordon as far as they were, then the others in their order."""
         found = dict.fromkeys(each.contender for each in self.measurements if each.case == case)
-        ours = [name for name in (DIRECT, DIRECT_U, FLOOR, KORDON, MANAGED) if name in found]
+        ours = [name for name in (DIRECT, DIRECT_U, FLOOR, KORDON, MANAGED, RECORDED) if name in found]
         return ours + [name for name in found if name not in ours]
 
     def cases(self) -> list[str]:

@@ -80,6 +80,7 @@ class Runner:
         progress: Is told what runs.
         keep: Takes each measurement as it is made.
         proxies: Runs more Kordons while its block runs.
+        recorded: Runs one whose decisions are on record while its block runs.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Runner:
         progress: Progress,
         keep: Callable[[Measurement], None],
         proxies: Callable[[int], AbstractContextManager[list[Contender]]],
+        recorded: Callable[[], AbstractContextManager[Contender]],
     ) -> None:
         self.contenders = list(contenders)
         self.managed = managed
@@ -100,6 +102,7 @@ class Runner:
         self._progress = progress
         self._keep = keep
         self._proxies = proxies
+        self._recorded = recorded
         self._topic_number = 0
 
     def run(self, plan: Plan) -> None:
@@ -112,8 +115,6 @@ class Runner:
             for contender in self.contenders:
                 self._idle(plan.memory, contender)
         self._measure(plan.base, self.contenders[0], 0)  # warms the broker up, and is not kept
-        fewer = Contender(results.DIRECT_U, self.contenders[0].bootstrap)
-        in_question = [fewer, *(each for each in self.contenders if each.name in _COMPARED), self.managed]
         # what is told in milliseconds comes before what fills the broker's disk: its writing out is seen for minutes
         for resizes in plan.resizes if Part.RESIZES in plan.parts else ():
             self._resize(resizes)
@@ -121,14 +122,22 @@ class Runner:
             self._interleave(plan.latency, plan.rounds, [*self.contenders, self.managed])
         if Part.BASE in plan.parts:
             self._interleave(plan.base, plan.rounds, self.contenders)
-        for case in plan.managed if Part.MANAGED in plan.parts else ():
-            self._interleave(case, plan.rounds, in_question)
+        if Part.MANAGED in plan.parts:
+            self._compare_managed(plan)
         for holding in plan.holding if Part.HOLDING in plan.parts else ():
             self._hold(holding)
         if Part.SDK in plan.parts:
             self._compare_sdk(plan.sdk, plan.rounds)
         for case in plan.matrix if Part.MATRIX in plan.parts else ():
             self._interleave(case, plan.matrix_rounds, self.contenders)
+
+    def _compare_managed(self, plan: Plan) -> None:
+        """Measures managed topics, with their decisions on record and not; an idle proxy takes nothing from others."""
+        fewer = Contender(results.DIRECT_U, self.contenders[0].bootstrap)
+        compared = [fewer, *(each for each in self.contenders if each.name in _COMPARED), self.managed]
+        with self._recorded() as recorded:
+            for case in plan.managed:
+                self._interleave(case, plan.rounds, [*compared, recorded])
 
     def _interleave(self, case: Throughput | Latency, rounds: int, contenders: Sequence[Contender]) -> None:
         """Lets each contender have its turn in each round; whoever began goes last in the next."""

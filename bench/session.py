@@ -101,13 +101,22 @@ def measure(plan: Plan, profile: str, peers: Sequence[Peer], console: Console, s
             figures.save(save_to)
 
         with _contenders(cluster, floor_port, peers, logs) as (contenders, managed):
+            managing = Topics(_admin(managed.bootstrap), NewTopic, managed=True)
             topics = {
                 results.DIRECT: Topics(_admin(cluster.bootstrap("PLAINTEXT")), NewTopic),
-                managed.name: Topics(_admin(managed.bootstrap), NewTopic, managed=True),
+                managed.name: managing,
+                results.RECORDED: managing,
             }
             proxies = partial(_proxies, cluster.bootstrap("PLAINTEXT"))
             runner = Runner(
-                contenders, managed, tool=_tool(cluster), topics=topics, progress=shown, keep=keep, proxies=proxies
+                contenders,
+                managed,
+                tool=_tool(cluster),
+                topics=topics,
+                progress=shown,
+                keep=keep,
+                proxies=proxies,
+                recorded=partial(_recorded, cluster.bootstrap("PLAINTEXT")),
             )
             runner.run(plan)
         if plan.with_tls and Part.MEMORY in plan.parts:
@@ -147,6 +156,13 @@ def _proxies(bootstrap: str, count: int) -> Generator[list[Contender], None, Non
     with ExitStack() as stack:
         started = [stack.enter_context(ProxyProcess.start(bootstrap=bootstrap)) for _ in range(count)]
         yield [Contender(results.MANAGED, each.bootstrap, each.pid) for each in started]
+
+
+@contextmanager
+def _recorded(bootstrap: str) -> Generator[Contender, None, None]:
+    """Runs a Kordon whose decisions are on record."""
+    with ProxyProcess.start(bootstrap=bootstrap, config={"decisions": {"to": "topic"}}) as kordon:
+        yield Contender(results.RECORDED, kordon.bootstrap, kordon.pid, kordon.metrics)
 
 
 def _admin(bootstrap: str) -> AdminClient:

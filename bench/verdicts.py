@@ -25,6 +25,7 @@ from kordon.bench.results import (
     PRODUCE_MB,
     PROXIES,
     QUIET,
+    RECORDED,
     SDK,
     SEALED,
     WORKER,
@@ -39,6 +40,8 @@ MAX_IDLE_MB: Final = 100.0
 MIN_MANAGED_PRODUCE: Final = 0.8
 MIN_MANAGED_CONSUME: Final = 0.6
 MAX_MANAGED_CPU: Final = 2.0
+MAX_RECORDED_CPU: Final = 1.05
+"""Of the same work without a decision log."""
 MIN_SDK: Final = 0.9
 MAX_GATE_SHARE: Final = 0.05
 """Of a worker's time for a Fetch that brings records."""
@@ -83,11 +86,14 @@ def verdicts(results: Results, contender: str = KORDON) -> list[Verdict]:
 
 def _managed(results: Results, case: str) -> list[Verdict | None]:
     untouched = (KORDON, "the untouched path's", MAX_MANAGED_CPU)
+    unrecorded = (MANAGED, "that without a decision log", MAX_RECORDED_CPU)
     return [
         _throughput(results, case, MANAGED, PRODUCE_MB, done="produced to managed topics", least=MIN_MANAGED_PRODUCE),
         _throughput(results, case, MANAGED, CONSUME_MB, done="consumed from managed topics", least=MIN_MANAGED_CONSUME),
         _processor(results, case, MANAGED, PRODUCE_CPU, done="produced to managed topics", bar=untouched),
         _processor(results, case, MANAGED, CONSUME_CPU, done="consumed from managed topics", bar=untouched),
+        _processor(results, case, RECORDED, PRODUCE_CPU, done="produced with decisions on record", bar=unrecorded),
+        _processor(results, case, RECORDED, CONSUME_CPU, done="consumed with decisions on record", bar=unrecorded),
     ]
 
 

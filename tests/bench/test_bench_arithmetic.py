@@ -13,7 +13,7 @@ from kordon.bench.picture import draw
 from kordon.bench.plan import PROFILES
 from kordon.bench.report import report
 from kordon.bench.resizes import Sample, Stream, Window, living_on, pauses, sealed_by, summary, turns_on
-from kordon.bench.results import DIRECT, FLOOR, KORDON, MANAGED, Measurement, Results
+from kordon.bench.results import DIRECT, FLOOR, KORDON, MANAGED, RECORDED, Measurement, Results
 from kordon.bench.verdicts import Verdict, verdicts
 
 PRODUCED = """\
@@ -121,6 +121,19 @@ def test_managed_topics_are_compared_with_direct_and_untouched_ones() -> None:
     assert not outcome(made, "consumed from managed topics, of direct").reached
     assert outcome(made, "GB produced to managed topics, of the untouched path's").reached
     assert "| V = 24 | managed | 80 (80-80) |" in report(made, "picture.svg")
+
+
+def test_the_decision_log_is_held_against_the_same_work_without_it() -> None:
+    """A twentieth of the processor's time for managed topics, produced and consumed alike."""
+    made = run_of({})
+    made.managed = ("V = 24",)
+    for contender, cpu in ((KORDON, 0.8), (MANAGED, 1.60), (RECORDED, 1.65)):
+        made.measurements.append(Measurement("V = 24", contender, 1, throughput(80, 239, cpu=cpu)))
+    assert outcome(made, "produced with decisions on record").reached
+    assert outcome(made, "consumed with decisions on record").got == "1.03"
+    made.measurements.append(Measurement("V = 24", RECORDED, 2, throughput(80, 239, cpu=1.80)))
+    assert not outcome(made, "consumed with decisions on record").reached
+    assert "| V = 24 | managed, on record |" in report(made, "picture.svg")
 
 
 def test_the_sdk_is_compared_with_aiokafka_on_the_same_topic(tmp_path: Path) -> None:
