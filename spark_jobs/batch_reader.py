@@ -105,7 +105,7 @@ def read_partition(cluster: Cluster, place: Place, start: int | None, end: int) 
     at = start if start is not None else _patiently(lambda: cluster.ends([place], EARLIEST)[place])
     log_start = 0
     while at < end:
-        told = _patiently(lambda at=at: cluster.fetch(place, at, FETCH_BYTES))  # type: ignore[misc]
+        told = _patiently(lambda at=at: cluster.fetch(place, at, FETCH_BYTES))
         if told.error_code == OUT_OF_RANGE:
             log_start = _patiently(lambda: cluster.ends([place], EARLIEST)[place])
             if log_start <= at:

@@ -108,7 +108,7 @@ class BatchesStream(DataSourceStreamReader):
             except BrokersUnavailable:
                 return _offsets(self._positions)
 
-    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:  # type: ignore[override]
+    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         """Returns what is to be read between two offsets."""
         begins, ends = _places(start), _places(end)
         self._positions |= ends
@@ -118,11 +118,12 @@ class BatchesStream(DataSourceStreamReader):
             if begins.get(place, -1) < stop
         ]
 
-    def read(self, partition: BatchRange) -> Iterator[RecordBatch]:  # type: ignore[override]
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Reads a part of it, in a worker."""
+        assert isinstance(partition, BatchRange)
         return self._reading.read(partition)
 
-    def commit(self, end: Offsets) -> None:  # type: ignore[override]
+    def commit(self, end: Offsets) -> None:
         """Is told that a micro-batch is complete."""
         self._positions |= _places(end)
 
@@ -164,14 +165,15 @@ class _AllBatches(DataSourceReader):
         self._reading = _Reading(options)
         self._topics = _names(options.get("topics", ""))
 
-    def partitions(self) -> list[InputPartition]:  # type: ignore[override]
+    def partitions(self) -> list[InputPartition]:
         """Returns each partition from its log's beginning to its end."""
         with Cluster(self._reading.bootstrap, self._reading.security) as cluster:
             ends = cluster.ends(cluster.partitions(self._topics), LATEST)
         return [BatchRange(place, None, end) for place, end in sorted(ends.items())]
 
-    def read(self, partition: BatchRange) -> Iterator[RecordBatch]:  # type: ignore[override]
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Reads one, in a worker."""
+        assert isinstance(partition, BatchRange)
         return self._reading.read(partition)
 
 

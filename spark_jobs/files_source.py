@@ -80,7 +80,7 @@ class LinesStream(DataSourceStreamReader):
                 room -= found[name] - begin
         return dict(sorted(found.items()))
 
-    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:  # type: ignore[override]
+    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         """Returns what is to be read between two offsets: one part for each worker."""
         self._positions |= end
         by_worker: dict[str, list[tuple[str, int, int]]] = {}
@@ -89,12 +89,13 @@ class LinesStream(DataSourceStreamReader):
                 by_worker.setdefault(name.rpartition("-")[0], []).append((str(self._folder / name), begin, stop))
         return [Lines(parts) for parts in by_worker.values()]
 
-    def read(self, partition: Lines) -> Iterator[RecordBatch]:  # type: ignore[override]
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Reads a part of it, in a worker."""
+        assert isinstance(partition, Lines)
         for path, begin, end in partition.parts:
             yield from _lines(Path(path), begin, end)
 
-    def commit(self, end: Offsets) -> None:  # type: ignore[override]
+    def commit(self, end: Offsets) -> None:
         """Is told that a micro-batch is complete."""
         self._positions |= end
 

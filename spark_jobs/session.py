@@ -68,7 +68,7 @@ def open_session(setup: Setup) -> SparkSession:
     settings = dict(_SETTINGS)
     if master.startswith("local"):
         _need_java()
-        settings |= _LOCAL | {"spark.driver.memory": setup.driver_memory}
+        settings |= {**_LOCAL, "spark.driver.memory": setup.driver_memory}
     settings |= _connector(setup) | dict(setup.settings)
     # the workers' Python is the driver's: another one would not have Kordon
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

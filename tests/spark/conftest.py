@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -36,6 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Starts Spark when the first test asks for it, and its JVM is gone at the end."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # another one would not have Kordon
     builder = SparkSession.builder.master("local[1]").appName("kordon tests")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
