@@ -97,13 +97,17 @@ class Secured:
 
     @classmethod
     @contextmanager
-    def start(cls) -> Iterator[Self]:
-        """Starts one broker with PLAIN and SCRAM, in the clear and over TLS, and a Kordon on the clear one."""
+    def start(cls, **sections: Any) -> Iterator[Self]:
+        """Starts one broker with PLAIN and SCRAM, in the clear and over TLS, and a Kordon on the clear one.
+
+        Args:
+            sections: Of Kordon's configuration, beside `upstream`.
+        """
         strict = {"allow.everyone.if.no.acl.found": "false", "connections.max.reauth.ms": "60000"}
         with Cluster.start(listeners=("PLAINTEXT", LISTENER, TLS_LISTENER), config=strict) as cluster:
             sasl = {"mechanism": "PLAIN", "username": "kordon", "password": USERS["kordon"]}
             upstream = {"bootstrap": cluster.bootstrap(LISTENER), "sasl": sasl}
-            with ProxyProcess.start(cluster.bootstrap(LISTENER), config={"upstream": upstream}) as kordon:
+            with ProxyProcess.start(cluster.bootstrap(LISTENER), config={"upstream": upstream, **sections}) as kordon:
                 found = cls(cluster, kordon)
                 found.allow(*OWN_RIGHTS)
                 yield found

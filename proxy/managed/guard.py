@@ -26,6 +26,7 @@ from kordon.proxy.decisions.journal import AnyJournal, Client, NoJournal
 from kordon.proxy.interception import Announce, Decision, Interception, Serve, Translate
 from kordon.proxy.managed.admin_requests import Asked
 from kordon.proxy.managed.followed import followed_by
+from kordon.proxy.managed.logins import Login
 from kordon.proxy.managed.metadata import is_own
 from kordon.proxy.managed.parts import ROWS, continues_session
 from kordon.proxy.managed.position_reports import Reported
@@ -35,6 +36,7 @@ from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.ordering.records import OutcomeRecord
 from kordon.proxy.waiting import Body
 
+_SAY_WHO: Final = frozenset({apis.INIT_PRODUCER_ID, apis.SASL_AUTHENTICATE})
 _WITH_TAGS: Final = 3
 """The first flexible version of ApiVersions."""
 
@@ -99,6 +101,7 @@ class Guard:
         self._journal = journal or NoJournal()
         self._client = client or self._journal.connected()
         self._told = ToldClient(self._client, topics, self._journal)
+        self._login = Login(self._client, self._journal)
         self._stock = self._service = service
         self._topics = topics
         self._rights = rights
@@ -110,8 +113,8 @@ class Guard:
         await self._stock.ready()
 
     def wants(self, route: Route) -> bool:
-        """Wants what the service wants, and what producers are told that they are, where that is recorded."""
-        return self._service.wants(route) or (self._journal.is_on and route.api.key == apis.INIT_PRODUCER_ID)
+        """Wants what the service wants, and what clients are told that they are, where that is recorded."""
+        return self._service.wants(route) or (self._journal.is_on and route.api.key in _SAY_WHO)
 
     def hear(self, client_id: str | None) -> None:
         """Takes note of what the client calls itself."""
@@ -142,8 +145,9 @@ class Guard:
         key = route.api.key
         if not self._journal.is_on:
             return self._service.decide(route, body)
-        if key == apis.INIT_PRODUCER_ID:
-            look = self._told.producer_asks(route.version, body)
+        if key in _SAY_WHO:
+            asks = self._told.producer_asks if key == apis.INIT_PRODUCER_ID else self._login.asks
+            look = asks(route.version, body)
             return Translate(None, look) if look is not None else None
         decision = self._service.decide(route, body)
         return followed_by(decision, self._told.looks_at(key)) if key in TELLS_LAYOUTS else decision
