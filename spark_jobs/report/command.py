@@ -16,7 +16,8 @@ from kordon.spark_jobs.report.words import several
     "--from",
     "folder",
     metavar="DIR",
-    required=True,
+    default="audit",
+    show_default=True,
     type=click.Path(path_type=Path, file_okay=False),
     help="Where the audit writes (`kordon audit run --out`).",
 )

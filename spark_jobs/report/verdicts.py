@@ -85,7 +85,7 @@ def _judged(promise: Promise | None, told: Mapping[str, Any], number: int, table
     checked = [row for row in tables.checked if row["rule"] == number]
     findings = [row for row in tables.findings if row["rule"] == number]
     passed, unknown = _sum(checked, "pass", "ranges"), _sum(checked, "unknown", "ranges")
-    place = next((each for each in PLACES if each.number == number and not told), None)
+    place = next((each for each in PLACES if each.number == number), None)
     verdict = _verdict(findings, passed, unknown, is_waiting=place is not None)
     is_left_out = verdict is Verdict.NOTHING and bool(tables.about) and not told
     return Judged(

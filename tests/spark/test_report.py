@@ -7,10 +7,12 @@ import re
 from html import unescape
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from kordon.spark_jobs import report
+from kordon.spark_jobs.cli import audit
 from kordon.spark_jobs.report.command import report as command
 from kordon.spark_jobs.report.kinds import KINDS, kind_of
 from kordon.spark_jobs.report.series import Clock, lag
@@ -175,6 +177,19 @@ def test_the_command_writes_the_page_and_says_what_came_of_it(tmp_path: Path) ->
     assert out.read_text().startswith("<!doctype html>")
     assert failed.exit_code == 1
     assert "no audit has written to" in failed.output
+
+
+def test_the_manual_of_the_commands_has_each_option_that_there_is() -> None:
+    """And no others."""
+    manual = DOCS.with_name("cli.md").read_text()
+    with click.Context(audit) as context:
+        commands = {name: audit.get_command(context, name) for name in audit.list_commands(context)}
+    assert sorted(commands) == ["report", "run"]
+    for name, shown in commands.items():
+        assert shown is not None
+        table = manual.split(f"| flag of `audit {name}` |")[1].split("\n\n")[0]
+        documented = set(re.findall(r"^\| `(--[a-z-]+)", table, re.MULTILINE))
+        assert documented == {flag for option in shown.params for flag in option.opts if flag.startswith("--")}
 
 
 def test_a_kind_of_a_later_audit_is_shown_by_its_word() -> None:
