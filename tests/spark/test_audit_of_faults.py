@@ -1,0 +1,147 @@
+"""The audit of real clients on a real broker: each broken promise gives its finding, and nothing else gives one.
+
+All plays are given one after the other on one cluster, each with a topic and a Kordon of its own, and one audit looks
+at all of them: so a fault must not be blamed on a topic beside it either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
+
+from pyspark.sql import SparkSession
+
+from kordon.codecs.decision import Entry
+from kordon.spark_jobs.audit import Audit, Options, Verdict
+from kordon.spark_jobs.metrics import Metrics
+from kordon.spark_jobs.session import Setup, open_session
+from kordon.spark_jobs.sources import Reading
+from kordon.testing.broker_features import DESCRIBED_PRODUCERS
+from kordon.testing.cluster import Cluster
+from kordon.testing.fault_plays import BYPASS, PLAYS, Stage, clean
+from kordon.testing.faults import Fault
+from kordon.testing.proxy_process import ProxyProcess
+
+pytestmark = [
+    pytest.mark.beside,
+    pytest.mark.spark,
+    pytest.mark.timeout(1200),
+    pytest.mark.skipif(DESCRIBED_PRODUCERS.is_missing, reason=DESCRIBED_PRODUCERS.reason),
+]
+
+CLEAN: Final = "clean"
+EXPECTED: Final = {
+    Fault.STALE_COUNT.value: ("COUNT-FENCE", "stale-count", "fail"),
+    Fault.EARLY_CHILD.value: ("PARENT-FIRST", "early-child", "fail"),
+    Fault.WRITE_AFTER_FENCE.value: ("FENCE-BARRIER", "write-after-fence", "fail"),
+    Fault.DOUBLED_SEQUENCE.value: ("SEQ-IMAGE", "doubled-sequence", "fail"),
+    Fault.SKIPPED_RANGE.value: ("NO-SKIP", "skipped-range", "fail"),
+    BYPASS: ("COUNT-FENCE", "bypass", "fail"),
+}
+"""By play: rule, kind and verdict of its only finding."""
+
+
+class Finding(NamedTuple):
+    """What tests look at."""
+
+    name: str
+    kind: str
+    verdict: str
+    topic: str | None
+    decisions: tuple[str, ...]
+    text: str
+
+
+class Audited(NamedTuple):
+    """What came of the audit."""
+
+    verdict: Verdict
+    findings: list[Finding]
+    workers: dict[str, str]
+    """By incarnation, the play that it was in."""
+
+    def of(self, play: str) -> list[Finding]:
+        """Those about a play's topic, or about the worker that was in it."""
+        by_worker = [each for each in self.findings if each.topic is None]
+        return [each for each in self.findings if each.topic == topic_of(play)] + [
+            each for each in by_worker if any(self.workers[name.split(":")[0]] == play for name in each.decisions)
+        ]
+
+
+def topic_of(play: str) -> str:
+    """The topic of a play."""
+    return f"audited-{play}"
+
+
+def workers_of(folder: Path) -> set[str]:
+    """The incarnations that wrote decisions into a folder."""
+    return {Entry.load(line).worker for path in folder.glob("*.jsonl") for line in path.read_bytes().splitlines()}
+
+
+def perform(broker: str, folder: Path) -> dict[str, str]:
+    """Gives all plays, with decisions in a folder; by incarnation of a worker, the play that it was in."""
+    config = {"decisions": {"to": "files", "folder": str(folder)}}
+    workers: dict[str, str] = {}
+    for name, play in {**PLAYS, CLEAN: clean}.items():
+        fault = name if name in set(Fault) else None
+        with ProxyProcess.start(broker, config=config, fault=fault) as proxy:
+            play(Stage(proxy.bootstrap, broker, topic_of(name)))
+        workers |= dict.fromkeys(workers_of(folder) - workers.keys(), name)
+    return workers
+
+
+@pytest.fixture(scope="module")
+def audited(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Audited]:
+    """All plays, and one audit of them."""
+    assert spark.sparkContext is not None
+    folder = tmp_path_factory.mktemp("decisions")
+    with Cluster.start(brokers=1, config={"authorizer.class.name": ""}) as cluster:
+        broker = cluster.bootstrap("PLAINTEXT")
+        workers = perform(broker, folder)
+        yield look(broker, folder, str(tmp_path_factory.mktemp("audit")), workers)
+
+
+def look(broker: str, folder: Path, out: str, workers: dict[str, str]) -> Audited:
+    """Audits the plays."""
+    session = open_session(Setup(master="local[1]", shuffle_partitions=1, needs_kafka=False))
+    reading = Reading(bootstrap=broker, folder=folder, is_pinned=True)
+    audit = Audit(session, Options(out=out, reading=reading), Metrics())
+    verdict = audit.once()
+    names = [name for name in Finding._fields if name != "decisions"]
+    found = session.read.parquet(f"{audit.storage.folder}/findings").select(*names, "decisions", "finding_id").collect()
+    newest = {row.finding_id: row for row in found}.values()
+    findings = [
+        Finding(row.name, row.kind, row.verdict, row.topic, tuple(row.decisions or ()), row.text) for row in newest
+    ]
+    return Audited(verdict, findings, workers)
+
+
+@pytest.mark.parametrize("play", EXPECTED)
+def test_each_broken_promise_gives_its_finding_and_no_other(play: str, audited: Audited) -> None:
+    """Rule, kind and verdict are those of the fault, and the text says something to a person."""
+    found = audited.of(play)
+    assert {(each.name, each.kind, each.verdict) for each in found} == {EXPECTED[play]}, found
+    assert all(len(each.text) > 20 for each in found)
+
+
+def test_a_dropped_decision_is_a_gap_and_unknown(audited: Audited) -> None:
+    """It is nobody's fault by itself, and nothing else is blamed on it."""
+    found = audited.of(Fault.DROPPED_DECISION.value)
+    assert {(each.kind, each.verdict) for each in found} == {("gap", "unknown")}, found
+
+
+def test_a_clean_run_gives_none(audited: Audited) -> None:
+    """Growth, shrink, stock and dialect readers: nothing to be found."""
+    assert audited.of(CLEAN) == []
+
+
+def test_all_findings_are_about_a_play_and_the_verdict_is_fail(audited: Audited) -> None:
+    """No finding is left over, and the exit code of `--once` tells of them."""
+    told = [each for play in (*PLAYS, CLEAN) for each in audited.of(play)]
+    assert sorted(told) == sorted(audited.findings)
+    assert audited.verdict is Verdict.FAIL
