@@ -1,0 +1,60 @@
+"""Errors in answers beside Produce and Fetch are on record: those of Kordon's own, by topic and stream."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kordon.codecs.decision import Kind
+from kordon.proxy import apis
+from kordon.proxy.managed.other_refusals import OtherRefusals
+from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.streams import physical_stream
+from kordon.testing.noted import Noted
+
+FACE_ID = UUID(int=2)
+
+
+def told(
+    api_key: int, fields: Mapping[str, Any], names: Collection[str] | None = None, *, sees_physical: bool = False
+) -> list[tuple[str | None, int | None, str | None, int | None]]:
+    """Returns what is on record of an answer: topic, stream, error and layout epoch."""
+    topics = ManagedTopics()
+    topics.add(ManagedTopic(Layout.created("orders", UUID(int=1), 1, 4), FACE_ID, layouts_offset=17))
+    noted = Noted()
+    client = noted.journal.connected()
+    OtherRefusals(noted.journal, topics, sees_physical=sees_physical).parts(client, api_key, fields, names)
+    noted.journal.end_runs()
+    assert all(each.api_key == api_key for each in noted.of(Kind.REFUSE))
+    return [(each.topic, each.stream, each.reason, each.layout_epoch) for each in noted.of()]
+
+
+@pytest.mark.parametrize(("sees_physical", "stream"), [(False, 1), (True, physical_stream(1))])
+def test_partitions_are_named_as_their_clients_mean_them(*, sees_physical: bool, stream: int) -> None:
+    """What went well is not on record."""
+    rows = [{"partition_index": 0, "error_code": 0}, {"partition_index": 1, "error_code": 6}]
+    fields = {"topics": [{"name": "orders", "partitions": rows}]}
+    expected = [("orders", stream, "NOT_LEADER_OR_FOLLOWER", 0)]
+    assert told(apis.LIST_OFFSETS, fields, sees_physical=sees_physical) == expected
+
+
+def test_a_topic_that_is_named_by_its_id_is_known() -> None:
+    """Later versions name no topic otherwise."""
+    fields = {"responses": [{"name": None, "topic_id": FACE_ID, "error_code": 29}]}
+    assert told(apis.DELETE_TOPICS, fields) == [("orders", None, "TOPIC_AUTHORIZATION_FAILED", 0)]
+
+
+def test_what_brokers_answered_for_other_topics_is_not_on_record() -> None:
+    """Their rows stand in the same answer."""
+    rows = [{"resource_name": "orders", "error_code": 42}, {"resource_name": "others", "error_code": 42}]
+    assert [each[0] for each in told(apis.ALTER_CONFIGS, {"responses": rows}, {"orders"})] == ["orders"]
+
+
+def test_an_error_of_the_whole_answer_names_no_topic() -> None:
+    """As where a report of positions is refused."""
+    fields = {"error_code": 22, "topics": []}
+    assert told(apis.CONSUMER_GROUP_POSITION, fields) == [(None, None, "ILLEGAL_GENERATION", None)]
