@@ -102,24 +102,29 @@ def decisions(folder: Path) -> list[Decision]:
     return found
 
 
+def ends_in(folder: Path) -> int:
+    """Returns how many ends of connections are on record."""
+    return sum(each.kind is Kind.CLOSE for each in decisions(folder))
+
+
 @pytest.mark.broker
 def test_a_running_proxy_notes_who_was_refused_and_why(cluster: Cluster, tmp_path: Path) -> None:
     """An unknown api, garbage, and silence: each ends its connection, and the record says so."""
     config = {
         "decisions": {"to": "files", "folder": str(tmp_path), "run_ms": 100},
-        "limits": {"handshake_ms": 500, "frame_bytes": 65_536, "header_bytes": 1024},
+        "limits": {"handshake_ms": 5000, "frame_bytes": 65_536, "header_bytes": 1024},
     }
     with ProxyProcess.start(bootstrap=cluster.bootstrap(), config=config) as proxy:
         unknown = b"\0\0\0\x20\x7f\x7f\0\x05\0\0\0\1\xff\xff" + b"\0" * 22
         greeting = request_frame(18, 2, 7, client_id="shop")
         for sent in (greeting + unknown, b"\x7f\xff\xff\xff" + b"\0" * 60, b""):
             host, port = proxy.bootstrap.rsplit(":", 1)
-            with socket.create_connection((host, int(port)), timeout=20) as sock:
+            with socket.create_connection((host, int(port)), timeout=60) as sock:
                 sock.sendall(sent)
                 with suppress(ConnectionResetError):
                     while sock.recv(65_536):
                         pass
-        wait_until("three ends on record", lambda: sum(each.kind is Kind.CLOSE for each in decisions(tmp_path)) == 3)
+        wait_until("three ends on record", lambda: ends_in(tmp_path) == 3, 60)
         found = decisions(tmp_path)
     refuse, *others = [each for each in found if each.kind in (Kind.REFUSE, Kind.CLOSE, Kind.LIMIT)]
     assert (refuse.kind, refuse.api_key, refuse.reason) == (Kind.REFUSE, 0x7F7F, "UNSUPPORTED_VERSION")
