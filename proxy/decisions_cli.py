@@ -76,7 +76,7 @@ def decisions() -> None:
     type=click.IntRange(min=0),
     default=_LAST,
     show_default=True,
-    help="Begin so many decisions before the end, of each partition.",
+    help="Begin with so many of those that are there.",
 )
 @click.option("--follow/--no-follow", default=True, show_default=True, help="Go on with what comes, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print each as it stands in the log: JSON lines.")
@@ -123,11 +123,11 @@ def tail(
 
     async def show() -> None:
         if upstream is not None:
-            log = from_topic(upstream, begin, follow=follow)
+            log = from_topic(upstream, begin, wanted.shows, follow=follow)
         else:
             assert folder is not None, "one of the two is named"
-            log = from_files(folder, begin, follow=follow)
-        await _print(log, wanted, as_json=as_json)
+            log = from_files(folder, begin, wanted.shows, follow=follow)
+        await _print(log, as_json=as_json)
 
     try:
         uvloop.run(show())
@@ -138,18 +138,17 @@ def tail(
         sys.exit(1)
 
 
-async def _print(log: AsyncIterator[Entry], wanted: _Wanted, *, as_json: bool) -> None:
+async def _print(log: AsyncIterator[Entry], *, as_json: bool) -> None:
     from rich.console import Console  # noqa: PLC0415
 
     from kordon.proxy.decisions_line import draw  # noqa: PLC0415
 
     console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else _ANY_COLUMNS, highlight=False)
     async for entry in log:
-        if wanted.shows(entry):
-            if as_json:
-                click.echo(entry.dump())
-            else:
-                console.print(draw(entry), soft_wrap=True)
+        if as_json:
+            click.echo(entry.dump())
+        else:
+            console.print(draw(entry), soft_wrap=True)
 
 
 def _place(folder: Path | None, target: Mapping[str, Any]) -> tuple[Upstream | None, Path | None]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,8 @@ from kordon.proxy.decisions.to_topic import DECISIONS_TOPIC
 from kordon.proxy.errors import KordonError
 from kordon.proxy.tls import upstream_context
 
+_LOOK_BACK: Final = 10_000
+"""So far in front of the end of each partition the last ones that are wanted are looked for."""
 _POLL_SECONDS: Final = 0.3
 _POLL_MS: Final = 300
 
@@ -27,34 +30,60 @@ class LogUnreadable(KordonError):  # noqa: N818 - a state of the world, named as
     """Raised when there is no decision log where it was looked for; the message says what would help."""
 
 
-async def from_topic(upstream: Upstream, last: int | None, *, follow: bool) -> AsyncIterator[Entry]:
+async def from_topic(
+    upstream: Upstream, last: int | None, shows: Callable[[Entry], bool], *, follow: bool
+) -> AsyncIterator[Entry]:
     """Yields decisions of the topic, those of a worker in the order of their numbers.
 
     Args:
         upstream: The brokers: bootstrap, TLS and SASL are used.
-        last: Begin so many before the end of each partition; None: at the beginning.
+        last: Begin with so many of those that are there, looked for among the newest; None: with all.
+        shows: Which are wanted.
         follow: Go on with what comes.
 
     Raises:
         LogUnreadable: The brokers cannot be reached, or have no such topic.
     """
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what it has to say is raised, too
     context = upstream_context(upstream.tls) if upstream.tls is not None else None
     consumer = _consumer(upstream, context)
     try:
         await consumer.start()
-        ends = await _begin(consumer, await _partitions(consumer), last)
-        while True:
-            for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
-                for record in records:
-                    with suppress(ValueError):  # what is no decision is nobody's concern here
-                        yield Entry.load(record.value or b"")
-            if not follow and all([await consumer.position(place) >= end for place, end in ends.items()]):
-                return
+        ends = await _begin(consumer, await _partitions(consumer), None if last is None else max(last, _LOOK_BACK))
+        old: list[Entry] = []
+        while not all([await consumer.position(place) >= end for place, end in ends.items()]):
+            found = await _read(consumer, shows)
+            if last is not None:
+                old = _newest(old + found, last)
+                continue
+            for entry in found:
+                yield entry
+        for entry in old:
+            yield entry
+        while follow:
+            for entry in await _read(consumer, shows):
+                yield entry
     except KafkaError as error:
         where = ", ".join(map(str, upstream.bootstrap))
         raise LogUnreadable(f"the brokers at {where} cannot be read from: {error}") from error
     finally:
         await consumer.stop()
+
+
+async def _read(consumer: AIOKafkaConsumer, shows: Callable[[Entry], bool]) -> list[Entry]:
+    """Reads what there is; what is no decision is nobody's concern here."""
+    entries: list[Entry] = []
+    for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
+        for record in records:
+            with suppress(ValueError):
+                entries.append(Entry.load(record.value or b""))
+    return [entry for entry in entries if shows(entry)]
+
+
+def _newest(entries: list[Entry], last: int) -> list[Entry]:
+    """Returns the last so many, of several workers in the order in which they were taken."""
+    ordered = sorted(entries, key=lambda entry: entry.at_ms)
+    return ordered[max(0, len(ordered) - last) :]
 
 
 def _consumer(upstream: Upstream, context: ssl.SSLContext | None) -> AIOKafkaConsumer:
@@ -103,12 +132,15 @@ async def _begin(
     return dict(ends)
 
 
-async def from_files(folder: Path, last: int | None, *, follow: bool) -> AsyncIterator[Entry]:
-    """Yields decisions of a folder's files, file by file.
+async def from_files(
+    folder: Path, last: int | None, shows: Callable[[Entry], bool], *, follow: bool
+) -> AsyncIterator[Entry]:
+    """Yields decisions of a folder's files.
 
     Args:
         folder: Where they lie.
-        last: Begin so many before the end; None: at the beginning.
+        last: Begin with so many of those that are there; None: with all.
+        shows: Which are wanted.
         follow: Go on with what comes.
 
     Raises:
@@ -116,15 +148,15 @@ async def from_files(folder: Path, last: int | None, *, follow: bool) -> AsyncIt
     """
     _check(folder)
     positions: dict[Path, int] = {}
-    found = _news(folder, positions)
+    found = [entry for entry in _news(folder, positions) if shows(entry)]
+    found = found if last is None else _newest(found, last)
     while True:
-        for entry in found if last is None else found[max(0, len(found) - last) :]:
+        for entry in found:
             yield entry
         if not follow:
             return
         await asyncio.sleep(_POLL_SECONDS)
-        last = None
-        found = _news(folder, positions)
+        found = [entry for entry in _news(folder, positions) if shows(entry)]
 
 
 def _check(folder: Path) -> None:

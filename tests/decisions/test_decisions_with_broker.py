@@ -130,7 +130,7 @@ def test_traffic_goes_on_while_decisions_cannot_be_written(open_cluster: Cluster
     settings = {"to": "topic", "run_ms": 10, "queue_bytes": 65_536}
     with ProxyProcess.start(bootstrap, config={"decisions": settings}) as proxy:
         create_managed(proxy.bootstrap, "unwritten")
-        wait_until("the first decisions are written", lambda: proxy.metric("kordon_decisions_written_total") > 0)
+        wait_until("the first decisions are written", lambda: proxy.metric("kordon_decisions_written_total") > 0, 60)
         sender = Sender(proxy.bootstrap, "unwritten")
         with refusing_writes(bootstrap):
             while not proxy.metric("kordon_decisions_dropped_total"):
@@ -152,7 +152,7 @@ def test_traffic_goes_on_while_decisions_cannot_be_written(open_cluster: Cluster
 def test_tail_shows_what_is_decided(open_cluster: Cluster) -> None:
     """`kordon decisions tail` reads the brokers, and says so where it is led to a Kordon, which hides the topic."""
     bootstrap = open_cluster.bootstrap("PLAINTEXT")
-    command = ["decisions", "tail", "--no-follow", "--from-beginning", "--topic", "tailed", "--json", "--bootstrap"]
+    command = ["decisions", "tail", "--no-follow", "--last", "100", "--topic", "tailed", "--json", "--bootstrap"]
     with ProxyProcess.start(bootstrap, config={"decisions": {"to": "topic", "run_ms": 100}}) as proxy:
         create_managed(proxy.bootstrap, "tailed")
         hidden = CliRunner().invoke(main, [*command, proxy.bootstrap])

@@ -119,6 +119,12 @@ def test_last_is_the_end(folder: Path) -> None:
     assert [line.split()[2] for line in result.output.splitlines()] == ["deliver"]
 
 
+def test_last_counts_what_is_wanted(folder: Path) -> None:
+    """Whoever asks for one kind wants the last of these, however much else came since."""
+    result = tail("--files", folder, "--last", 1, "--no-follow", "--kind", "admit")
+    assert [line.split()[2] for line in result.output.splitlines()] == ["admit"]
+
+
 @pytest.mark.parametrize(
     ("flags", "kinds"),
     [
