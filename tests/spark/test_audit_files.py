@@ -1,0 +1,170 @@
+"""Decision files as a stream, what an audit keeps, and its command line: without Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
+
+from click.testing import CliRunner
+
+from kordon.commands import main
+from kordon.spark_jobs.brokers import Security
+from kordon.spark_jobs.decisions_source import java_security
+from kordon.spark_jobs.errors import CannotCheck, MissingPart
+from kordon.spark_jobs.files_source import LinesStream
+from kordon.spark_jobs.jars import connector_jars
+from kordon.spark_jobs.known import Known, Read, Seen, Told, Totals
+from kordon.spark_jobs.metrics import Metrics
+
+
+def read(stream: LinesStream, start: dict[str, int], end: dict[str, int]) -> list[list[bytes]]:
+    """The lines of each part."""
+    return [
+        [row["value"] for table in stream.read(part) for row in table.to_pylist()]
+        for part in stream.partitions(start, end)
+    ]
+
+
+def test_whole_lines_are_read_once_while_files_grow(tmp_path: Path) -> None:
+    """A line that is being written waits; a worker's files are one part, in their order."""
+    first, second = tmp_path / "decisions-a-000000.jsonl", tmp_path / "decisions-a-000001.jsonl"
+    first.write_bytes(b"one\ntwo\nthr")
+    stream = LinesStream({"folder": str(tmp_path)})
+    at = stream.latestOffset()
+    assert read(stream, stream.initialOffset(), at) == [[b"one", b"two"]]
+    assert stream.latestOffset() == at
+    first.write_bytes(b"one\ntwo\nthree\n")
+    second.write_bytes(b"four\n")
+    (tmp_path / "decisions-b-000000.jsonl").write_bytes(b"other\n")
+    following = stream.latestOffset()
+    assert read(stream, at, following) == [[b"three", b"four"], [b"other"]]
+    assert read(stream, stream.initialOffset(), following)[0] == [b"one", b"two", b"three", b"four"]
+
+
+def test_a_micro_batch_of_files_is_bounded(tmp_path: Path) -> None:
+    """What is too much comes next, also when the stream was begun again in between; removed files are passed over."""
+    (tmp_path / "decisions-a-000000.jsonl").write_bytes(b"12345678\n" * 10)
+    (tmp_path / "decisions-a-000001.jsonl").write_bytes(b"12345678\n" * 10)
+    options = {"folder": str(tmp_path), "max_bytes": "100"}
+    stream, at, found = LinesStream(options), dict[str, int](), list[bytes]()
+    for _ in range(5):
+        following = stream.latestOffset()
+        found += [line for part in read(stream, at, following) for line in part]
+        at = following
+        stream = LinesStream({**options, "positions": json.dumps(at)})
+    assert found == [b"12345678"] * 20
+    (tmp_path / "decisions-a-000000.jsonl").unlink()
+    assert read(stream, {}, at) == [[b"12345678"] * 10]
+
+
+def test_a_pinned_stream_leaves_alone_what_comes_later(tmp_path: Path) -> None:
+    """`--once` ends, however busy the proxy is."""
+    file = tmp_path / "decisions-a-000000.jsonl"
+    file.write_bytes(b"one\n")
+    stream = LinesStream({"folder": str(tmp_path), "pinned": "true"})
+    at = stream.latestOffset()
+    file.write_bytes(b"one\ntwo\n")
+    (tmp_path / "decisions-b-000000.jsonl").write_bytes(b"other\n")
+    assert stream.latestOffset() == at
+
+
+def test_what_is_kept_is_the_newest_of_all() -> None:
+    """Layouts by their offsets, workers by their numbers, partitions by what was read."""
+    known = Known(
+        layouts={"t": Told("t", 5, 2, "{}"), "gone": Told("gone", 4, 1, "{}")},
+        workers={"a": Seen(7, 100)},
+        read_to=(Read("t", 0, 3, 10),),
+        totals=Totals(decisions=3),
+    )
+    layouts = known.with_layouts([Told("t", 4, 9, "older"), Told("gone", 6, 1, None), Told("new", 1, 0, "{}")])
+    assert {name: told.layout for name, told in layouts.items()} == {"t": "{}", "gone": None, "new": "{}"}
+    assert Known(layouts=layouts).managed == {"t", "new"}
+    assert known.with_workers({"a": Seen(9, 90), "b": Seen(1, 200)}) == {"a": Seen(9, 90), "b": Seen(1, 200)}
+    assert known.with_read([Read("t", 0, 4, 12), Read("s", 1, 0, 1)]) == (Read("s", 1, 0, 1), Read("t", 0, 4, 12))
+    assert Known.load(json.dumps(known.dump())) == known
+    with pytest.raises(ValueError, match=r"(?i)json"):
+        Known.load(json.dumps(known.dump())[:-5])
+
+
+def test_java_is_told_of_log_ins_as_the_auditor_is() -> None:
+    """Names and passwords are quoted as JAAS wants them."""
+    told = java_security(
+        Security.of(
+            {
+                "security_protocol": "SASL_SSL",
+                "ssl_cafile": "/ca.pem",
+                "sasl_mechanism": "SCRAM-SHA-512",
+                "sasl_plain_username": "me",
+                "sasl_plain_password": 'a"b\\c',
+            }
+        )
+    )
+    assert told["kafka.security.protocol"] == "SASL_SSL"
+    assert told["kafka.ssl.truststore.location"] == "/ca.pem"
+    assert told["kafka.sasl.jaas.config"].endswith('ScramLoginModule required username="me" password="a\\"b\\\\c";')
+    assert java_security(Security()) == {"kafka.security.protocol": "PLAINTEXT"}
+
+
+def test_jars_are_found_where_the_user_says_or_spark_has_them(tmp_path: Path) -> None:
+    """A folder without the connector is told as such."""
+    (tmp_path / "jars").mkdir()
+    with pytest.raises(CannotCheck, match="spark-sql-kafka"):
+        connector_jars(tmp_path / "jars", tmp_path, {})
+    jar = tmp_path / "jars" / "spark-sql-kafka-0-10_2.13-4.0.0.jar"
+    jar.touch()
+    assert connector_jars(tmp_path / "jars", Path("/nowhere"), {}) == [jar]
+    assert connector_jars(None, Path("/nowhere"), {"KORDON_SPARK_JARS": str(tmp_path / "jars")}) == [jar]
+    assert connector_jars(None, tmp_path, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "name the brokers"),
+        (("--bootstrap", "x:1", "--config", "{config}"), "no use for password"),
+        (("--bootstrap", "x:1", "--conf", "wrong"), "NAME=VALUE"),
+        (("--bootstrap", "x:1", "--metrics-address", "nowhere"), "HOST:PORT"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_explained(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    """With exit code 2, before Spark is started."""
+    (tmp_path / "config.yaml").write_text("security_protocol: SSL\npassword: x\n")
+    given = [each.format(config=tmp_path / "config.yaml") for each in arguments]
+    ended = CliRunner().invoke(main, ["audit", "run", *given])
+    assert (ended.exit_code, words in ended.output) == (2, True), ended.output
+
+
+def test_a_missing_part_names_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not with a stack, but with a command."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    ended = CliRunner().invoke(main, ["audit", "run", "--bootstrap", "x:1"])
+    assert (ended.exit_code, "pip install 'kordon[audit]'" in ended.output) == (2, True)
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    from kordon.spark_jobs.session import Setup, open_session  # noqa: PLC0415
+
+    with pytest.raises(MissingPart, match="openjdk"):
+        open_session(Setup(master="local[1]"))
+
+
+def test_metrics_count_what_is_new_only() -> None:
+    """What an earlier process counted is not counted again; series are there from the start."""
+    metrics = Metrics({1: "COUNT-FENCE"})
+    metrics.resume({"decisions": 10, "bytes": 5})
+    metrics.count_batch({"decisions": 12, "bytes": 5}, 3.0)
+    metrics.lag(7, 100)
+
+    def value(name: str, **labels: str) -> Any:
+        return metrics.registry.get_sample_value(name, labels)
+
+    assert value("kordon_audit_decisions_total") == 2
+    assert value("kordon_audit_bytes_total") == 0
+    assert value("kordon_audit_lag_decisions") == 7
+    assert value("kordon_audit_findings_total", rule="COUNT-FENCE", verdict="fail") == 0
+    assert value("kordon_audit_batch_seconds_count") == 1
