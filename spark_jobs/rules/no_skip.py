@@ -11,7 +11,8 @@ A DELIVER decision says that a connection was given all that a stream has in off
   there are any the count is not judged (unknown). A batch that lies across the end of a range may count or not.
 
 Where retention, DeleteRecords or compaction may have taken records before they were counted here, or before the reader
-got there (the decision names such holes), it is unknown.
+got there (the decision names such holes), it is unknown; so is what lies between two decisions of a worker that has
+dropped some in between.
 
 State, all of it bounded:
 
@@ -41,6 +42,7 @@ from kordon.spark_jobs.rules.belonging import (
     settled,
     told,
 )
+from kordon.spark_jobs.rules.gaps import with_gaps
 from kordon.spark_jobs.rules.ranges import FOR_EVER, ROW, read_so_far, rows, sentence, table, together
 from kordon.spark_jobs.rules.rule import FAIL, PASS, UNKNOWN, Facts, Outcome, Rule
 from kordon.spark_jobs.rules.tables import QUIET_MS, checked, decision, findings
@@ -49,6 +51,7 @@ _RULE: Final = 5, "NO-SKIP"
 _READER: Final = ("worker", "connection", "topic", "stream")
 _EXACT_MS: Final = 60_000
 _COARSE: Final = 65_536
+_BIN: Final = 16_384
 _ONE: Final = 1
 """Batch; a row of more is several that were joined."""
 _DELIVERED: Final = 1
@@ -108,6 +111,7 @@ def _coarse(has: DataFrame, facts: Facts) -> DataFrame:
 
 def _steps(facts: Facts, readers: DataFrame) -> DataFrame:
     """Returns new deliveries and rewinds in the order of each reader, each with where the reader stood before."""
+    # the reader's numbers stand where batches have producer ids: a row of state has no other place for them
     told_of = "connection is not null and stream is not null and partition is not null"
     new = facts.decisions.where(f"kind in ('deliver', 'rewind') and {told_of}").dropDuplicates(["worker", "number"])
     began = F.when(F.col("kind") == "deliver", F.col("first_offset"))
@@ -125,6 +129,7 @@ def _steps(facts: Facts, readers: DataFrame) -> DataFrame:
         {
             "stood": F.when(F.lag("base_offset").over(order).isNotNull(), F.lag("last_offset").over(order)),
             "stood_move": F.lag("move").over(order),
+            "stood_number": F.lag("producer_id").over(order),
             "is_newest": F.lead("producer_id").over(order).isNull(),
         }
     )
@@ -155,7 +160,8 @@ def _passed_over(steps: DataFrame, facts: Facts) -> DataFrame:
         )
         .alias("h")
     )
-    s = steps.where("what = 'step' and base_offset is not null and stood is not null").alias("s")
+    new = steps.where("what = 'step' and base_offset is not null and stood is not null")
+    s = with_gaps(new, facts.gaps, after="stood_number", until="producer_id").alias("s")
     between = F.col("h.move").between(F.col("s.stood_move"), F.col("s.move"))
     joined = s.join(homes, (F.col("s.topic") == F.col("h.topic")) & (F.col("s.stream") == F.col("h.stream")) & between)
     begin = F.when(F.col("h.move") == F.col("s.stood_move"), F.col("s.stood") + 1).otherwise(F.col("h.start"))
@@ -167,9 +173,11 @@ def _passed_over(steps: DataFrame, facts: Facts) -> DataFrame:
         "h.move",
         F.greatest(begin, "h.floor").alias("base_offset"),
         last.alias("last_offset"),
-        F.lit(0).alias("records"),
+        F.when(~F.col("s.across_gap"), 0).alias("records"),
     )
-    return rows(ranges.where(F.col("base_offset") <= F.col("last_offset")), "range", v=F.lit(_PASSED_OVER))
+    is_over = F.col("base_offset") <= F.col("last_offset")
+    is_ended = F.col("last_offset") < FOR_EVER - 1  # or a layout is not known yet, or never was
+    return rows(ranges.where(is_over & is_ended), "range", v=F.lit(_PASSED_OVER))
 
 
 def _verdicts(ranges: DataFrame, has: DataFrame, read: DataFrame, facts: Facts) -> DataFrame:
@@ -178,9 +186,12 @@ def _verdicts(ranges: DataFrame, has: DataFrame, read: DataFrame, facts: Facts) 
     compacted = facts.stays.groupBy("topic").agg(F.max("compacted").alias("compacted"))
     far = read.selectExpr("topic", "partition", "base_offset as hole_to", "last_offset as read_to")
     known = ranges.join(far, ["topic", "partition"], "left").join(starts, ["topic", "partition"], "left")
-    r, b = known.join(compacted, ["topic"], "left").alias("r"), has.alias("b")
+    r, b = _binned(known.join(compacted, ["topic"], "left")).alias("r"), _binned(has).alias("b")
+    meet = F.greatest("r.base_offset", "b.base_offset")  # in one bin only, however many both are in
     there = (
-        (F.col("r.topic") == F.col("b.topic"))
+        (F.col("r.bin") == F.col("b.bin"))
+        & (F.floor(meet / _BIN) == F.col("r.bin"))
+        & (F.col("r.topic") == F.col("b.topic"))
         & (F.col("r.partition") == F.col("b.partition"))
         & (F.col("b.base_offset") <= F.col("r.last_offset"))
         & (F.col("b.last_offset") >= F.col("r.base_offset"))
@@ -201,11 +212,17 @@ def _verdicts(ranges: DataFrame, has: DataFrame, read: DataFrame, facts: Facts) 
     return summed.withColumn("verdict", _verdict(facts))
 
 
+def _binned(ranges: DataFrame) -> DataFrame:
+    """Gives ranges numbers by which those that may meet are found without trying all: a row for each."""
+    bins = F.sequence(F.floor(F.col("base_offset") / _BIN), F.floor(F.col("last_offset") / _BIN))
+    return ranges.withColumn("bin", F.explode(bins))
+
+
 def _verdict(facts: Facts) -> Column:
     is_read = F.coalesce(F.col("read_to") >= F.col("last_offset"), F.lit(False))
     is_gone = F.col("base_offset") < F.greatest("hole_to", "log_start")
     is_counted = F.col("v") == _DELIVERED
-    is_unknown = is_gone | F.col("is_opened") | (is_counted & (F.col("compacted") | F.col("records").isNull()))
+    is_unknown = is_gone | F.col("is_opened") | F.col("records").isNull() | (is_counted & F.col("compacted"))
     return (
         F.when(~is_read, F.when(is_late(facts), UNKNOWN).otherwise("wait"))
         .when(is_unknown & ~((F.col("most") == 0) & ~is_counted), UNKNOWN)

@@ -86,6 +86,9 @@ WHOLE = MicroBatch(
         deliver(21, 11, (0, 0, 0), (3, 49), topic="taken", records=49),
         decided("close", 22, connection=1),
         deliver(23, 12, (2, 1, 1), (0, 49), records=2, evidence={"holes": [[0, 4]]}),  # what retention had taken
+        # connection 13 was led past 2 records, or 25 would have told of them
+        deliver(24, 13, (2, 1, 1), (0, 6), records=5),
+        deliver(26, 13, (2, 1, 1), (9, 49), records=0),
     ],
     read_to=[read(0, 203), read(1, 50), read(0, 54, log_start=5, topic="taken")],
     is_last=True,
@@ -107,7 +110,7 @@ def test_what_readers_did_not_get_is_found_and_nothing_else(spark: SparkSession)
     assert played.found(*COLUMNS) == FOUND
     unknown = [(each["topic"], each["stream"]) for each in played.checked if each["verdict"] == "unknown"]
     assert sorted(unknown) == [(TOPIC, 0), (TOPIC, 2), ("taken", 0)]
-    assert {row["connection"] for row in played.state if row["what"] == "reader"} == set(range(2, 13))
+    assert {row["connection"] for row in played.state if row["what"] == "reader"} == set(range(2, 14))
     split = play(spark, no_skip.RULE, cut_up(WHOLE, (0.45,)))
     assert split.found(*COLUMNS) == FOUND
 
