@@ -31,7 +31,8 @@ MOST_HOLDS: Final = 20_000
 MOST_WORKERS: Final = 2_000
 MOST_REASONS: Final = 2_000
 MOST_STEPS: Final = 5_000
-MOST_PROOFS: Final = 2_000
+MOST_NAMED: Final = 2_000
+MOST_RECENT: Final = 10_000
 MOST_EVIDENCE: Final = 2_000
 """Characters of a decision's evidence that a proof shows."""
 
@@ -391,36 +392,39 @@ def _read_batches(facts: Facts, findings: DataFrame, state: DataFrame) -> DataFr
     return both.groupBy("topic", "partition").agg(*folds)
 
 
-_PROOFS: Final = _columns("worker string, number bigint, at_ms bigint, is_named boolean, decision string")
+_PROOFS: Final = _columns("worker string, number bigint, at_ms bigint, held string, decision string")
 _STEPS: Final = (Kind.FENCE, Kind.ACKNOWLEDGE, Kind.CUT, Kind.COMMIT, Kind.CANCEL, Kind.ADOPT, Kind.LEASE, Kind.GAP)
 
 
 def _proofs(facts: Facts, findings: DataFrame, state: DataFrame) -> DataFrame:
     """The decisions that findings name, as far as they are at hand.
 
-    A finding may name what was read long before. So the steps of layouts are kept for a while, the newest `MOST_STEPS`,
-    and all others of the micro-batch in which the finding is found. Bounded: besides these the newest `MOST_PROOFS`.
+    A finding may name what was read before: a write is judged once the topic has been read, too. So the newest
+    decisions are kept for a while, those about layouts for longer. Bounded: `MOST_NAMED` that were named by findings,
+    `MOST_STEPS` about layouts and `MOST_RECENT` others.
     """
-    name = F.explode("decisions")
     place = F.split(F.col("_name"), ":(?=[0-9]+$)")
     named = (
-        findings.select(name.alias("_name"))
+        findings.select(F.explode("decisions").alias("_name"))
         .select(place.getItem(0).alias("worker"), F.try_element_at(place, F.lit(2)).try_cast("bigint").alias("number"))
         .distinct()
         .withColumn("_named", F.lit(True))
     )
-    now_named = F.coalesce("_named", F.lit(False))
-    new = (
-        facts.decisions.join(F.broadcast(named), ["worker", "number"], "left")
-        .where(now_named | F.col("kind").isin([each.value for each in _STEPS]))
-        .select("worker", "number", "at_ms", now_named.alias("is_named"), _as_json(facts.decisions).alias("decision"))
-    )
-    before = state.join(F.broadcast(named), ["worker", "number"], "left").select(
-        "worker", "number", "at_ms", (F.col("is_named") | now_named).alias("is_named"), "decision"
-    )
+    told = facts.decisions.join(F.broadcast(named), ["worker", "number"], "left").withColumn("held", _held())
+    others = told.where("held = 'recent'").orderBy(F.col("at_ms").desc()).limit(MOST_RECENT)
+    new = told.where("held != 'recent'").unionByName(others)
+    new = new.select("worker", "number", "at_ms", "held", _as_json(facts.decisions).alias("decision"))
+    before = state.join(F.broadcast(named), ["worker", "number"], "left")
+    before = before.withColumn("held", F.when(F.col("_named"), "named").otherwise(F.col("held"))).drop("_named")
+    newest = F.row_number().over(Window.partitionBy("held").orderBy(F.col("at_ms").desc_nulls_last()))
+    most = F.expr(f"case held when 'named' then {MOST_NAMED} when 'step' then {MOST_STEPS} else {MOST_RECENT} end")
     both = before.unionByName(new).dropDuplicates(["worker", "number"])
-    kept = _newest(both.where("is_named"), MOST_PROOFS, F.col("at_ms"))
-    return kept.unionByName(_newest(both.where("not is_named"), MOST_STEPS, F.col("at_ms")))
+    return both.withColumn("_place", newest).where(F.col("_place") <= most).select(*_PROOFS.names)
+
+
+def _held() -> Column:
+    is_step = F.col("kind").isin([each.value for each in _STEPS])
+    return F.when(F.col("_named"), "named").when(is_step, "step").otherwise("recent")
 
 
 def _as_json(decisions: DataFrame) -> Column:

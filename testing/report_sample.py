@@ -301,7 +301,7 @@ def _proofs() -> list[dict[str, Any]]:
         "layout_epoch": 3,
     }
     text = json.dumps({**decision, **place, "evidence": json.dumps({"sent_epoch": 3})})
-    return [{"worker": "kordon-1-7f3a", "number": 8812, "at_ms": START + 251_900, "is_named": True, "decision": text}]
+    return [{"worker": "kordon-1-7f3a", "number": 8812, "at_ms": START + 251_900, "held": "named", "decision": text}]
 
 
 if __name__ == "__main__":

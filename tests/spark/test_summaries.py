@@ -210,15 +210,17 @@ def test_what_was_read_is_told_by_partition(spark: SparkSession) -> None:
     assert (told["decisions"], told["first_offset"], told["last_offset"]) == (2, 7, 9)
 
 
-def test_the_decisions_that_a_finding_names_are_kept(spark: SparkSession) -> None:
-    """Steps of layouts for a while before, all others of the micro-batch in which it is found."""
-    first = [decided(0, "fence", 1, fence="f1"), decided(1, "admit", 2, **ADMIT), decided(2, "admit", 3, **ADMIT)]
-    second = [decided(3, "admit", 4, **ADMIT), decided(4, "admit", 5, **ADMIT)]
-    finding = {"finding_id": "x", "rule": 2, "decisions": ["w1:0", "w1:1", "w1:3", "gone:7"]}
+def test_the_decisions_that_a_finding_names_are_kept(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of earlier micro-batches: steps of layouts for long, others while they are among the newest."""
+    monkeypatch.setattr(summaries, "MOST_RECENT", 2)
+    first = [decided(0, "fence", 1, fence="f1"), *(decided(each, "admit", each + 1, **ADMIT) for each in (1, 2, 3))]
+    second = [decided(4, "admit", 5, **ADMIT), decided(5, "admit", 6, **ADMIT), decided(6, "admit", 7, **ADMIT)]
+    finding = {"finding_id": "x", "rule": 2, "decisions": ["w1:0", "w1:1", "w1:2", "w1:4", "gone:7"]}
 
     rows = folded(spark, "proofs", first, second, findings=[finding])
 
-    named = {row["number"]: json.loads(row["decision"]) for row in rows if row["is_named"]}
-    assert sorted(named) == [0, 3]
-    assert named[3]["records"] == 10
-    assert "group_id" not in named[3]
+    held = {row["number"]: row["held"] for row in rows}
+    assert held == {0: "named", 2: "named", 4: "named", 5: "recent", 6: "recent"}
+    named = {row["number"]: json.loads(row["decision"]) for row in rows}
+    assert named[2]["records"] == 10
+    assert "group_id" not in named[2]
