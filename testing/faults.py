@@ -23,7 +23,7 @@ from kordon.proxy.decisions.journal import Journal
 from kordon.proxy.managed import gated_fetching, logs
 from kordon.proxy.managed.course import Course
 from kordon.proxy.managed.lanes import Lanes
-from kordon.proxy.ordering import line, writers
+from kordon.proxy.ordering import images, line, writers
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.images import Refusal
 from kordon.proxy.ordering.records import AckRecord
@@ -82,7 +82,7 @@ def _early_child(put: Put) -> None:
 
 
 def _doubled_sequence(put: Put) -> None:
-    kept = writers.sequence_at_home
+    kept = images.sequence_at_home
 
     def sequence_at_home(*asked: Any) -> int | Refusal:
         verdict = kept(*asked)
