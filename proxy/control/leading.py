@@ -281,6 +281,8 @@ class Leading:
 
     def _do(self, commands: list[Command]) -> None:
         for command in commands:
+            if isinstance(command, ReadCuts):
+                self._minutes.enough(command.fence)
             self._tasks.start(self._perform(command), name=f"{type(command).__name__} {command.topic}")
 
     async def _perform(self, command: Command) -> None:

@@ -41,6 +41,8 @@ class Minutes:
         """By topic, the fence that stands, at which offset, and what it is for."""
         self._acknowledged: dict[str, dict[str, int | None]] = {}
         """By fence, by incarnation: at which offset."""
+        self._enough: dict[str, tuple[frozenset[str], dict[str, int | None]]] = {}
+        """By fence whose cuts are being read: who had to acknowledge it, and who had by then, at which offset."""
 
     def found(self, fence: FenceRecord) -> None:
         """Takes note of a fence that a former controller has left."""
@@ -77,17 +79,24 @@ class Minutes:
                 case _:
                     pass
 
+    def enough(self, fence_id: str) -> None:
+        """Takes note of who has acknowledged a fence when that was found to be enough; who joins later reads it first.
+
+        Args:
+            fence_id: Of the fence.
+        """
+        self._enough[fence_id] = (self._members(), dict(self._acknowledged.get(fence_id, {})))
+
     def cut(self, fence_id: str, cuts: Mapping[int, Producers]) -> None:
         """Notes where the partitions of a fence end; nothing if that has ended meanwhile."""
         found = next((each for each in self._fences.values() if each[0].id == fence_id), None)
+        members, acknowledged = self._enough.pop(fence_id, (frozenset[str](), {}))
         if found is None:
             return
         fence, raised_at, _ = found
-        acknowledged = self._acknowledged.get(fence_id, {})
         read_at = {each: at for each, at in sorted(acknowledged.items()) if at is not None}
         rests_on = max((raised_at, *read_at.values()))
-        members, held = sorted(self._members()), sorted(acknowledged)
-        evidence = {"members": members, "acknowledged": held, "acknowledged_at": read_at}
+        evidence = {"members": sorted(members), "acknowledged": sorted(acknowledged), "acknowledged_at": read_at}
         for q, cut in sorted(cuts.items()):
             decision = _decision(Kind.CUT, fence, rests_on, {**evidence, "leader_epoch": cut.leader_epoch})
             self._journal.note(replace(decision, partition=q, last_offset=cut.end))

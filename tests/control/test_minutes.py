@@ -45,6 +45,7 @@ def test_a_change_is_told_by_fence_cuts_and_layout() -> None:
     controller.write(RAISED, 10)
     controller.minutes.on_ack("f1", "you", 12)
     controller.minutes.on_ack("f1", "me", None)
+    controller.minutes.enough("f1")
     controller.minutes.cut("f1", CUTS)
     controller.write(COMMITTED, 14)
     fence, parent, child, commit = controller.noted.of()
@@ -67,6 +68,7 @@ def test_an_acknowledgement_may_come_before_the_answer_that_its_fence_is_durable
     controller = Controller()
     controller.minutes.on_ack("f1", "me", None)
     controller.write(RAISED, 10)
+    controller.minutes.enough("f1")
     controller.minutes.cut("f1", CUTS)
     (parent, _) = controller.noted.of(Kind.CUT)
     assert (parent.evidence["acknowledged"], parent.layouts_offset) == (["me"], 10)
@@ -78,11 +80,26 @@ def test_who_has_left_in_order_is_not_among_those_whose_acknowledgement_a_cut_ne
     controller.write(RAISED, 10)
     controller.members = frozenset({"me"})
     controller.minutes.on_ack("f1", "me", None)
+    controller.minutes.enough("f1")
     controller.minutes.cut("f1", CUTS)
     assert [each.evidence["members"] for each in controller.noted.of(Kind.FENCE, Kind.CUT)] == [
         ["me", "you"],
         *[["me"]] * 2,
     ]
+
+
+def test_who_joins_while_cuts_are_read_is_not_among_those_whose_acknowledgement_a_cut_needs() -> None:
+    """It reads the fence before it serves (rule C2), and may acknowledge it too late to be of use."""
+    controller = Controller()
+    controller.write(RAISED, 10)
+    controller.minutes.on_ack("f1", "you", 12)
+    controller.minutes.on_ack("f1", "me", None)
+    controller.minutes.enough("f1")
+    controller.members |= {"new"}
+    controller.minutes.on_ack("f1", "new", 13)
+    controller.minutes.cut("f1", CUTS)
+    told = [(each.evidence["members"], each.layouts_offset) for each in controller.noted.of(Kind.CUT)]
+    assert told == [(["me", "you"], 12)] * 2
 
 
 def test_a_fence_that_is_taken_back_is_told_once() -> None:
@@ -106,6 +123,7 @@ def test_cuts_of_a_fence_that_has_ended_are_not_told() -> None:
     controller.write(RAISED, 10)
     controller.write((("fence/orders", None),), 11)
     controller.minutes.on_ack("f1", "you", 12)
+    controller.minutes.enough("f1")
     controller.minutes.cut("f1", CUTS)
     assert controller.noted.kinds == [Kind.FENCE, Kind.CANCEL]
 
