@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -28,7 +29,7 @@ from kordon.spark_jobs.rules import gaps
 from kordon.spark_jobs.rules.all_rules import ALL
 from kordon.spark_jobs.rules.places import PLACES
 from kordon.spark_jobs.schema import FINDINGS
-from kordon.spark_jobs.sources import Reading, stream
+from kordon.spark_jobs.sources import Reading, managed_topics, stream
 from kordon.spark_jobs.storage import Storage
 
 _LOOK_SECONDS: Final = 0.2
@@ -36,6 +37,11 @@ _LAG_SECONDS: Final = 5.0
 _AGAIN_SECONDS: Final = 5.0
 _MOST_FAILURES: Final = 10
 """In a row, with nothing done in between; then the audit gives up."""
+
+_RAISED: Final = re.compile(
+    r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Unavailable|Unknown): .*$", re.MULTILINE
+)
+_MOST_WORDS: Final = 1500
 
 log: Final = logging.getLogger("kordon.audit")
 
@@ -161,6 +167,8 @@ class Audit:
         if last >= 0:
             self.engine.resume(last)
             self._metrics.resume(self.engine.totals.as_dict())
+        elif self._cluster is not None:
+            self.engine.expect(managed_topics(self._spark, self._options.reading))
         judged = [{"number": each.number, "name": each.name, "proves": each.proves} for each in (gaps.RULE, *ALL)]
         waiting = [asdict(each) for each in PLACES]
         self.storage.put_json(
@@ -250,7 +258,6 @@ class Audit:
 
 
 def _short(error: StreamingQueryException) -> str:
-    """Java's stack says nothing to a user."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(("at ", "JVM stacktrace", "==", "File ", "Traceback"))]
-    return " ".join(told[:6])[:1500]
+    """Returns what was raised first of all; the stacks of two languages around it say nothing to a user."""
+    raised = [found.group().strip() for found in _RAISED.finditer(str(error))]
+    return (raised[-1] if raised else str(error).strip())[:_MOST_WORDS]

@@ -269,6 +269,7 @@ def _setup(given: Mapping[str, Any]) -> Setup:
         jars=given["jars"],
         packages=given["packages"],
         needs_kafka=bool(given["bootstrap"]),
+        is_brief=given["once"],
         settings={name: value for name, _, value in pairs},
     )
 

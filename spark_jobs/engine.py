@@ -93,6 +93,10 @@ class Engine:
         """What was read so far."""
         return self._known.totals
 
+    def expect(self, topics: Iterable[str]) -> None:
+        """Is told of topics that decisions will say are managed: they are read from the first micro-batch on."""
+        self._named |= frozenset(topics)
+
     def resume(self, last_batch: int) -> None:
         """Takes up what was known behind a micro-batch.
 

@@ -28,6 +28,8 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # rules are large plans for little data: what can be concluded of null and equal columns costs more than it saves
+    "spark.sql.constraintPropagation.enabled": "false",
 }
 _LOCAL: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
@@ -36,6 +38,13 @@ _LOCAL: Final[Mapping[str, str]] = {
     "spark.log.level": "ERROR",
 }
 """Of a session on this machine: nobody else has to reach it."""
+_BRIEF: Final[Mapping[str, str]] = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+}
+"""Of a session that soon ends: to compile plans to Java, and Java to machine code, takes longer than it saves then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +62,8 @@ class Setup:
     """Maven coordinates that Spark itself fetches (Ivy), in place of jars."""
     needs_kafka: bool = True
     """Whether decisions are read from a topic, or findings written to one."""
+    is_brief: bool = False
+    """Whether the session ends when what there is has been looked at (`--once`)."""
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
     """Further settings of Spark's."""
 
@@ -69,6 +80,7 @@ def open_session(setup: Setup) -> SparkSession:
     if master.startswith("local"):
         _need_java()
         settings |= {**_LOCAL, "spark.driver.memory": setup.driver_memory}
+        settings |= _BRIEF if setup.is_brief else {}
     settings |= _connector(setup) | dict(setup.settings)
     # the workers' Python is the driver's: another one would not have Kordon
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -7,7 +7,7 @@ far they were read.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,8 @@ from kordon.spark_jobs.schema import DECISIONS
 _DECISIONS_AT: Final = 0
 _BATCHES_AT: Final = 1
 """Where the sources stand in Spark's checkpoint: in the order of the union."""
+_TELLING: Final = '"layout":'
+"""Stands in decisions that carry a layout, and in no others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,40 @@ def stream(spark: SparkSession, reading: Reading, topics: Sequence[str], begun: 
         return told
     batches = _batches(spark, reading, topics, _source(begun, _BATCHES_AT))
     return told.unionByName(batches.select(_none(DECISIONS).alias("decision"), F.struct(*ROWS.names).alias("batch")))
+
+
+def managed_topics(spark: SparkSession, reading: Reading) -> frozenset[str]:
+    """Looks through the decisions that there are for topics that are managed, before a first micro-batch.
+
+    It only spares a beginning without topic data: topics that are missed are read once a decision tells of them.
+    """
+    if reading.folder is not None:
+        return _told_in(line for path in sorted(reading.folder.glob("*.jsonl")) for line in _lines(path))
+    assert reading.bootstrap is not None, "decisions come from files or from brokers"
+    options = {"kafka.bootstrap.servers": reading.bootstrap, "subscribe": reading.decisions_topic}
+    rows = spark.read.format("kafka").options(**options, **decisions_source.java_security(reading.security)).load()
+    telling = rows.select(F.col("value").cast("string").alias("value")).where(F.col("value").contains(_TELLING))
+    topics = telling.select(F.get_json_object("value", "$.topic").alias("topic")).distinct().collect()
+    return frozenset(row["topic"] for row in topics if row["topic"])
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            yield from lines
+    except FileNotFoundError:
+        return  # removed since
+
+
+def _told_in(lines: Iterable[str]) -> frozenset[str]:
+    found: set[str] = set()
+    for line in lines:
+        if _TELLING in line:
+            try:
+                found.add(str(json.loads(line)["topic"]))
+            except (ValueError, KeyError, TypeError):
+                continue  # no decision, or half of one
+    return frozenset(found)
 
 
 def _decisions(spark: SparkSession, reading: Reading, position: str) -> DataFrame:
