@@ -30,6 +30,9 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # rules are large plans for little data: what can be concluded of null and equal columns costs more than it saves
     "spark.sql.constraintPropagation.enabled": "false",
+    # PySpark 4 takes a stack trace for every column: most of what it costs to put a rule's plan together
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.sql.dataFrameQueryContext.enabled": "false",
 }
 _LOCAL: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
