@@ -106,16 +106,26 @@ def _skipped_range(put: Put) -> None:
 
 
 def _dropped_decision(put: Put) -> None:
-    keep = Backlog._keep
-    dropped: list[Decision] = []
+    """The queue is full for one decision to admit, whichever way it comes."""
+    dropped: list[Kind] = []
 
-    def _keep(self: Backlog, decision: Decision, began_ms: int | None, most_bytes: int) -> str | None:
-        if decision.kind is Kind.ADMIT and not dropped:
-            dropped.append(decision)
-            return "a fault"
-        return keep(self, decision, began_ms, most_bytes)
+    def replace(name: str) -> None:
+        kept = getattr(Backlog, name)
 
-    put(Backlog, "_keep", _keep)
+        def take(self: Backlog, decision: Decision | Kind, *more: Any) -> None:
+            kind = decision.kind if isinstance(decision, Decision) else decision
+            most_bytes = self._most_bytes
+            if kind is Kind.ADMIT and not dropped:
+                dropped.append(kind)
+                self._most_bytes = 0
+            kept(self, decision, *more)
+            self._most_bytes = most_bytes
+
+        put(Backlog, name, take)
+
+    for name in ("add", "add_later"):
+        if hasattr(Backlog, name):
+            replace(name)
 
 
 class _LateWrite:

@@ -80,7 +80,7 @@ class Journal:
     def named(self, client: Client, client_id: str | None, principal: str | None = None) -> None:
         """Notes how a connection calls itself, and as whom it is logged in, if either has changed."""
         if client.client_id != client_id or client.principal != principal:
-            self._end_of(client)
+            self._end_of(client, at_once=True)
             client.client_id, client.principal = client_id, principal
 
     def closed(self, client: Client, reason: str) -> None:
@@ -232,7 +232,7 @@ class Journal:
             run is not None
             and run.told == asked
             and run.last_offset + 1 == first_offset
-            and run.answers
+            and run.is_open
             and run.partition == partition
             and run.move == move
             and run.layout_epoch == layout_epoch
@@ -248,7 +248,7 @@ class Journal:
             run.size += size
             return
         if run is not None:
-            if run.answers:
+            if run.is_open:
                 self._end(run)
             if run.told != asked:
                 self.note(run.rewind(asked, partition, move, first_offset))
@@ -326,16 +326,21 @@ class Journal:
         if len(self._open) > MOST_RUNS:
             self._end(next(iter(self._open)))
 
-    def _end(self, run: Run) -> None:
+    def _end(self, run: Run, *, at_once: bool = False) -> None:
+        """Ends a run; it is written down later, as a fence may wait for the ends of thousands."""
         del self._open[run]
-        self.backlog.add(run.end(), run.began_ms)
+        run.end()
+        if at_once or not run.is_plain:
+            self.backlog.add(run.decision(), run.began_ms)
+        else:
+            self.backlog.add_later(run.kind, run.decision, run.began_ms)
 
-    def _end_of(self, client: Client) -> None:
+    def _end_of(self, client: Client, *, at_once: bool = False) -> None:
         """Ends all that is open of a connection."""
-        reads = [run for run in client.reads.values() if run.answers]
+        reads = [run for run in client.reads.values() if run.is_open]
         ending: list[Run] = [*client.writes.values(), *reads, *client.refusals.values()]
         for run in ending:
-            self._end(run)
+            self._end(run, at_once=at_once)
 
     def _end_all(self, topic: str | None) -> None:
         """Ends all that is open of a topic; None: of all."""

@@ -50,9 +50,12 @@ class WriteRun:
     sent_epoch: int | None = None
     """In force when that was judged."""
 
-    def end(self) -> Decision:
+    def end(self) -> None:
         """Ends it; the next batch begins another one."""
         self.client.writes.pop((self.topic, self.stream, self.producer_id), None)
+
+    def decision(self) -> Decision:
+        """Returns what it stands for, once it has ended."""
         return self.client.decision(
             Kind.ADMIT,
             topic=self.topic,
@@ -70,12 +73,20 @@ class WriteRun:
             batches=self.batches,
             records=self.records,
             bytes=self.size,
-            evidence=self._evidence,
+            evidence=(
+                {} if self.count is None else {"undeleted_partition_count": self.count, "sent_epoch": self.sent_epoch}
+            ),
         )
 
     @property
-    def _evidence(self) -> Mapping[str, Any]:
-        return {} if self.count is None else {"undeleted_partition_count": self.count, "sent_epoch": self.sent_epoch}
+    def kind(self) -> Kind:
+        """What it will be."""
+        return Kind.ADMIT
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it holds numbers and names only, so that it can be written down later, and is small."""
+        return True
 
 
 def last_sequence(next_sequence: int) -> int:
@@ -91,7 +102,7 @@ def last_sequence(next_sequence: int) -> int:
 class ReadRun:
     """What one connection is given of one stream.
 
-    It stays when it has ended, without verdicts: by it one sees where the reader stood.
+    It stays when it has ended: by it one sees where the reader stood.
     """
 
     client: Client
@@ -106,17 +117,21 @@ class ReadRun:
     first_offset: int
     last_offset: int
     answers: int
-    """0: it has ended."""
     records: int
     size: int
     began_ms: int
     group_id: str | None = None
     member_id: str | None = None
     evidence: Mapping[str, Any] | None = None
+    is_open: bool = True
 
-    def end(self) -> Decision:
+    def end(self) -> None:
         """Ends it; the next answer begins another one."""
-        decision = self.client.decision(
+        self.is_open = False
+
+    def decision(self) -> Decision:
+        """Returns what it stands for, once it has ended."""
+        return self.client.decision(
             Kind.DELIVER,
             topic=self.topic,
             stream=self.stream,
@@ -133,8 +148,16 @@ class ReadRun:
             member_id=self.member_id,
             evidence=self.evidence or {},
         )
-        self.answers = 0
-        return decision
+
+    @property
+    def kind(self) -> Kind:
+        """What it will be."""
+        return Kind.DELIVER
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it holds numbers and names only, so that it can be written down later, and is small."""
+        return not self.evidence
 
     def rewind(self, asked: int, partition: int, move: int, first_offset: int) -> Decision:
         """Returns that its reader goes on elsewhere than where it stood.
@@ -176,9 +199,22 @@ class RefusalRun:
     evidence: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Of the first time."""
 
-    def end(self) -> Decision:
+    @property
+    def kind(self) -> Kind:
+        """What it will be."""
+        return Kind.REFUSE
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it holds numbers and names only, so that it can be written down later, and is small."""
+        return not self.evidence
+
+    def end(self) -> None:
         """Ends it; the next refusal begins another one."""
         self.client.refusals.pop((self.api_key, self.topic, self.stream, self.reason), None)
+
+    def decision(self) -> Decision:
+        """Returns what it stands for, once it has ended."""
         return self.client.decision(
             Kind.REFUSE,
             api_key=self.api_key,

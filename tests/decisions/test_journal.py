@@ -368,6 +368,17 @@ def test_evidence_that_json_cannot_hold_stops_nothing() -> None:
     assert kept.kinds() == [Kind.GAP, Kind.RELEASE]
 
 
+def test_run_that_json_cannot_hold_is_a_gap_under_its_own_number() -> None:
+    """A client may call itself anything."""
+    kept = Kept()
+    kept.journal.named(kept.client, "\ud800", None)
+    kept.journal.admitted(kept.client, **WRITE)
+    kept.journal.end_runs()
+    kept.journal.note(Decision(kind=Kind.LIMIT))
+    assert kept.kinds() == [Kind.GAP, Kind.LIMIT]
+    assert kept.backlog.bytes == 0
+
+
 def test_batches_to_write_are_bounded() -> None:
     """By number and by bytes, but never nothing."""
     kept = Kept()
