@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, Final
 
 import pyarrow
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
 
 from kordon.spark_jobs.rules.rule import Facts, Rule
 from kordon.spark_jobs.schema import BATCHES, DECISIONS, READ_TO, SEGMENTS, STAYS
@@ -108,9 +110,10 @@ def play(
             gaps=table(spark, gaps, GAPS),
         )
         outcome = rule.check(facts, table(spark, played.state, rule.state))
-        played.findings += _rows(outcome.findings)
-        played.checked += _rows(outcome.checked)
-        played.state = _rows(outcome.state)
+        told = _rows({"findings": outcome.findings, "checked": outcome.checked, "state": outcome.state})
+        played.findings += told["findings"]
+        played.checked += told["checked"]
+        played.state = told["state"]
     return played
 
 
@@ -120,8 +123,25 @@ def table(spark: SparkSession, rows: Iterable[Row], schema: StructType) -> DataF
     return spark.createDataFrame(pyarrow.Table.from_pylist(whole, schema=to_arrow_schema(schema)), schema)
 
 
-def _rows(frame: DataFrame) -> list[dict[str, Any]]:
-    return [row.asDict(recursive=True) for row in frame.collect()]
+def _rows(tables: Mapping[str, DataFrame]) -> dict[str, list[dict[str, Any]]]:
+    """Returns all tables by one job of Spark, as each job costs more than the rows."""
+    told = [
+        frame.select(F.lit(name).alias("name"), F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row"))
+        for name, frame in tables.items()
+    ]
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in tables}
+    for name, row in reduce(DataFrame.unionByName, told).collect():
+        rows[name].append(_with_numbers(json.loads(row), tables[name].schema))
+    return rows
+
+
+def _with_numbers(row: dict[str, Any], schema: StructType) -> dict[str, Any]:
+    """Makes the keys of maps numbers again, where they were."""
+    for each in schema.fields:
+        kind = each.dataType
+        if isinstance(kind, MapType) and not isinstance(kind.keyType, StringType) and row[each.name] is not None:
+            row[each.name] = {int(key): value for key, value in row[each.name].items()}
+    return row
 
 
 def _gaps(decisions: Iterable[Row], numbers: dict[str, int]) -> list[Row]:

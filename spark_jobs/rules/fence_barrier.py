@@ -114,9 +114,7 @@ def _known(facts: Facts, state: DataFrame) -> DataFrame:
         .withColumn("acknowledged_at", F.from_json(F.get_json_object(text, "$.acknowledged_at"), "map<string, bigint>"))
         .where("what not in ('commit', 'cut', 'fence', 'acknowledge', 'cancel') or fence is not null")
     )
-    heard = facts.decisions.groupBy("worker").agg(
-        F.max("layouts_offset").alias("layouts_offset"), F.max("at_ms").alias("at_ms")
-    )
+    heard = facts.decisions.select("worker", "layouts_offset", "at_ms")
     every = union(
         [state, steps, _new_admits(facts), heard.withColumn("what", F.lit("heard"))],
         STATE,

@@ -126,7 +126,7 @@ def _events(facts: Facts, state: DataFrame) -> DataFrame:
     by_reader = Window.partitionBy(*_READER).orderBy("number")
     before = by_reader.rowsBetween(Window.unboundedPreceding, -1)
     stood = F.when(
-        F.col("what") != Kind.RELEASE.value,
+        (F.col("what") != Kind.RELEASE.value) & F.col("move").isNotNull(),  # of a reader that only waited it is null
         F.struct(
             "what", "move", "position", "number", F.coalesce("is_rewind", F.col("what") == "rewind").alias("back")
         ),

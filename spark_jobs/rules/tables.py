@@ -17,8 +17,8 @@ QUIET_MS: Final = 24 * 60 * 60 * 1000
 
 
 def worked_out(table: DataFrame) -> DataFrame:
-    """Returns a table that is worked out once, when it is first asked for, and not by each that is made of it."""
-    return table.localCheckpoint(eager=False)
+    """Returns a table that is worked out now and once, and not by each that is made of it: plans stay small."""
+    return table.localCheckpoint()
 
 
 def conform(rows: DataFrame, schema: StructType) -> DataFrame:
