@@ -30,8 +30,8 @@ FLUSH_SECONDS: Final = 5.0
 """How long a stop waits for what is not written."""
 _LINGER_SECONDS: Final = 0.1
 """Decisions that come within it are one batch."""
-_BATCH_RECORDS: Final = 500
-"""Making a batch holds up the event loop: some 10 us a record."""
+_BATCH_RECORDS: Final = 200
+"""Making a batch holds up the event loop: some 20 us a record."""
 _BATCH_BYTES: Final = 256 * 1024
 _ORDINARY_BYTES: Final = 64 * 1024
 """A sink that refuses a record of this size is not as it should be."""
