@@ -1,0 +1,129 @@
+"""The audit from files to findings, ended and killed at every step: it finds what it finds undisturbed, once each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
+
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from kordon.spark_jobs.audit import Audit, Options, Verdict
+from kordon.spark_jobs.engine import Parts
+from kordon.spark_jobs.errors import CannotCheck
+from kordon.spark_jobs.files_source import DecisionFilesSource
+from kordon.spark_jobs.metrics import Metrics
+from kordon.spark_jobs.sources import Reading
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+FIRST: Final = ("findings",)
+SECOND: Final = ("sinks", "end")
+"""Steps at which the job dies once in each micro-batch."""
+
+
+class KilledError(RuntimeError):
+    """Stands for kill -9."""
+
+
+@pytest.fixture(autouse=True)
+def sources(spark: SparkSession) -> None:
+    spark.dataSource.register(DecisionFilesSource)
+
+
+def decisions(worker: str, numbers: Sequence[int]) -> str:
+    told = (
+        {"schema": 1, "at_ms": 1000 + n, "host": "h", "worker": worker, "number": n, "kind": "join"} for n in numbers
+    )
+    return "".join(json.dumps(each) + "\n" for each in told)
+
+
+def append(folder: Path, worker: str, numbers: Sequence[int], file: int = 0) -> None:
+    with (folder / f"decisions-{worker}-{file:06}.jsonl").open("a") as lines:
+        lines.write(decisions(worker, numbers))
+
+
+def audit(spark: SparkSession, root: Path, step: Callable[[str], None] = lambda _: None) -> Audit:
+    """One without rules besides GAPS, and without the report's tables: what they make is tested elsewhere."""
+    reading = Reading(folder=root / "files", is_pinned=True)
+    parts = Parts(rules=(), summaries=(), step=step)
+    return Audit(spark, Options(out=str(root / "out"), reading=reading), Metrics(), parts)
+
+
+def found(root: Path) -> list[dict[str, Any]]:
+    tables = [pq.read_table(file) for file in sorted((root / "out" / "findings").rglob("*.parquet"))]
+    return sorted((row for table in tables for row in table.to_pylist()), key=lambda row: row["finding_id"])
+
+
+def write_first(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    append(folder, "a", [0, 1, 2, 5, 6])
+    append(folder, "b", [0, 1])
+    with (folder / "decisions-b-000000.jsonl").open("a") as lines:
+        lines.write('nonsense\n{"schema": 1, "at_ms": 5')  # and a line that is still being written
+
+
+def write_second(folder: Path) -> None:
+    (folder / "decisions-b-000000.jsonl").write_text(decisions("b", [0, 1]) + "nonsense\n" + decisions("b", [4]))
+    append(folder, "a", [5, 6, 7], file=1)  # two were written again
+    append(folder, "c", [0, 9])
+
+
+@pytest.fixture(scope="module")
+def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An audit in two runs that nothing befell."""
+    root = tmp_path_factory.mktemp("undisturbed")
+    spark.dataSource.register(DecisionFilesSource)
+    for write in (write_first, write_second):
+        write(root / "files")
+        assert audit(spark, root).once() is Verdict.UNKNOWN
+    return root
+
+
+def test_killed_at_any_step_it_finds_the_same_once(spark: SparkSession, undisturbed: Path, tmp_path: Path) -> None:
+    """In the first micro-batch and in the second."""
+    expected = found(undisturbed)
+    assert [(row["kind"], row["verdict"]) for row in expected] == [("gap", "unknown")] * 3
+    root = tmp_path / "killed"
+    for write, steps in ((write_first, FIRST), (write_second, SECOND)):
+        write(root / "files")
+        for at in steps:
+            visited: list[str] = []
+
+            def die(step: str, at: str = at, visited: list[str] = visited) -> None:
+                visited.append(step)
+                if step == at:
+                    raise KilledError(step)
+
+            with pytest.raises(CannotCheck, match=at):
+                audit(spark, root, die).once()
+            assert visited[-1] == at
+        whole = audit(spark, root)
+        assert whole.once() is Verdict.UNKNOWN
+    assert found(root) == expected
+    assert whole.engine.totals.decisions == 11
+    assert whole.engine.totals.unreadable == 1
+
+
+def test_what_was_read_is_not_read_again(spark: SparkSession, undisturbed: Path) -> None:
+    """A run with little new finds nothing new; old versions of states are gone."""
+    expected = found(undisturbed)
+    append(undisturbed / "files", "a", [8], file=1)
+    assert audit(spark, undisturbed).once() is Verdict.UNKNOWN
+    assert found(undisturbed) == expected
+    assert sorted(each.name for each in (undisturbed / "out" / "state" / "gaps").iterdir()) == ["1", "2"]
+
+
+def test_without_decisions_nothing_was_checked(spark: SparkSession, tmp_path: Path) -> None:
+    """An empty folder is no proof, and one that is not there is said to be none."""
+    with pytest.raises(CannotCheck, match="no folder"):
+        audit(spark, tmp_path).once()
+    (tmp_path / "files").mkdir()
+    with pytest.raises(CannotCheck, match="no decisions"):
+        audit(spark, tmp_path).once()
