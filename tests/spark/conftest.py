@@ -28,11 +28,18 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
+_SECONDS = 900.0
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Lets py4j leave sockets to the garbage collector: it closes none of those that rows come by."""
+    """Lets py4j leave sockets to the garbage collector: it closes none of those that rows come by.
+
+    A rule's test is seconds of CPU for each plan, and comes beside others that go first (`testing/lanes.py`).
+    """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
+            if not item.get_closest_marker("timeout"):
+                item.add_marker(pytest.mark.timeout(_SECONDS))
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
             item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
 

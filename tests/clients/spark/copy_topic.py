@@ -6,10 +6,10 @@ copy_topic.py CHECKPOINT JARS BOOTSTRAP SOURCE SINK
 import sys
 import threading
 
-from pyspark.sql import SparkSession  # pyright: ignore[reportMissingImports] - it has a venv of its own
+from pyspark.sql import SparkSession
 
 checkpoint, jars, bootstrap, source, sink = sys.argv[1:]
-settings = {
+settings: dict[str, bool | float | int | str | None] = {
     "spark.jars": jars,
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
