@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -40,7 +41,7 @@ class Files:
     async def write(self, values: Sequence[bytes]) -> None:
         """Appends records; see `Sink`."""
         try:
-            await asyncio.to_thread(self._write, b"".join(value + b"\n" for value in values))
+            await asyncio.to_thread(self._write_all, deque(value + b"\n" for value in values))
         except OSError as error:
             raise SinkFailed(f"{error.filename or self._folder}: {error.strerror}") from error
 
@@ -48,9 +49,24 @@ class Files:
         """Closes the file."""
         self._close()
 
+    def _write_all(self, lines: deque[bytes]) -> None:
+        while lines:
+            if self._fd is not None:
+                is_full = self._size + len(lines[0]) > self._file_bytes
+                if is_full or not os.fstat(self._fd).st_nlink:
+                    self._close()
+            self._write(b"".join(self._fitting(lines)))
+
+    def _fitting(self, lines: deque[bytes]) -> Iterator[bytes]:
+        """Takes out what the file has room for, but always one."""
+        size = self._size
+        while lines:
+            size += len(lines[0])
+            yield lines.popleft()
+            if lines and size + len(lines[0]) > self._file_bytes:
+                return
+
     def _write(self, lines: bytes) -> None:
-        if self._fd is not None and (self._size + len(lines) > self._file_bytes or not os.fstat(self._fd).st_nlink):
-            self._close()
         fd = self._fd if self._fd is not None else self._open()
         try:
             view = memoryview(lines)
@@ -72,7 +88,6 @@ class Files:
         path = self._folder / f"decisions-{self._worker}-{self._number:06}.jsonl"
         self._fd = fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o640)
         self._number += 1
-        self._size = 0
         self._prune()
         return fd
 
@@ -88,4 +103,4 @@ class Files:
     def _close(self) -> None:
         if self._fd is not None:
             os.close(self._fd)
-            self._fd = None
+            self._fd, self._size = None, 0

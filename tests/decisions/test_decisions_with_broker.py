@@ -98,7 +98,10 @@ def test_killed_kordon_leaves_a_log_that_only_ends_early(open_cluster: Cluster) 
     with ProxyProcess.start(bootstrap, config={"decisions": {"to": "topic", "run_ms": 10}}) as proxy:
         create_managed(proxy.bootstrap, "killed")
         sender = Sender(proxy.bootstrap, "killed")
-        while proxy.metric("kordon_decisions_written_total") < 50:
+        while proxy.metric("kordon_decisions_total", kind="admit") < 50:
+            sender.send_for(0.2)
+        noted = proxy.metric("kordon_decisions_total")
+        while proxy.metric("kordon_decisions_written_total") < noted:
             sender.send_for(0.2)
         proxy.kill()
         sender.close()

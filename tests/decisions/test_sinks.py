@@ -196,6 +196,21 @@ def test_files_are_rotated_and_the_oldest_go(tmp_path: Path) -> None:
     assert numbers == list(range(numbers[0], 100))
 
 
+def test_many_records_at_once_are_several_files(tmp_path: Path) -> None:
+    """What is written at once is shared out over files, a record that is larger than a file has one of its own."""
+
+    async def play() -> None:
+        files = Files(tmp_path, "w", 1_000, 100)
+        await files.write([*values(50), b"x" * 2_000, *values(50, 50)])
+        await files.close()
+
+    asyncio.run(play())
+    written = [path.read_bytes() for path in sorted(tmp_path.glob(PATTERN))]
+    assert b"".join(written).splitlines() == [*values(50), b"x" * 2_000, *values(50, 50)]
+    assert [len(each) for each in written if len(each) > 1_000] == [2_001]
+    assert len(written) < 20
+
+
 def test_disk_that_fills_up_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a line is taken back; when there is room again all of it is written."""
     write, room = os.write, [200]
