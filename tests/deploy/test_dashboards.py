@@ -276,6 +276,7 @@ def auditor(bootstrap: str, folder: Path) -> Iterator[str]:
 
 
 @pytest.mark.broker
+@pytest.mark.deep  # minutes of CPU, in which Spark works out what it will do with next to nothing
 @pytest.mark.timeout(900)
 def test_every_panel_of_the_audit_shows_data_of_an_auditor_at_work(open_cluster: Cluster, tmp_path: Path) -> None:
     """Each query gives numbers when a real Prometheus scrapes a Kordon that records its decisions, and the auditor."""
