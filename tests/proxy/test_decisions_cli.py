@@ -173,7 +173,8 @@ def test_configuration_says_where_the_files_are(folder: Path, tmp_path: Path) ->
 
 def test_following_shows_what_comes_and_ends_by_ctrl_c(folder: Path) -> None:
     """Lines appear as they are written, and the end is no traceback."""
-    command = [sys.executable, "-m", "kordon.proxy", "decisions", "tail", "--files", str(folder), "--json"]
+    tail = [sys.executable, "-m", "kordon.proxy", "decisions", "tail", "--files", str(folder), "--json"]
+    command = ["env", "--default-signal=INT", *tail]  # where the tests run in the background, they are deaf to it
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
