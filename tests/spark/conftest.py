@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -42,6 +44,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(_SECONDS))
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
             item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_unconfigure() -> None:
+    """Looks for sockets that nobody closed before pytest does, at the very end."""
+    _let_go()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def sockets_let_go() -> Iterator[None]:
+    """Leaves none of py4j's sockets to be found in the tests of others."""
+    yield
+    _let_go()
+
+
+def _let_go() -> None:
+    if "py4j" in sys.modules:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
 
 
 @pytest.fixture(scope="session")
