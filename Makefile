@@ -20,7 +20,7 @@ $(VENV)/ready: requirements/dev.txt pyproject.toml
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: $(VENV)/ready ## real clients on a real broker, direct and through Kordon, and a topic that grows and shrinks (about 5 minutes)
+demo: $(VENV)/ready ## real clients on a real broker, direct and through Kordon, a topic that grows and shrinks, and Spark's audit of it (about 8 minutes)
 	$(BIN)/python -m kordon.testing.demo
 
 test: $(VENV)/ready ## every test, with real brokers (KAFKA=3.9 or 2.4 for older ones)

@@ -216,10 +216,11 @@ _HELD: Final = ("worker", "topic", "stream", "connection")
 def _pauses(facts: Facts, findings: DataFrame, state: DataFrame) -> DataFrame:
     """When writes, or dialect readers, of a topic waited, and for what.
 
-    A hold that has no release yet is a row of its own (`ended_ms` null); the others are merged where they overlap.
+    A worker that holds all of a fence goes on by a release, or by the layout that it adopts. A hold that has no end yet
+    is a row of its own (`ended_ms` null); the others are merged where they overlap.
     Bounded: the newest `MOST_PAUSES` per topic and reason, and the newest `MOST_HOLDS` without an end.
     """
-    kinds = [Kind.HOLD.value, Kind.RELEASE.value]
+    kinds = [Kind.HOLD.value, Kind.RELEASE.value, Kind.ADOPT.value, Kind.FORGET.value]
     is_open = F.col("ended_ms").isNull()
     still = state.where(is_open).select(
         *_HELD, "number", "what", "reason", F.col("began_ms").alias("at_ms"), F.lit(Kind.HOLD.value).alias("kind")

@@ -1,18 +1,19 @@
 """The second half of `make demo`: a managed topic grows and shrinks under real clients while a proxy is killed.
 
 Java, librdkafka and aiokafka write, groups of three kinds read, all through Kordon; at the end what each of them saw is
-held against what was acknowledged.
+held against what was acknowledged, and Spark audits what the proxies have decided.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from confluent_kafka import KafkaException
 from rich.console import Console
 
 from kordon.testing.cluster import Cluster
+from kordon.testing.demo_audit import RECORDED, audit_and_break
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
 from kordon.testing.order.__main__ import show
 from kordon.testing.order.run import Action, Outcome, Plan, Resize, Run
@@ -27,28 +28,43 @@ RESIZE_SECONDS: Final = 60.0
 """The dead proxy may still be serving for a lease's time (20 s), which a change of partitions waits out."""
 
 
-def grow_and_shrink(console: Console) -> list[str]:
-    """Runs it; returns what was wrong."""
-    # without ACLs: Kordon cannot hold clients to their rights on managed topics yet
+def grow_and_shrink(console: Console, *, audited: bool = False) -> list[str]:
+    """Runs it.
+
+    Args:
+        console: Where tables are shown.
+        audited: Also record what the proxies decide, and have Spark check it.
+
+    Returns:
+        What was wrong.
+    """
+    # without ACLs: rights are tested elsewhere
     with Cluster.start(config={"authorizer.class.name": ""}) as cluster:
         bootstrap = cluster.bootstrap()
-        with ProxyProcess.start(bootstrap) as first, ProxyProcess.start(bootstrap) as second:
-            admin = create_managed(first.bootstrap, TOPIC)
-            console.print(
-                f"{TOPIC}: 3 partitions, {VIRTUAL_PARTITIONS} virtual ones; proxies on {first.bootstrap} and"
-                f" {second.bootstrap}",
-                highlight=False,
-            )
+        outcome = _through_two_proxies(console, bootstrap, RECORDED if audited else None)
+        show(console, outcome, f"{TOPIC}: 3 → {' → '.join(map(str, RESIZE_TO))} partitions, one of two proxies killed")
+        return _wrong(outcome) + (audit_and_break(console, bootstrap) if audited else [])
 
-            def change(partitions: int) -> None:
-                try:
-                    resize(admin, TOPIC, partitions).result(RESIZE_SECONDS)
-                except KafkaException as error:
-                    raise RuntimeError(str(error)) from error
 
-            outcome = _run(console, [first.bootstrap, second.bootstrap], second, change)
-    show(console, outcome, f"{TOPIC}: 3 → {' → '.join(map(str, RESIZE_TO))} partitions, one of two proxies killed")
-    return _wrong(outcome)
+def _through_two_proxies(console: Console, bootstrap: str, config: Mapping[str, Any] | None) -> Outcome:
+    with (
+        ProxyProcess.start(bootstrap, config=config) as first,
+        ProxyProcess.start(bootstrap, config=config) as second,
+    ):
+        admin = create_managed(first.bootstrap, TOPIC)
+        console.print(
+            f"{TOPIC}: 3 partitions, {VIRTUAL_PARTITIONS} virtual ones; proxies on {first.bootstrap} and"
+            f" {second.bootstrap}",
+            highlight=False,
+        )
+
+        def change(partitions: int) -> None:
+            try:
+                resize(admin, TOPIC, partitions).result(RESIZE_SECONDS)
+            except KafkaException as error:
+                raise RuntimeError(str(error)) from error
+
+        return _run(console, [first.bootstrap, second.bootstrap], second, change)
 
 
 def _run(console: Console, bootstraps: Sequence[str], victim: ProxyProcess, change: Resize) -> Outcome:

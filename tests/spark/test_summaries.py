@@ -154,6 +154,21 @@ def test_holds_that_overlap_are_one_pause(spark: SparkSession) -> None:
     assert (rows[0]["holds"], rows[0]["longest_ms"]) == (2, 500)
 
 
+def test_a_worker_that_holds_a_fence_goes_on_by_the_layout_that_it_adopts(spark: SparkSession) -> None:
+    """There is no release then, and the next fence is another pause."""
+    whole = {"connection": None, "stream": None, "partition": None, "reason": "fence"}
+    told = [
+        decided(0, "hold", 1.0, **whole),
+        decided(1, "adopt", 1.2, **whole),
+        decided(2, "hold", 9.0, **whole),
+        decided(3, "release", 9.5, **whole),
+    ]
+
+    rows = sorted(folded(spark, "pauses", told), key=lambda row: row["began_ms"])
+
+    assert [(row["began_ms"] - START, row["ended_ms"] - START) for row in rows] == [(1000, 1200), (9000, 9500)]
+
+
 def test_pauses_stay_bounded_however_many_there_are(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest are kept."""
     monkeypatch.setattr(summaries, "MOST_PAUSES", 3)

@@ -1,0 +1,114 @@
+"""The end of `make demo`: Spark audits what Kordon has decided there, and then a run in which a promise is broken.
+
+The auditor reads the decision log and the topics from the broker, not through Kordon. Its report stays behind, so that
+it can be looked at.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from kordon.spark_jobs.report import Report, write
+from kordon.testing.fault_plays import PLAYS, Stage
+from kordon.testing.faults import Fault
+from kordon.testing.folders import make_folder
+from kordon.testing.proxy_process import ProxyProcess
+
+RECORDED: Final = {"decisions": {"to": "topic"}}
+"""The configuration of a Kordon whose decisions are audited."""
+FAULT: Final = Fault.DOUBLED_SEQUENCE
+BROKEN: Final = "broken-on-purpose"
+"""The topic of the fault."""
+AUDIT_SECONDS: Final = 600.0
+_FOLDER_PREFIX: Final = "kordon-demo-audit-"
+_SMALL: Final = (
+    "--master=local[2]",
+    "--conf=spark.sql.adaptive.enabled=false",
+    "--conf=spark.sql.codegen.factoryMode=NO_CODEGEN",
+    "--conf=spark.sql.codegen.wholeStage=false",
+    "--conf=spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+)
+"""Of so little data: to compile what is run takes longer than to run it."""
+_COLOURS: Final[Mapping[str, str]] = {"pass": "green", "fail": "red"}
+
+
+class AuditFailed(RuntimeError):  # noqa: N818 - says what happened
+    """The auditor ended with an error; the message has its output."""
+
+
+def audit_and_break(console: Console, bootstrap: str) -> list[str]:
+    """Audits what was decided on a cluster, then a run in which a promise is broken.
+
+    Args:
+        console: Where the verdicts are shown.
+        bootstrap: Of the cluster; no Kordon is in front of it any more.
+
+    Returns:
+        What is wrong.
+    """
+    folder = make_folder(_FOLDER_PREFIX)
+    clean = _audit(console, "this run", folder / "run", "--bootstrap", bootstrap)
+    console.print(_table(clean))
+    console.print(f"findings: {clean.findings_count}", highlight=False)
+    wrong = [f"the audit found: {each.row['text']}" for each in clean.findings]
+    return wrong + _break(console, bootstrap, folder)
+
+
+def _break(console: Console, bootstrap: str, folder: Path) -> list[str]:
+    """Has a Kordon break a promise, and audits that alone; returns what is wrong."""
+    decisions = folder / "decisions"
+    decisions.mkdir()
+    recorded = {"decisions": {"to": "files", "folder": str(decisions)}}
+    with ProxyProcess.start(bootstrap, config=recorded, fault=FAULT) as faulty:
+        PLAYS[FAULT](Stage(faulty.bootstrap, bootstrap, BROKEN))
+    told = f"one in which a promise is broken on purpose ({FAULT.value})"
+    broken = _audit(console, told, folder / "broken", "--bootstrap", bootstrap, "--files", str(decisions))
+    for each in broken.findings:
+        text = f"{each.row['name']}, {each.row['kind']}: {each.row['text']}"
+        console.print(text, style="yellow", markup=False, highlight=False)
+    kinds = [each.row["kind"] for each in broken.findings]
+    return [] if kinds == [FAULT.value] else [f"the fault {FAULT.value} gave the findings {kinds}"]
+
+
+def _audit(console: Console, what: str, out: Path, *source: str) -> Report:
+    """Judges what is on record now; returns what the report says, which stays in the folder.
+
+    Args:
+        console: Where its progress is told.
+        what: Is audited.
+        out: The audit's folder.
+        source: The arguments that say where decisions and topics are.
+
+    Raises:
+        AuditFailed: It could not judge.
+    """
+    began = time.monotonic()
+    with console.status(f"Spark audits {what}"):
+        told = [*source, "--out", str(out), "--once", "--findings-topic", "", *_SMALL]
+        command = [str(Path(sys.executable).with_name("kordon")), "audit", "run", *told]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=AUDIT_SECONDS, check=False)
+    if done.returncode not in (0, 1, 3):  # all is well, something is broken, something cannot be told
+        raise AuditFailed(f"{' '.join(command)} failed:\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
+    report = write(out, out / "report.html")
+    console.print(f"Spark audited {what}: {time.monotonic() - began:.1f} s", highlight=False)
+    console.print(f"  the report: {out / 'report.html'}", highlight=False, soft_wrap=True)
+    return report
+
+
+def _table(report: Report) -> Table:
+    """Draws the verdicts, within the 80 columns of a plain terminal."""
+    drawn = Table(title="What the audit says", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in ("rule", "verdict"):
+        drawn.add_column(name, no_wrap=True)
+    for name, verdict in report.verdicts.items():
+        drawn.add_row(name, f"[{_COLOURS.get(verdict, 'yellow')}]{verdict}[/]")
+    return drawn
