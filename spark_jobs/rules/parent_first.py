@@ -34,16 +34,13 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls 
 from pyspark.sql.types import BooleanType, IntegerType, LongType, MapType, StringType, StructField, StructType
 
 from kordon.codecs.decision import Kind
+from kordon.spark_jobs.rules.belonging import JANITOR, MOVES, NO_V
 from kordon.spark_jobs.rules.gaps import with_gaps
 from kordon.spark_jobs.rules.rule import FAIL, PASS, UNKNOWN, Facts, Outcome, Rule
 from kordon.spark_jobs.rules.tables import checked, decision, findings, union, worked_out
 
 READERS_MS: Final = 7 * 24 * 60 * 60 * 1000
 MOST_RUNS: Final = 1_000
-_PHYSICAL_V: Final = 32766
-"""`v` of batches that clients of the dialect wrote."""
-_MARKER_V: Final = 32765
-_MOVES: Final = 256
 _READER: Final = ("worker", "connection", "topic", "stream")
 _PLACE: Final = ("topic", "partition")
 _WAIT: Final = "wait"
@@ -225,7 +222,7 @@ def _data(facts: Facts, state: DataFrame) -> DataFrame:
     """Returns what is known of the topics' batches, with what is new; of a topic that was let go nothing is kept."""
     let_go = facts.decisions.where(F.col("kind") == Kind.FORGET.value).select("topic").distinct()
     old = state.where("what in ('tail', 'run', 'read')").join(F.broadcast(let_go), "topic", "left_anti")
-    seen = facts.batches.where(f"not is_control and (v is null or v != {_MARKER_V})")
+    seen = facts.batches.where(f"not is_control and (v is null or v != {JANITOR})")
     tails = (
         union([old.where("what = 'tail'"), seen.select(*_PLACE, "v", "move", "last_offset")], STATE)
         .groupBy(*_PLACE, "v", "move")
@@ -381,7 +378,7 @@ def _needs_of_stays(facts: Facts, steps: DataFrame) -> DataFrame:
             begin.alias("_from"),
             "_until",
             F.when(F.col("tagged"), F.col("stream")).alias("_v"),
-            F.when(F.col("tagged"), F.pmod("_stay", F.lit(_MOVES))).cast("int").alias("_move"),
+            F.when(F.col("tagged"), F.pmod("_stay", F.lit(MOVES))).cast("int").alias("_move"),
             F.lit("tail").alias("_what"),
         )
     )
@@ -413,7 +410,7 @@ def _looked_up(needs: DataFrame, data: DataFrame) -> DataFrame:
     )
     open_needs = needs.where("_until is not null and _from < _until")
     own = "(_what = 'run' or (_batch_v <=> _v and _batch_move <=> _move))"
-    mixed = f"(_what = 'tail' and _v is not null and (_batch_v is null or _batch_v = {_PHYSICAL_V}))"
+    mixed = f"(_what = 'tail' and _v is not null and (_batch_v is null or _batch_v = {NO_V}))"
     found = (
         open_needs.join(ranges, ["_what", "topic", "_of"])
         .groupBy("worker", "number", "_of", "_from", "_until")
