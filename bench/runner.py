@@ -80,7 +80,7 @@ class Runner:
         progress: Is told what runs.
         keep: Takes each measurement as it is made.
         proxies: Runs more Kordons while its block runs.
-        recorded: Runs one whose decisions are on record while its block runs.
+        recorded: Runs one whose decisions are on record while its block runs; with what makes topics through it.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Runner:
         progress: Progress,
         keep: Callable[[Measurement], None],
         proxies: Callable[[int], AbstractContextManager[list[Contender]]],
-        recorded: Callable[[], AbstractContextManager[Contender]],
+        recorded: Callable[[], AbstractContextManager[tuple[Contender, Topics]]],
     ) -> None:
         self.contenders = list(contenders)
         self.managed = managed
@@ -135,7 +135,9 @@ class Runner:
         """Measures managed topics, with their decisions on record and not; an idle proxy takes nothing from others."""
         fewer = Contender(results.DIRECT_U, self.contenders[0].bootstrap)
         compared = [fewer, *(each for each in self.contenders if each.name in _COMPARED), self.managed]
-        with self._recorded() as recorded:
+        with self._recorded() as (recorded, topics):
+            # each makes its own: a proxy that is told of a topic by another has more to do at first
+            self._topics = {**self._topics, recorded.name: topics}
             for case in plan.managed:
                 self._interleave(case, plan.rounds, [*compared, recorded])
 

@@ -101,11 +101,9 @@ def measure(plan: Plan, profile: str, peers: Sequence[Peer], console: Console, s
             figures.save(save_to)
 
         with _contenders(cluster, floor_port, peers, logs) as (contenders, managed):
-            managing = Topics(_admin(managed.bootstrap), NewTopic, managed=True)
             topics = {
                 results.DIRECT: Topics(_admin(cluster.bootstrap("PLAINTEXT")), NewTopic),
-                managed.name: managing,
-                results.RECORDED: managing,
+                managed.name: Topics(_admin(managed.bootstrap), NewTopic, managed=True),
             }
             proxies = partial(_proxies, cluster.bootstrap("PLAINTEXT"))
             runner = Runner(
@@ -159,10 +157,11 @@ def _proxies(bootstrap: str, count: int) -> Generator[list[Contender], None, Non
 
 
 @contextmanager
-def _recorded(bootstrap: str) -> Generator[Contender, None, None]:
+def _recorded(bootstrap: str) -> Generator[tuple[Contender, Topics], None, None]:
     """Runs a Kordon whose decisions are on record."""
     with ProxyProcess.start(bootstrap=bootstrap, config={"decisions": {"to": "topic"}}) as kordon:
-        yield Contender(results.RECORDED, kordon.bootstrap, kordon.pid, kordon.metrics)
+        topics = Topics(_admin(kordon.bootstrap), NewTopic, managed=True)
+        yield Contender(results.RECORDED, kordon.bootstrap, kordon.pid, kordon.metrics), topics
 
 
 def _admin(bootstrap: str) -> AdminClient:
