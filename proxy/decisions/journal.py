@@ -1,8 +1,8 @@
 """The journal of one worker: decisions come in, records go to the backlog, and traffic never waits for it.
 
 `note` takes one decision. `admitted`, `delivered` and `refused` are called for each batch, answer or refusal, and merge
-them into runs (`runs.py`). A run ends when something does not go on with it, when it is `run_ms` old, when its
-connection ends, and in front of a decision that changes the rules for its topic, so that what was admitted under a
+them into runs (`runs.py`). A run ends when something does not go on with it, some time after it is `run_ms` old, when
+its connection ends, and in front of a decision that changes the rules for its topic, so that what was admitted under a
 layout stands before the worker's acknowledgement of the next fence.
 
 `NoJournal` has the same methods and does nothing, so that no caller need ask whether decisions are recorded.
@@ -58,7 +58,7 @@ class Journal:
 
     Args:
         backlog: Where records wait to be written.
-        run_ms: How long a run may last.
+        run_ms: How long a run lasts at least, if nothing else ends it.
         now_ms: The time of day, in milliseconds since 1970.
     """
 
@@ -310,10 +310,16 @@ class Journal:
         client.refusals[api_key, topic, stream, reason] = run
         self._begin(run)
 
-    def end_old_runs(self) -> None:
-        """Ends the runs that have lasted long enough; to be called now and then."""
+    def end_old_runs(self, most: int) -> None:
+        """Ends runs that have lasted long enough, the oldest first; to be called now and then.
+
+        Args:
+            most: How many at most. A record costs as much as fifty batches that go on with a run: where very many
+                are under way, they last longer rather than take the time of traffic.
+        """
         until = self._now_ms() - self._run_ms
-        for run in itertools.takewhile(lambda each: each.began_ms <= until, list(self._open)):
+        oldest = list(itertools.islice(self._open, most))
+        for run in itertools.takewhile(lambda each: each.began_ms <= until, oldest):
             self._end(run)
 
     def end_runs(self) -> None:

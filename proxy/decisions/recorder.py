@@ -35,6 +35,10 @@ _BATCH_RECORDS: Final = 200
 _BATCH_BYTES: Final = 256 * 1024
 _ORDINARY_BYTES: Final = 64 * 1024
 """A sink that refuses a record of this size is not as it should be."""
+SWEEP_SECONDS: Final = 0.25
+RUNS_PER_SWEEP: Final = 250
+"""A thousand records a second take some 25 ms of the event loop. So the most that can be open (MOST_RUNS) have ended
+within 100 s of their time, far less than the auditor waits for what comes late."""
 _FIRST_RETRY_SECONDS: Final = 0.2
 _LAST_RETRY_SECONDS: Final = 5.0
 _LINE_SECONDS: Final = 10.0
@@ -60,7 +64,7 @@ class Recorder:
         self.written = 0
         self.failures = 0
         self._sink = sink
-        self._sweep_seconds = config.run_ms / 4000
+        self._sweep_seconds = min(config.run_ms / 4000, SWEEP_SECONDS)
         self._delay_seconds = 0.0
         self._tasks = Tasks()
         self._wanted = asyncio.Event()
@@ -105,7 +109,7 @@ class Recorder:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(self._sweep_seconds)
-            self.journal.end_old_runs()
+            self.journal.end_old_runs(RUNS_PER_SWEEP)
 
     async def _write_on(self) -> None:
         wait = _FIRST_RETRY_SECONDS

@@ -93,6 +93,21 @@ class Kept:
         return [decision.kind for decision in self.decisions()]
 
 
+def test_where_very_many_runs_are_under_way_they_last_longer() -> None:
+    """So many end at a time, the oldest first; the others go on growing, and none is lost."""
+    kept = Kept()
+    for stream in range(10):
+        kept.journal.admitted(kept.client, **but(WRITE, {"stream": stream}))
+    kept.clock.ms += 1000
+    kept.journal.end_old_runs(4)
+    assert [decision.stream for decision in kept.decisions()] == [0, 1, 2, 3]
+    kept.journal.admitted(kept.client, **but(NEXT, {"stream": 9}))
+    kept.journal.end_old_runs(4)
+    kept.journal.end_old_runs(4)
+    later = [(each.stream, each.batches) for each in kept.decisions()]
+    assert later == [(4, 1), (5, 1), (6, 1), (7, 1), (8, 1), (9, 2)]
+
+
 def test_batches_that_follow_on_each_other_are_one_record() -> None:
     """Sequences without a hole, offsets that rise, one place: one ADMIT with their sum, and who it was."""
     kept = Kept()
@@ -100,7 +115,7 @@ def test_batches_that_follow_on_each_other_are_one_record() -> None:
     kept.journal.admitted(kept.client, **NEXT)
     assert not kept.backlog
     kept.clock.ms += 1000
-    kept.journal.end_old_runs()
+    kept.journal.end_old_runs(100)
     (entry,) = kept.entries()
     assert (entry.began_ms, entry.at_ms, entry.number) == (1_000_000, 1_001_000, 0)
     assert entry.decision == Decision(
@@ -217,7 +232,7 @@ def test_reader_that_goes_elsewhere_is_noted(asked: int, reason: str) -> None:
     kept = Kept()
     kept.journal.delivered(kept.client, **READ)
     kept.clock.ms += 60_000
-    kept.journal.end_old_runs()
+    kept.journal.end_old_runs(100)
     elsewhere = {"asked": asked, "told": asked + 5, "first_offset": 400, "last_offset": 420}
     kept.journal.delivered(kept.client, **but(READ, elsewhere))
     kept.journal.end_runs()
@@ -303,7 +318,7 @@ def test_late_acknowledgement_of_a_closed_connection_is_on_record() -> None:
     kept.journal.closed(kept.client, "client_closed")
     kept.journal.admitted(kept.client, **WRITE)
     kept.clock.ms += 1000
-    kept.journal.end_old_runs()
+    kept.journal.end_old_runs(100)
     assert kept.kinds() == [Kind.ADMIT]
 
 
@@ -424,7 +439,7 @@ def close(kept: Kept, client: Client, _: int) -> None:
 def wait(kept: Kept, _: Client, __: int) -> None:
     """A little more than half of a run's time."""
     kept.clock.ms += 600
-    kept.journal.end_old_runs()
+    kept.journal.end_old_runs(100)
 
 
 def drain(kept: Kept, _: Client, __: int) -> None:
