@@ -386,6 +386,15 @@ class Ordering(Section):
         description="the least min.compaction.lag.ms of compacted managed topics, whose configs are held to it: a crash"
         " of proxies must be over within that time; the same for all proxies of a cluster",
     )
+    group_lag_ms: Annotated[int, BeforeValidator(_whole), Field(ge=0, le=3_600_000)] = Field(
+        default=30_000,
+        description="time between two looks at how far groups are behind on managed topics (docs/metrics.md), which"
+        " the worker that leads takes; 0: never",
+    )
+    group_lag_series: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=100_000)] = Field(
+        default=2_000,
+        description="series of kordon_managed_lag_records; groups for which there is no room are told together",
+    )
 
 
 class Decisions(Section):

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric
 
+    from kordon.proxy.ordering.lags import Place
+
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 LAG_INTERVAL_SECONDS: Final = 0.5
 """How often the event loop's lag is measured; twice a second is seen in no profile."""
@@ -114,6 +116,8 @@ class ManagedNumbers:
     position_members: int = 0
     position_bytes: int = 0
     position_lag: int = 0
+    group_lags: Mapping[Place, int] = field(default_factory=dict["Place", int])
+    """By topic, group and partition."""
 
 
 @dataclass(slots=True)
@@ -191,6 +195,12 @@ FAMILIES: Final = {
         Family("kordon_managed_hidden_batches_total", "counter", ("kind",), "Batches that nobody gets as they are."),
         Family(
             "kordon_managed_bypassed_batches_total", "counter", ("topic",), "Batches of writers that went round it."
+        ),
+        Family(
+            "kordon_managed_lag_records",
+            "gauge",
+            ("topic", "group", "partition"),
+            "Offsets that a group has not committed yet, told by the worker that leads.",
         ),
         Family("kordon_managed_findings_total", "counter", ("kind",), "What the controller found wrong with topics."),
         Family("kordon_janitor_markers_total", "counter", ("topic",), "Tombstones for partitions that keys have left."),
@@ -380,6 +390,9 @@ VALUES: Final[dict[str, Callable[[Metrics], Samples]]] = {
     "kordon_managed_cached_bytes": lambda m: {(): m.read_managed().cached_bytes},
     "kordon_managed_hidden_batches_total": lambda m: _by_label(m.read_managed().hidden),
     "kordon_managed_bypassed_batches_total": lambda m: _by_label(m.read_managed().bypassed),
+    "kordon_managed_lag_records": lambda m: {
+        tuple(place): float(lag) for place, lag in m.read_managed().group_lags.items()
+    },
     "kordon_managed_findings_total": lambda m: _by_label(m.read_managed().findings),
     "kordon_janitor_markers_total": lambda m: _by_label(m.read_managed().janitor_markers),
     "kordon_janitor_read_bytes_total": lambda m: _by_label(m.read_managed().janitor_read_bytes),

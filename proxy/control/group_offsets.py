@@ -20,6 +20,8 @@ _FETCH_VERSIONS: Final = range(8, 10)
 _DESCRIBE_VERSIONS: Final = range(2)
 _AT_ONCE: Final = 100
 """Groups of a request."""
+_ALL_AT_ONCE: Final = 20
+"""Groups of a request for all their commits, which may be many."""
 _KIP_848: Final = "consumer"
 """The type of groups whose coordinator knows what members subscribe to."""
 
@@ -78,6 +80,22 @@ class GroupOffsets:
                     found[group.group_id] = _offsets(group, names)
         return {group: offsets for group, offsets in found.items() if offsets}
 
+    async def all_committed(self, groups: Collection[Group]) -> list[Any]:
+        """Returns a row for each group, with all its commits or an error code, as its coordinator tells it.
+
+        Args:
+            groups: By `groups`; some at once, as answers are read while clients wait.
+
+        Raises:
+            UpstreamUnavailable: A broker does not answer, or cannot be asked about several groups at once.
+        """
+        found: list[Any] = []
+        for node_id, some in _portions(groups, _ALL_AT_ONCE):
+            rows = [{"group_id": group, "topics": None} for group in some]
+            fields = {"groups": rows, "require_stable": False}
+            found += (await self._ask(node_id, apis.OFFSET_FETCH, _FETCH_VERSIONS, fields)).groups
+        return found
+
     async def subscribers(self, groups: Collection[Group], topic: str) -> list[Subscriber]:
         """Returns the members of KIP-848 groups that their coordinators have under this very name of a topic.
 
@@ -110,12 +128,12 @@ class GroupOffsets:
         return await client.ask(api_key, client.version(api_key, versions), fields)
 
 
-def _portions(groups: Collection[Group]) -> Iterator[tuple[int, list[str]]]:
+def _portions(groups: Collection[Group], most: int = _AT_ONCE) -> Iterator[tuple[int, list[str]]]:
     """Returns the groups of each coordinator, as many at once as fit into a request."""
     for node_id in sorted({group.node_id for group in groups}):
         names = [group.name for group in groups if group.node_id == node_id]
-        for at in range(0, len(names), _AT_ONCE):
-            yield node_id, names[at : at + _AT_ONCE]
+        for at in range(0, len(names), most):
+            yield node_id, names[at : at + most]
 
 
 def _offsets(group: Any, names: Sequence[str]) -> dict[int, int]:

@@ -69,17 +69,24 @@ class CaughtUp:
         homes = {layout.chains[row["partition_index"]].stays[-1].partition for row in commits}
         if homes:
             ends = await self._readers.ends_of(topic.name, homes, LATEST)
-            await asyncio.gather(*(self._raise(topic, layout, row, ends) for row in commits))
+            await asyncio.gather(*(self._raise(topic, row, ends) for row in commits))
 
-    async def _raise(self, topic: ManagedTopic, layout: Layout, row: Any, ends: Mapping[int, int]) -> None:
-        end = await self._end(topic, layout, row, ends)
+    async def _raise(self, topic: ManagedTopic, row: Any, ends: Mapping[int, int]) -> None:
+        end = await self.end_if_read(topic, row["partition_index"], row["committed_offset"], ends)
         if end is not None and end > row["committed_offset"]:
             # The epoch of what was read says nothing of the end: a client would believe that a log was cut short.
             row.update({"committed_offset": end, "committed_leader_epoch": _NO_EPOCH})
 
-    async def _end(self, topic: ManagedTopic, layout: Layout, row: Any, ends: Mapping[int, int]) -> int | None:
-        """Returns the end of a virtual partition; None: there is something left to read, or nobody knows."""
-        v, offset = row["partition_index"], row["committed_offset"]
+    async def end_if_read(self, topic: ManagedTopic, v: int, offset: int, ends: Mapping[int, int]) -> int | None:
+        """Returns the end of a virtual partition; None: there is something left to read, or nobody knows.
+
+        Args:
+            topic: The topic.
+            v: The virtual partition; it is delivered.
+            offset: What is committed.
+            ends: By physical partition, homes included.
+        """
+        layout = topic.layout
         while topic.layout is layout:
             place = reading_place(layout.chains[v], offset, (layout.floors or {}).get(v, 0))
             if place is None:

@@ -76,7 +76,7 @@ class OffsetFetch:
         """Shows each managed topic once; Kordon's own topics are not shown."""
         real_ids = asked_by_real_id((row for group in groups_of(asked) for row in group.topics or ()), topics)
         for group in groups_of(value):
-            group["topics"] = _merged(group.topics or (), topics)
+            group["topics"] = merged(group.topics or (), topics)
             for row in group.topics:
                 _show_id(row, real_ids)
         return True
@@ -106,8 +106,16 @@ def _names(row: Any, name: str, topic_id: Any) -> dict[str, Any]:
     return {"topic_id": topic_id} if "topic_id" in row else {"name": name}
 
 
-def _merged(rows: Iterable[Any], topics: ManagedTopics) -> list[Any]:
-    """Puts the rows of a face and of its topic together, behind those of other topics."""
+def merged(rows: Iterable[Any], topics: ManagedTopics) -> list[Any]:
+    """Puts the rows of a face and of its topic together, behind those of other topics.
+
+    Args:
+        rows: Of one group, as its coordinator tells them; those from before are changed.
+        topics: What is managed.
+
+    Returns:
+        The rows as clients see them: topics by their names, and none that is Kordon's own.
+    """
     left: list[Any] = []
     of_faces: dict[str, Any] = {}
     from_before: dict[str, Any] = {}

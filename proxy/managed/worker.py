@@ -33,6 +33,7 @@ from kordon.proxy.managed.describe_configs import DescribeConfigsTranslation
 from kordon.proxy.managed.dialect_metadata import RetiredPartitions
 from kordon.proxy.managed.gated_fetching import GatedFetch
 from kordon.proxy.managed.gating import Gates
+from kordon.proxy.managed.group_lags import GroupLags
 from kordon.proxy.managed.hidden_writes import HiddenWrites
 from kordon.proxy.managed.lanes import Lanes
 from kordon.proxy.managed.leaders import Leaders
@@ -155,6 +156,16 @@ class ManagedWorker:
         }
         admin = AdminRequests(self.topics, self.keeper.wish)
         self.position_reports = PositionReports(self.group_positions, journal=self.journal)
+        caught_up = CaughtUp(self.topics, self.readers)
+        self._lags = GroupLags(
+            self.topics,
+            topics_admin.groups,
+            self.readers,
+            caught_up,
+            leads=lambda: self._topics_led() is not None,
+            seconds=ordering.group_lag_ms / 1000,
+            most=ordering.group_lag_series,
+        )
         read_physical = GatedFetch(self.readers, self.gates)
         dialect_service = ManagedService(
             self.topics,
@@ -179,7 +190,7 @@ class ManagedWorker:
             admin,
             fetch=ReadCommitted(self.readers, self.topics, self.links, leaders),
             refusals=refusals,
-            completions={apis.OFFSET_FETCH: CaughtUp(self.topics, self.readers).complete},
+            completions={apis.OFFSET_FETCH: caught_up.complete},
             asks_rights=self._asks_rights,
             rights_max_age_seconds=ordering.rights_ms / 1000,
             dialect=dialect_service if ordering.dialect else None,
@@ -265,6 +276,7 @@ class ManagedWorker:
             position_members=reported.member_count,
             position_bytes=reported.bytes,
             position_lag=self.group_positions.lag,
+            group_lags=self._lags.told,
             gate_holds=dict(self.gates.tally.holds),
             gate_held_seconds=dict(self.gates.tally.held_seconds),
             gate_held=self.gates.tally.held,
@@ -275,6 +287,7 @@ class ManagedWorker:
         """Keeps managed topics current for ever."""
         learning = self._tasks.start(self._learn(), name="first look at managed topics")
         self._tasks.start(self._authorizer.run(self._names_managed, self._topics_led), name="follow ACLs")
+        self._tasks.start(self._lags.run(), name="look at the lag of groups")
         try:
             await self.keeper.run()
         finally:

@@ -54,6 +54,10 @@ PROCESS_METRICS: Final = {
 }
 
 
+SOON: Final = {"ordering": {"group_lag_ms": 500}}
+"""What is looked at now and then, half a minute apart by default."""
+
+
 class Query(NamedTuple):
     """One query of a panel."""
 
@@ -240,7 +244,7 @@ def test_every_panel_shows_data_of_a_kordon_with_traffic(open_cluster: Cluster, 
     files = make_certificates(tmp_path)
     tls = {"certificate": str(files.server), "key": str(files.server_key)}
     with (
-        ProxyProcess.start(bootstrap=open_cluster.bootstrap(), config={"listen": {"tls": tls}}) as kordon,
+        ProxyProcess.start(open_cluster.bootstrap(), config={"listen": {"tls": tls}, **SOON}) as kordon,
         prometheus({"kordon": kordon.admin}, tmp_path) as server,
     ):
         client = {"bootstrap.servers": kordon.bootstrap, "security.protocol": "ssl", "ssl.ca.location": str(files.ca)}

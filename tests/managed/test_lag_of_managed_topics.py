@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka import ConsumerGroupTopicPartitions as GroupOffsets
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
+from prometheus_client.parser import text_string_to_metric_families
 
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
@@ -23,7 +24,7 @@ QUIET, NEIGHBOUR = 0, 1
 @pytest.fixture(scope="module")
 def proxy(open_cluster: Cluster) -> Iterator[ProxyProcess]:
     """A proxy in front of one broker."""
-    with ProxyProcess.start(open_cluster.bootstrap()) as started:
+    with ProxyProcess.start(open_cluster.bootstrap(), config={"ordering": {"group_lag_ms": 200}}) as started:
         yield started
 
 
@@ -112,3 +113,37 @@ def test_a_group_goes_on_from_a_raised_commit_without_loss(proxy: ProxyProcess, 
     assert committed(proxy.bootstrap, topic)[QUIET] > 1, "raised"
     write(proxy.bootstrap, topic, QUIET)
     assert len(commit_behind_the_last_records(proxy.bootstrap, topic, 3)) == 2
+
+
+def told(proxy: ProxyProcess, topic: str) -> Mapping[int, int]:
+    """Returns by partition the lag of the group that is called like the topic, as the proxy's metric tells it."""
+    return {
+        int(sample.labels["partition"]): int(sample.value)
+        for family in text_string_to_metric_families(proxy.metrics())
+        for sample in family.samples
+        if sample.name == "kordon_managed_lag_records" and sample.labels["topic"] == sample.labels["group"] == topic
+    }
+
+
+def test_the_metric_tells_the_lag_that_exporters_reckon_before_and_after_a_growth(
+    proxy: ProxyProcess, topic: str
+) -> None:
+    """It rises while nobody reads, counts what is left in a former home, falls to 0, and goes with its group."""
+    everywhere = range(VIRTUAL_PARTITIONS)
+    none = dict.fromkeys(everywhere, 0)
+    write(proxy.bootstrap, topic, *everywhere)
+    commit_behind_the_last_records(proxy.bootstrap, topic, VIRTUAL_PARTITIONS)
+    wait_until("no lag", lambda: told(proxy, topic) == none)
+
+    write(proxy.bootstrap, topic, QUIET, QUIET)
+    admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
+    resize(admin, topic, 6).result(60)
+    write(proxy.bootstrap, topic, QUIET)
+    reckoned = lag(proxy.bootstrap, topic)[QUIET]
+    assert reckoned >= 3
+    wait_until("the lag of exporters", lambda: told(proxy, topic) == {**none, QUIET: reckoned})
+
+    commit_behind_the_last_records(proxy.bootstrap, topic, 3)
+    wait_until("no lag any more", lambda: told(proxy, topic) == none)
+    admin.delete_consumer_groups([topic])[topic].result(30)
+    wait_until("no series", lambda: not told(proxy, topic))
