@@ -80,12 +80,13 @@ class Interception(Protocol):
         """Takes note of what the client calls itself, in front of `decide`."""
         ...
 
-    def refused(self, api_key: int, api_version: int, *, ends: bool) -> None:
-        """Takes note that a request was refused, as no row of `apis` is for it.
+    def refused(self, api_key: int, api_version: int, reason: str, *, ends: bool) -> None:
+        """Takes note that a request was refused before anybody was asked for a decision.
 
         Args:
             api_key: Of the request.
             api_version: Likewise.
+            reason: The name of the error.
             ends: Whether that ends the connection.
         """
         ...
@@ -137,7 +138,7 @@ class NothingManaged:
     def hear(self, client_id: str | None) -> None:
         """Keeps nothing."""
 
-    def refused(self, api_key: int, api_version: int, *, ends: bool) -> None:
+    def refused(self, api_key: int, api_version: int, reason: str, *, ends: bool) -> None:
         """Keeps nothing."""
 
     def connected(self, client: Any) -> Service:

@@ -44,6 +44,8 @@ _SPOKEN_BY_OTHERS: Final = {
     b"SSH-": "SSH",
 }
 
+_UNSUPPORTED: Final = "UNSUPPORTED_VERSION"
+
 
 class FrameLimits(Protocol):
     """The limits that frames are held against (`kordon.proxy.config.Limits`)."""
@@ -186,6 +188,7 @@ class RequestLeg:
             raise self._too_long_a_head(api_key, size, client_id_bytes)
         route = apis.route(api_key, api_version) or self._private_route(api_key, api_version)
         if route is None:
+            self._hear(chunk, at + REQUEST_LOOK_BYTES, end, client_id_bytes)
             waiting = self._answer_or_refuse(api_key, api_version, correlation_id)
         else:
             waiting = Waiting(route, correlation_id, self.frame_started)
@@ -200,6 +203,11 @@ class RequestLeg:
         self._current = waiting
         self._remaining = SIZE_BYTES + size
         return True
+
+    def _hear(self, chunk: memoryview, at: int, end: int, client_id_bytes: int) -> None:
+        """Has the client id be known of a request that is not read, as far as it is here."""
+        if 0 <= client_id_bytes <= end - at:
+            self._interception.hear(str(chunk[at : at + client_id_bytes], errors="replace"))
 
     def _private_route(self, api_key: int, api_version: int) -> Route | None:
         """Returns where a request of the dialect leads, None where this connection does not speak it."""
@@ -243,7 +251,9 @@ class RequestLeg:
         if self._has_session or begins_session(frame, body_at, waiting.route.version):
             self._has_session = True
             return False
-        waiting.answer, waiting.asks = [session_not_found(waiting.route, waiting.correlation_id)], False
+        route = waiting.route
+        self._interception.refused(route.api.key, route.version, "FETCH_SESSION_ID_NOT_FOUND", ends=False)
+        waiting.answer, waiting.asks = [session_not_found(route, waiting.correlation_id)], False
         self._waiting.append(waiting)
         return True
 
@@ -254,9 +264,9 @@ class RequestLeg:
             body_at = SIZE_BYTES + header_bytes
             route = waiting.route
             silent = route.api.key == apis.PRODUCE and not look_acks(frame, 0, len(frame), route.version)
+            self._interception.hear(header.client_id)
             if route.api.key == apis.FETCH and self._ends_session(waiting, frame, body_at):
                 return
-            self._interception.hear(header.client_id)
             decision = self._interception.decide(route, memoryview(frame)[body_at:])
         except WireError as error:
             raise ClientProtocolError(CloseCause.MALFORMED_REQUEST, str(error)) from None
@@ -309,7 +319,7 @@ class RequestLeg:
         """Answers an ApiVersions request of a version to come, as brokers do (KIP-511); refuses all else."""
         if api_key == apis.API_VERSIONS and api_version > 0:
             self._tally.answered[apis.NEWEST_API_VERSIONS.index] += 1
-            self._interception.refused(api_key, api_version, ends=False)
+            self._interception.refused(api_key, api_version, _UNSUPPORTED, ends=False)
             answer = [unsupported_api_versions(correlation_id)]
             waiting = Waiting(apis.NEWEST_API_VERSIONS, correlation_id, 0.0, answer)
             self._waiting.append(waiting)
@@ -317,7 +327,7 @@ class RequestLeg:
             return waiting
         name = api_name(api_key)
         self._tally.refused[name] += 1
-        self._interception.refused(api_key, api_version, ends=True)
+        self._interception.refused(api_key, api_version, _UNSUPPORTED, ends=True)
         detail = f"api key {api_key} ({name}) version {api_version} is not among what Kordon advertises"
         raise ClientProtocolError(CloseCause.UNSUPPORTED_REQUEST, detail)
 

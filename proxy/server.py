@@ -19,6 +19,7 @@ from kordon.proxy.control.membership import new_incarnation
 from kordon.proxy.decisions.journal import NoJournal
 from kordon.proxy.decisions.recorder import make_recorder
 from kordon.proxy.listeners import Listeners, remember_server_name
+from kordon.proxy.managed.introductions import OnlyRecorded
 from kordon.proxy.managed.worker import ManagedWorker
 from kordon.proxy.metrics import Metrics
 from kordon.proxy.relays import Relays
@@ -70,7 +71,8 @@ class Proxy:
             metrics.read_managed = self.managed.numbers
         self.pages = self.managed.pages if self.managed is not None else None
         """What the admin pages show of managed topics; None: they are switched off."""
-        service = self.managed.service if self.managed is not None else None
+        recorded = OnlyRecorded(journal) if journal.is_on else None
+        service = self.managed.service if self.managed is not None else recorded
         self._relays = Relays(config, metrics.tally, self._topology, advertised(config), service, journal=journal)
         if self.managed is not None:
             self.managed.keeper.passed = self._relays

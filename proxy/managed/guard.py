@@ -23,10 +23,10 @@ from kordon.proxy import apis
 from kordon.proxy.apis import Route
 from kordon.proxy.control.codes import name_of
 from kordon.proxy.decisions.journal import AnyJournal, Client, NoJournal
-from kordon.proxy.interception import Announce, Decision, Interception, Serve, Translate
+from kordon.proxy.interception import Announce, Decision, Interception, Serve
 from kordon.proxy.managed.admin_requests import Asked
 from kordon.proxy.managed.followed import followed_by
-from kordon.proxy.managed.logins import Login
+from kordon.proxy.managed.introductions import SAY_WHO, Introduction
 from kordon.proxy.managed.metadata import is_own
 from kordon.proxy.managed.parts import ROWS, continues_session
 from kordon.proxy.managed.position_reports import Reported
@@ -36,7 +36,6 @@ from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.ordering.records import OutcomeRecord
 from kordon.proxy.waiting import Body
 
-_SAY_WHO: Final = frozenset({apis.INIT_PRODUCER_ID, apis.SASL_AUTHENTICATE})
 _WITH_TAGS: Final = 3
 """The first flexible version of ApiVersions."""
 
@@ -101,7 +100,7 @@ class Guard:
         self._journal = journal or NoJournal()
         self._client = client or self._journal.connected()
         self._told = ToldClient(self._client, topics, self._journal)
-        self._login = Login(self._client, self._journal)
+        self._introduction = Introduction(self._client, self._journal)
         self._stock = self._service = service
         self._topics = topics
         self._rights = rights
@@ -114,17 +113,15 @@ class Guard:
 
     def wants(self, route: Route) -> bool:
         """Wants what the service wants, and what clients are told that they are, where that is recorded."""
-        return self._service.wants(route) or (self._journal.is_on and route.api.key in _SAY_WHO)
+        return self._service.wants(route) or (self._journal.is_on and route.api.key in SAY_WHO)
 
     def hear(self, client_id: str | None) -> None:
         """Takes note of what the client calls itself."""
-        if client_id != self._client.client_id:
-            self._journal.named(self._client, client_id, self._client.principal)
+        self._introduction.hear(client_id)
 
-    def refused(self, api_key: int, api_version: int, *, ends: bool) -> None:
+    def refused(self, api_key: int, api_version: int, reason: str, *, ends: bool) -> None:
         """Records a request that was refused whatever it said."""
-        evidence = {"api_version": api_version, "ends_connection": ends}
-        self._journal.refused(self._client, api_key=api_key, reason="UNSUPPORTED_VERSION", evidence=evidence)
+        self._introduction.refused(api_key, api_version, reason, ends=ends)
 
     def decide(self, route: Route, body: memoryview) -> Decision:
         """Decides as the service does, and asks what the client may do where that is not known."""
@@ -145,10 +142,8 @@ class Guard:
         key = route.api.key
         if not self._journal.is_on:
             return self._service.decide(route, body)
-        if key in _SAY_WHO:
-            asks = self._told.producer_asks if key == apis.INIT_PRODUCER_ID else self._login.asks
-            look = asks(route.version, body)
-            return Translate(None, look) if look is not None else None
+        if key in SAY_WHO:
+            return self._introduction.look(route, body)
         decision = self._service.decide(route, body)
         return followed_by(decision, self._told.looks_at(key)) if key in TELLS_LAYOUTS else decision
 

@@ -178,7 +178,7 @@ class ManagedService:
     def hear(self, client_id: str | None) -> None:
         """Is not told: each client's `Guard` is."""
 
-    def refused(self, api_key: int, api_version: int, *, ends: bool) -> None:
+    def refused(self, api_key: int, api_version: int, reason: str, *, ends: bool) -> None:
         """Is not told: each client's `Guard` is."""
 
     async def ready(self) -> None:
@@ -250,7 +250,9 @@ class ManagedService:
                 written = await self._produce.write(version, request, client)
                 return answer_of(version, request.acks, [*written, *refused])
         if continues_session(key, request):
-            return response(key).build(version, {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND})
+            fields = {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND}
+            self._refused.whole(client, key, fields)
+            return response(key).build(version, fields)
         asked, answered = ROWS[key].asked, ROWS[key].answered
         asks = key in self._private or request[asked]
         served = await self._served(key, version, request, client) if asks else {answered: []}

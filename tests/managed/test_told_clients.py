@@ -195,7 +195,7 @@ def test_a_request_that_no_row_is_for_is_noted() -> None:
     worker = Worker()
     guard = worker.connects()
     for _ in range(3):
-        guard.refused(9999, 1, ends=True)
+        guard.refused(9999, 1, "UNSUPPORTED_VERSION", ends=True)
     worker.noted.journal.end_runs()
     (refuse,) = worker.noted.of(Kind.REFUSE)
     assert (refuse.api_key, refuse.reason, refuse.batches) == (9999, "UNSUPPORTED_VERSION", 3)

@@ -108,9 +108,11 @@ def ends_in(folder: Path) -> int:
 
 
 @pytest.mark.broker
-def test_a_running_proxy_notes_who_was_refused_and_why(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_running_proxy_notes_who_was_refused_and_why(cluster: Cluster, tmp_path: Path, *, enabled: bool) -> None:
     """An unknown api, garbage, and silence: each ends its connection, and the record says so."""
     config = {
+        "ordering": {"enabled": enabled},
         "decisions": {"to": "files", "folder": str(tmp_path), "run_ms": 100},
         "limits": {"handshake_ms": 5000, "frame_bytes": 65_536, "header_bytes": 1024},
     }
@@ -137,13 +139,20 @@ def test_a_running_proxy_notes_who_was_refused_and_why(cluster: Cluster, tmp_pat
         (Kind.CLOSE, "handshake_timeout"),
     ]
     assert [each.connection for each in (refuse, *others)] == [1, 1, 2, 2, 3, 3]
+    assert refuse.client_id == "shop"
     assert json.dumps([each.evidence for each in found])
 
 
 @pytest.mark.broker
-def test_a_running_proxy_notes_which_identities_transactional_producers_get(cluster: Cluster, tmp_path: Path) -> None:
-    """Also where nothing is managed; the second producer of an id gets a higher epoch; one without id is no case."""
-    config = {"decisions": {"to": "files", "folder": str(tmp_path), "run_ms": 100}}
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_running_proxy_notes_which_identities_transactional_producers_get(
+    cluster: Cluster, tmp_path: Path, *, enabled: bool
+) -> None:
+    """Also where nothing is, or can be, managed; the second producer of an id gets a higher epoch."""
+    config = {
+        "decisions": {"to": "files", "folder": str(tmp_path), "run_ms": 100},
+        "ordering": {"enabled": enabled},
+    }
     with ProxyProcess.start(bootstrap=cluster.bootstrap(), config=config) as proxy:
         for name in ("one", "two"):
             settings = {"bootstrap.servers": proxy.bootstrap, "transactional.id": "on-record", "client.id": name}

@@ -1,0 +1,95 @@
+"""Who clients are is on record also where nothing can be managed, and what is refused before it is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kordon.codecs.decision import Kind
+from kordon.codecs.messages import request, response
+from kordon.proxy import apis
+from kordon.proxy.addresses import Advertised
+from kordon.proxy.config import Limits
+from kordon.proxy.connection import Connection
+from kordon.proxy.decisions.journal import Client
+from kordon.proxy.events import SendUpstream
+from kordon.proxy.interception import Service, Translate
+from kordon.proxy.managed.introductions import OnlyRecorded
+from kordon.proxy.tally import Tally
+from kordon.testing.noted import Noted
+from kordon.testing.plays import request_frame
+
+
+class Worker:
+    """One that manages nothing, with one client."""
+
+    def __init__(self) -> None:
+        self.noted = Noted()
+        self.client: Client = self.noted.journal.connected()
+        self.service: Service = OnlyRecorded(self.noted.journal).connected(self.client)
+
+
+def connection(worker: Worker) -> Connection:
+    """The core of a connection that this worker looks at."""
+    return Connection(Limits(), Tally(), Advertised(host="proxy", base_port=1), 0.0, worker.service)
+
+
+def test_identities_of_transactional_producers_are_on_record() -> None:
+    """As where topics are managed: the request passes as it came, and its answer is looked at."""
+    worker = Worker()
+    route = apis.route(apis.INIT_PRODUCER_ID, 4)
+    assert route is not None
+    assert worker.service.wants(route)
+    asked = {"transactional_id": "t", "transaction_timeout_ms": 1, "producer_id": -1, "producer_epoch": -1}
+    worker.service.hear("shop")
+    decision = worker.service.decide(route, memoryview(request(apis.INIT_PRODUCER_ID).build(4, asked)))
+    assert isinstance(decision, Translate)
+    assert decision.body is None
+    message = response(apis.INIT_PRODUCER_ID)
+    answer = {"throttle_time_ms": 0, "error_code": 0, "producer_id": 9, "producer_epoch": 0}
+    decision.back(message.parse(4, message.build(4, answer)))
+    (noted,) = worker.noted.of(Kind.ADMIT)
+    assert (noted.client_id, noted.evidence["answered"]) == ("shop", [9, 0])
+
+
+@pytest.mark.parametrize("key", [apis.PRODUCE, apis.FETCH, apis.METADATA])
+def test_traffic_is_not_looked_at(key: int) -> None:
+    """It streams through, as without a decision log."""
+    route = apis.route(key, 4)
+    assert route is not None
+    assert not Worker().service.wants(route)
+
+
+def test_a_refused_request_is_on_record_by_the_client_id_that_it_brings() -> None:
+    """Though it is refused by its first bytes, as nobody knows how to read it."""
+    worker = Worker()
+    frame = request_frame(apis.METADATA, 0, 1, client_id="shop", topics=[])
+    frame = frame[:4] + (9999).to_bytes(2) + (3).to_bytes(2) + frame[8:]
+    connection(worker).receive_requests(memoryview(bytearray(frame)), 1.0)
+    worker.noted.journal.end_runs()
+    (refused,) = worker.noted.of(Kind.REFUSE)
+    assert (refused.api_key, refused.reason, refused.client_id) == (9999, "UNSUPPORTED_VERSION", "shop")
+    assert refused.evidence == {"api_version": 3, "ends_connection": True}
+
+
+def test_a_greeting_passes_and_is_heard() -> None:
+    """Clients say their name with each request; the first one is enough."""
+    worker = Worker()
+    frame = request_frame(apis.API_VERSIONS, 2, 1, client_id="shop")
+    commands = connection(worker).receive_requests(memoryview(bytearray(frame)), 1.0) or []
+    assert [bytes(b"".join(each.pieces)) for each in commands if isinstance(each, SendUpstream)] == [frame]
+    assert worker.client.client_id == "shop"
+
+
+def test_a_fetch_session_that_is_ended_is_on_record() -> None:
+    """Kordon answers it, as its session may hold what has come to be managed since (rule A2)."""
+    worker = Worker()
+    worker.service.wants = lambda _: True  # type: ignore[method-assign]
+    fields: dict[str, Any] = {"max_wait_ms": 1, "min_bytes": 1, "session_id": 7, "session_epoch": 3, "topics": []}
+    frame = request_frame(apis.FETCH, 7, 1, **fields)
+    connection(worker).receive_requests(memoryview(bytearray(frame)), 1.0)
+    worker.noted.journal.end_runs()
+    (refused,) = worker.noted.of(Kind.REFUSE)
+    assert (refused.api_key, refused.reason) == (apis.FETCH, "FETCH_SESSION_ID_NOT_FOUND")
+    assert not refused.evidence["ends_connection"]
