@@ -1,7 +1,7 @@
-"""What a certificate file says about itself: until when it holds, and for which names.
+"""What a certificate says about itself: until when it holds, for which names, and whom Kafka takes its bearer for.
 
 The standard library reads certificates only of peers it has shaken hands with, so the files are read here with
-asn1crypto, which the SCRAM library brings anyway.
+asn1crypto, which the SCRAM library brings anyway. The same reads names as Java does.
 """
 
 from __future__ import annotations
@@ -11,13 +11,29 @@ import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from asn1crypto import x509
+from asn1crypto import parser, x509
 
 if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
 PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+_KEYWORDS: Final = {
+    "2.5.4.3": "CN",
+    "2.5.4.6": "C",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.9": "STREET",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+    "0.9.2342.19200300.100.1.1": "UID",
+    "0.9.2342.19200300.100.1.25": "DC",
+}
+"""Of RFC 2253; other attributes are written as numbers."""
+_TEXTS: Final = frozenset({12, 19, 20, 22, 27, 28, 30})
+"""ASN.1 tags of strings; other values are written as bytes."""
+_ESCAPED: Final = re.compile(r'([,=+<>#;"\\])')
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +77,33 @@ def _parse(block: str) -> Certificate:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"holds a damaged certificate: {error}") from error
+
+
+def subject_name(der: bytes) -> str:
+    """Returns the subject of a certificate as Kafka's brokers name it: as Java's X500Principal.getName() does.
+
+    Args:
+        der: The certificate, as TLS carries it.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        subject = cast("Any", x509.Certificate).load(der).subject
+        return ",".join("+".join(map(_attribute, parts)) for parts in reversed(subject.chosen))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"no certificate: {error}") from error
+
+
+def _attribute(attribute: Any) -> str:
+    """Writes one attribute of a name (RFC 2253 §2.3 and §2.4, as sun.security.x509.AVA reads it)."""
+    oid, value = attribute["type"].dotted, attribute["value"].dump()
+    keyword = _KEYWORDS.get(oid)
+    _, _, tag, _, content, _ = cast("Any", parser).parse(value)
+    if keyword is None or tag not in _TEXTS:
+        return f"{keyword or oid}=#{value.hex()}"
+    text = _ESCAPED.sub(r"\\\1", content.decode(errors="replace")).replace("\0", "\\00")
+    inner = text.strip(" \r")
+    lead = len(text) - len(text.lstrip(" \r")) if inner else len(text)
+    before, behind = text[:lead], text[lead + len(inner) :]
+    return f"{keyword}=" + "".join(f"\\{each}" for each in before) + inner + "".join(f"\\{c}" for c in behind)

@@ -422,6 +422,12 @@ class Decisions(Section):
     retention_ms: Annotated[int, BeforeValidator(_whole), Field(ge=60_000, le=2**53)] = Field(
         default=604_800_000, description="retention.ms of the topic, when Kordon creates it"
     )
+    oauth_claim: str = Field(
+        default="sub",
+        min_length=1,
+        description="claim by which tokens of OAUTHBEARER name their users, as the brokers are told by"
+        " sasl.oauthbearer.sub.claim.name",
+    )
     folder: Folder | None = Field(default=None, description="folder of the files; it must be there")
     file_bytes: Annotated[int, BeforeValidator(_whole), Field(ge=65_536, le=2**40)] = Field(
         default=67_108_864, description="size at which a worker begins another file"

@@ -39,7 +39,7 @@ from kordon.proxy.events import (
     Tick,
     UpstreamEnded,
 )
-from kordon.proxy.tls import explain
+from kordon.proxy.tls import certified, explain
 from kordon.proxy.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -354,7 +354,14 @@ class Relay:
             cause = CloseCause.HANDSHAKE_TIMEOUT if late else CloseCause.DOWNSTREAM_TLS_FAILED
             self.close(cause, explain(error))
             return False
+        self._name_bearer()
         return self._closing_since is None
+
+    def _name_bearer(self) -> None:
+        """Has decisions name the client by its certificate, until it logs in."""
+        if self.relays.journal.is_on and self.downstream.transport is not None:
+            principal = certified(self.downstream.transport.get_extra_info("ssl_object"))
+            self.relays.journal.named(self.peer, self.peer.client_id, principal)
 
     async def _dial(self, addresses: list[HostPort], problem: str) -> bool:
         cause = CloseCause.UPSTREAM_UNREACHABLE

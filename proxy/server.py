@@ -71,7 +71,7 @@ class Proxy:
             metrics.read_managed = self.managed.numbers
         self.pages = self.managed.pages if self.managed is not None else None
         """What the admin pages show of managed topics; None: they are switched off."""
-        recorded = OnlyRecorded(journal) if journal.is_on else None
+        recorded = OnlyRecorded(journal, config.decisions.oauth_claim) if journal.is_on else None
         service = self.managed.service if self.managed is not None else recorded
         self._relays = Relays(config, metrics.tally, self._topology, advertised(config), service, journal=journal)
         if self.managed is not None:

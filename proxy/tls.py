@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ssl
+from contextlib import suppress
 
+from kordon.proxy.certificates import subject_name
 from kordon.proxy.config import ListenTls, UpstreamTls
 
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -38,6 +40,14 @@ def upstream_context(config: UpstreamTls) -> ssl.SSLContext:
     if config.certificate is not None:
         context.load_cert_chain(config.certificate, config.key)
     return context
+
+
+def certified(ssl_object: ssl.SSLObject) -> str | None:
+    """Returns whom Kafka takes a client for that has shown a certificate; None: it has shown none with a name."""
+    der = ssl_object.getpeercert(binary_form=True)
+    with suppress(ValueError):
+        return f"User:{name}" if der is not None and (name := subject_name(der)) else None
+    return None
 
 
 def explain(error: BaseException) -> str:

@@ -27,6 +27,7 @@ from kordon.proxy.interception import Announce, Decision, Interception, Serve
 from kordon.proxy.managed.admin_requests import Asked
 from kordon.proxy.managed.followed import followed_by
 from kordon.proxy.managed.introductions import SAY_WHO, Introduction
+from kordon.proxy.managed.logins import SUBJECT
 from kordon.proxy.managed.metadata import is_own
 from kordon.proxy.managed.parts import ROWS, continues_session
 from kordon.proxy.managed.position_reports import Reported
@@ -84,6 +85,7 @@ class Guard:
         dialect: Serves in place of `service` if the client speaks the dialect; None: that is not offered.
         client: The connection as decisions name it; None: they do not.
         journal: Where decisions are recorded; None: nowhere.
+        claim: What names the user in a token that the client logs in by.
     """
 
     def __init__(
@@ -96,11 +98,12 @@ class Guard:
         *,
         client: Client | None = None,
         journal: AnyJournal | None = None,
+        claim: str = SUBJECT,
     ) -> None:
         self._journal = journal or NoJournal()
         self._client = client or self._journal.connected()
         self._told = ToldClient(self._client, topics, self._journal)
-        self._introduction = Introduction(self._client, self._journal)
+        self._introduction = Introduction(self._client, self._journal, claim)
         self._stock = self._service = service
         self._topics = topics
         self._rights = rights

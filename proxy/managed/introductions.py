@@ -14,15 +14,15 @@ from kordon.codecs.errors import WireError
 from kordon.codecs.messages import request
 from kordon.proxy import apis
 from kordon.proxy.interception import Decision, Service, Translate
-from kordon.proxy.managed.logins import Login
+from kordon.proxy.managed.logins import SUBJECT, Login
 
 if TYPE_CHECKING:
     from kordon.proxy.apis import Route
     from kordon.proxy.decisions.journal import AnyJournal, Client
     from kordon.proxy.waiting import Body
 
-SAY_WHO: Final = frozenset({apis.INIT_PRODUCER_ID, apis.SASL_AUTHENTICATE})
-"""By api key, the requests whose answers are looked at where decisions are recorded."""
+SAY_WHO: Final = frozenset({apis.INIT_PRODUCER_ID, apis.SASL_HANDSHAKE, apis.SASL_AUTHENTICATE})
+"""By api key, the requests that are read, or whose answers are, where decisions are recorded."""
 _GREETING: Final = frozenset({apis.API_VERSIONS})
 """Is looked at besides for the client id, which all requests have: it is the first one on nearly all connections."""
 _NOBODY: Final = -1
@@ -35,12 +35,13 @@ class Introduction:
     Args:
         client: Its connection.
         journal: Where decisions are recorded.
+        claim: What names the user in a token (`decisions.oauth_claim`).
     """
 
-    def __init__(self, client: Client, journal: AnyJournal) -> None:
+    def __init__(self, client: Client, journal: AnyJournal, claim: str = SUBJECT) -> None:
         self._client = client
         self._journal = journal
-        self._login = Login(client, journal)
+        self._login = Login(client, journal, claim)
 
     def hear(self, client_id: str | None) -> None:
         """Takes note of what the client calls itself."""
@@ -54,6 +55,9 @@ class Introduction:
 
     def look(self, route: Route, body: memoryview) -> Decision:
         """Lets a request of `SAY_WHO` pass, and looks at its answer if that says something."""
+        if route.api.key == apis.SASL_HANDSHAKE:
+            self._login.begins(route.version, body)
+            return None
         asks = self._producer_asks if route.api.key == apis.INIT_PRODUCER_ID else self._login.asks
         look = asks(route.version, body)
         return Translate(None, look) if look is not None else None
@@ -87,14 +91,16 @@ class OnlyRecorded:
 
     Args:
         journal: Of the worker.
+        claim: See `Introduction`.
     """
 
-    def __init__(self, journal: AnyJournal) -> None:
+    def __init__(self, journal: AnyJournal, claim: str = SUBJECT) -> None:
         self._journal = journal
+        self._claim = claim
 
     def connected(self, client: Client) -> Service:
         """Returns what looks at one more connection."""
-        return _Recorded(Introduction(client, self._journal))
+        return _Recorded(Introduction(client, self._journal, self._claim))
 
 
 class _Recorded:

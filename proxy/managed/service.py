@@ -30,6 +30,7 @@ from kordon.proxy.interception import Decision, Serve, Service, Translate
 from kordon.proxy.managed.admin_requests import AdminRequests, Asked
 from kordon.proxy.managed.followed import TranslatedLater
 from kordon.proxy.managed.guard import Guard, Refused
+from kordon.proxy.managed.logins import SUBJECT
 from kordon.proxy.managed.metadata import wait_until_shown
 from kordon.proxy.managed.other_refusals import OtherRefusals
 from kordon.proxy.managed.parts import ROWS, continues_session, merge, take_apart
@@ -129,6 +130,7 @@ class ManagedService:
         private: By api key, who answers what only the dialect has.
         dialect: Serves clients that speak the dialect; None: it is not offered.
         journal: Where decisions are recorded; None: nowhere.
+        claim: What names the user in a token that a client logs in by.
     """
 
     def __init__(
@@ -147,7 +149,9 @@ class ManagedService:
         private: Mapping[int, PrivateServer] = MappingProxyType({}),
         dialect: ManagedService | None = None,
         journal: AnyJournal | None = None,
+        claim: str = SUBJECT,
     ) -> None:
+        self._claim = claim
         self._journal = journal or NoJournal()
         self._refused = OtherRefusals(self._journal, topics, sees_physical=bool(private))
         self._asks_rights = asks_rights
@@ -173,7 +177,16 @@ class ManagedService:
     def connected(self, client: Client) -> Service:
         """Returns what serves one more client, as far as its rights go."""
         rights = Rights(self._rights_max_age, time.monotonic)
-        return Guard(self, self._topics, rights, self._asks_rights, self._dialect, client=client, journal=self._journal)
+        return Guard(
+            self,
+            self._topics,
+            rights,
+            self._asks_rights,
+            self._dialect,
+            client=client,
+            journal=self._journal,
+            claim=self._claim,
+        )
 
     def hear(self, client_id: str | None) -> None:
         """Is not told: each client's `Guard` is."""

@@ -195,6 +195,7 @@ class ManagedWorker:
             rights_max_age_seconds=ordering.rights_ms / 1000,
             dialect=dialect_service if ordering.dialect else None,
             journal=self.journal,
+            claim=config.decisions.oauth_claim,
         )
 
     def _dialect_servers(self, questions: Questions) -> dict[int, Any]:

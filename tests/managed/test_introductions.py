@@ -85,7 +85,8 @@ def test_a_greeting_passes_and_is_heard() -> None:
 def test_a_fetch_session_that_is_ended_is_on_record() -> None:
     """Kordon answers it, as its session may hold what has come to be managed since (rule A2)."""
     worker = Worker()
-    worker.service.wants = lambda _: True  # type: ignore[method-assign]
+    service: Any = worker.service
+    service.wants = lambda _: True
     fields: dict[str, Any] = {"max_wait_ms": 1, "min_bytes": 1, "session_id": 7, "session_epoch": 3, "topics": []}
     frame = request_frame(apis.FETCH, 7, 1, **fields)
     connection(worker).receive_requests(memoryview(bytearray(frame)), 1.0)

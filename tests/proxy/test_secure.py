@@ -15,8 +15,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
+from kordon.codecs.decision import Kind
+from kordon.proxy import apis
 from kordon.testing.certificates import Certificates, make_certificates
 from kordon.testing.cluster import Cluster
+from kordon.testing.decision_log import read_files
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.steps import wait_until
 
@@ -24,8 +27,10 @@ pytestmark = pytest.mark.broker
 
 
 @contextmanager
-def proxied(cluster: Cluster, listener: str, listen: dict[str, Any] | None = None) -> Iterator[ProxyProcess]:
-    """A proxy that meets the cluster at a listener, with TLS where that has it."""
+def proxied(
+    cluster: Cluster, listener: str, listen: dict[str, Any] | None = None, recorded: Path | None = None
+) -> Iterator[ProxyProcess]:
+    """A proxy that meets the cluster at a listener, with TLS where that has it; decisions are recorded in a folder."""
     certificates = cluster.certificates
     assert certificates is not None
     upstream: dict[str, Any] = {"bootstrap": cluster.bootstrap(listener)}
@@ -36,12 +41,23 @@ def proxied(cluster: Cluster, listener: str, listen: dict[str, Any] | None = Non
     sections: dict[str, Any] = {"upstream": upstream}
     if listen:
         sections["listen"] = {"address": "127.0.0.1:1", **listen}
+    if recorded is not None:
+        sections["decisions"] = {"to": "files", "folder": str(recorded)}
     with ProxyProcess.start(bootstrap=cluster.bootstrap(listener), config=sections) as proxy:
         yield proxy
 
 
 def downstream_tls(certificates: Certificates, **more: str) -> dict[str, Any]:
     return {"tls": {"certificate": str(certificates.server), "key": str(certificates.server_key), **more}}
+
+
+def principals(proxy: ProxyProcess, settings: dict[str, Any], recorded: Path) -> set[str | None]:
+    """Has a transactional producer ask for its identity; returns, when the proxy has ended, as whom it is on record."""
+    named = {"bootstrap.servers": proxy.bootstrap, "transactional.id": f"known-{uuid.uuid4().hex[:8]}", **settings}
+    Producer(named).init_transactions(60)
+    assert proxy.stop() == 0
+    told = [entry.decision for entry in read_files(recorded)]
+    return {each.principal for each in told if each.kind is Kind.ADMIT and each.api_key == apis.INIT_PRODUCER_ID}
 
 
 def round_trip(bootstrap: str, settings: dict[str, Any], seconds: float = 0) -> None:
@@ -72,16 +88,24 @@ def round_trip(bootstrap: str, settings: dict[str, Any], seconds: float = 0) -> 
 
 @pytest.mark.parametrize("listener", ["SSL", "PLAINTEXT"])
 @pytest.mark.parametrize("client_auth", ["none", "required"])
-def test_clients_speak_tls_whatever_the_brokers_speak(secure_cluster: Cluster, listener: str, client_auth: str) -> None:
-    """TLS or mTLS downstream, mTLS or plain TCP upstream: records go through, in every combination."""
+def test_clients_speak_tls_whatever_the_brokers_speak(
+    secure_cluster: Cluster, listener: str, client_auth: str, tmp_path: Path
+) -> None:
+    """TLS or mTLS downstream, mTLS or plain TCP upstream: records go through; certificates are who clients are."""
     files = secure_cluster.certificates
     assert files is not None
     more = {"client_ca": str(files.ca), "client_auth": client_auth} if client_auth == "required" else {}
     settings = {"security.protocol": "SSL", "ssl.ca.location": str(files.ca)}
     if client_auth == "required":
         settings |= {"ssl.certificate.location": str(files.client), "ssl.key.location": str(files.client_key)}
-    with proxied(secure_cluster, listener, downstream_tls(files, **more)) as proxy:
+    with proxied(secure_cluster, listener, downstream_tls(files, **more), tmp_path) as proxy:
         round_trip(proxy.bootstrap, settings)
+        (known,) = principals(proxy, settings, tmp_path)
+    if client_auth == "none":
+        assert known is None
+    else:
+        assert known is not None
+        assert known.startswith("User:CN=client,")
 
 
 def test_a_client_without_a_certificate_is_turned_away(secure_cluster: Cluster) -> None:
@@ -133,10 +157,12 @@ SASL = {
 
 
 @pytest.mark.parametrize("mechanism", SASL)
-def test_sasl_goes_through(secure_cluster: Cluster, mechanism: str) -> None:
-    """Clients log in at the broker, through the proxy, with every mechanism."""
-    with proxied(secure_cluster, "SASL_PLAINTEXT") as proxy:
-        round_trip(proxy.bootstrap, {"security.protocol": "SASL_PLAINTEXT", **SASL[mechanism]})
+def test_sasl_goes_through(secure_cluster: Cluster, mechanism: str, tmp_path: Path) -> None:
+    """Clients log in at the broker, through the proxy, with every mechanism, and are on record by their names."""
+    settings = {"security.protocol": "SASL_PLAINTEXT", **SASL[mechanism]}
+    with proxied(secure_cluster, "SASL_PLAINTEXT", recorded=tmp_path) as proxy:
+        round_trip(proxy.bootstrap, settings)
+        assert principals(proxy, settings, tmp_path) == {"User:alice"}
 
 
 def test_sasl_over_tls_goes_through_and_logs_in_again(secure_cluster: Cluster) -> None:
