@@ -12,6 +12,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from kordon.codecs.produce import Outcome
@@ -262,7 +263,8 @@ class Lanes:
             self._watches[topic] = self._tasks.start(self._watch(topic), name=f"changes of {topic.name}")
         course = courses.get(stream)
         if course is None:
-            course = courses[stream] = Course(topic, stream, Line(stream))
+            moved = partial(self.decisions.redirected, topic, stream) if self.decisions.is_on else None
+            course = courses[stream] = Course(topic, stream, Line(stream, moved))
         return course
 
     def _forget_unmanaged(self) -> None:

@@ -14,8 +14,10 @@ from kordon.codecs.produce import Outcome
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code, name_of
 from kordon.proxy.decisions.journal import AnyJournal, Client
+from kordon.proxy.decisions.runs import last_sequence
 from kordon.proxy.managed.course import Course, Why, client_of
 from kordon.proxy.managed.topics import ManagedTopic
+from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.images import Refusal
 from kordon.proxy.ordering.line import NO_PRODUCER, Write
 from kordon.proxy.ordering.streams import Stream
@@ -26,6 +28,7 @@ _VERDICTS: Final[Mapping[Refusal | Unfit, str]] = MappingProxyType(
 )
 """By the verdict on an identity, the rule it stands on; a duplicate is no error."""
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+_REPEATED: Final[Mapping[str, Any]] = {"repeated": True}
 
 
 _RULES: Final[Mapping[Why | None, str]] = MappingProxyType({Why.FENCE: "C4", Why.LEASE: "C1"})
@@ -56,7 +59,9 @@ class WriteDecisions:
         if not answer.error_code:
             if outcome is not None and outcome.base_offset >= 0:
                 self._admitted(course, write, outcome.base_offset)
-            return  # the offsets of what had been there before are not known (DUPLICATE_SEQUENCE_NUMBER)
+            else:
+                self._repeated(course, write, "I5")  # DUPLICATE_SEQUENCE_NUMBER: it is there, brokers forgot where
+            return
         if outcome is not None and outcome.error_code == answer.error_code:
             return  # it is the broker's error
         rule, evidence = _own_error(write, outcome)
@@ -83,9 +88,39 @@ class WriteDecisions:
             sent_epoch=write.sent_epoch,
         )
 
+    def _repeated(self, course: Course, write: Write, rule: str) -> None:
+        """Notes that a client is told of a write that it is there, though nobody knows where: a record of its own.
+
+        A client repeats what it had no answer to, so there are few. Nothing of a place is said, but for the home in
+        which the broker has found it: rules that hold offsets against the topic have nothing to hold.
+        """
+        topic, bound = course.topic, write.bound
+        decision = client_of(write).decision(
+            Kind.ADMIT,
+            topic=topic.name,
+            stream=course.stream,
+            partition=bound.partition if bound is not None else None,
+            move=bound.move if bound is not None else None,
+            layout_epoch=topic.layout.epoch,
+            layouts_offset=topic.layouts_offset,
+            producer_id=write.producer_id,
+            producer_epoch=write.producer_epoch,
+            first_sequence=write.base_sequence,
+            last_sequence=last_sequence(write.base_sequence + write.records),
+            records=write.records,
+            bytes=write.size,
+            rule=rule,
+            reason="duplicate",
+            evidence=_REPEATED,
+        )
+        self._journal.note(decision)
+
     def judged(self, course: Course, write: Write, why: Refusal | Unfit, answer: Outcome) -> None:
         """Notes the verdict on a write's identity, or on the count by which its partition was chosen."""
-        if not (self.is_on and answer.error_code):
+        if not self.is_on:
+            return
+        if why is Refusal.DUPLICATE:
+            self._repeated(course, write, "I3")
             return
         evidence: dict[str, Any] = {}
         if why is Unfit.OUTDATED:
@@ -127,6 +162,32 @@ class WriteDecisions:
             self._refused(client, topic, stream, code, rule=rule)
         else:
             self._journal.refused(client, api_key=apis.PRODUCE, reason=name_of(code), topic=name or None, stream=stream)
+
+    def redirected(self, topic: ManagedTopic, stream: Stream, left: tuple[int, int], home: Stay) -> None:
+        """Notes that a stream's writes go elsewhere from now on, when the first one does.
+
+        Args:
+            topic: The stream's.
+            stream: Which.
+            left: Where those before went: partition and move.
+            home: Where it lives now.
+        """
+        partition, move = left
+        self._journal.note(
+            Decision(
+                kind=Kind.REDIRECT,
+                api_key=apis.PRODUCE,
+                topic=topic.name,
+                stream=stream,
+                partition=home.partition,
+                move=home.move,
+                layout_epoch=topic.layout.epoch,
+                layouts_offset=topic.layouts_offset,
+                rule="I6",
+                reason="moved",
+                evidence={"from_partition": partition, "from_move": move},
+            )
+        )
 
     def held(self, course: Course, why: Why) -> None:
         """Notes that a stream's writes wait from now on."""

@@ -117,10 +117,13 @@ class Line:
 
     Args:
         stream: Whose.
+        moved: Is told when the first write is bound to another home than those before, and which one that was, by
+            partition and move.
     """
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, moved: Callable[[tuple[int, int], Stay], None] | None = None) -> None:
         self.stream = stream
+        self._moved = moved
         self.in_flight = 0
         """Writes that are sent and not answered."""
         self._waiting: deque[Write] = deque()
@@ -270,6 +273,8 @@ class Line:
 
     def _arrive(self, home: Stay) -> None:
         """Forgets what was known of the home before."""
+        if self._home is not None and self._moved is not None:
+            self._moved(self._home, home)
         self._home = (home.partition, home.move)
         self._writers.move()
         self._to_ask.clear()

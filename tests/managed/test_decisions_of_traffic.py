@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 from uuid import UUID
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from kordon.codecs.decision import Decision, Kind
 from kordon.codecs.produce import Outcome, PartitionData, ProduceRequest, TopicData, build_outcomes, look_produce
 from kordon.codecs.schema import Buffer
+from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
 from kordon.proxy.managed.lanes import Lanes
 from kordon.proxy.managed.leaders import Leader
@@ -23,6 +24,7 @@ from kordon.proxy.managed.produce import ProduceService, Target, physical_partit
 from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.chain import Chain
 from kordon.proxy.ordering.identity import tag
+from kordon.proxy.ordering.images import Image, ImageRecord, Parts, Written
 from kordon.proxy.ordering.layout import NO_COUNT, Layout
 from kordon.proxy.ordering.streams import physical_stream
 from kordon.testing.managed_writes import a_batch
@@ -196,10 +198,10 @@ class Stage:
             ((_, _, (outcome,)),) = await self._service.write(9, asked, self.client)
         return outcome.error_code
 
-    def change(self, u: int, cuts: dict[int, int]) -> None:
+    def change(self, u: int, cuts: dict[int, int], images: Mapping[int, Image] | None = None) -> None:
         """Goes on under another layout."""
         layout = self.topic.layout
-        self.topic.adopt(layout.changed(layout.next_epoch(u), cuts), {}, self.topic.layouts_offset + 5)
+        self.topic.adopt(layout.changed(layout.next_epoch(u), cuts), images or {}, self.topic.layouts_offset + 5)
 
     async def told(self, *kinds: Kind) -> list[Decision]:
         """Ends; returns what is on record."""
@@ -284,6 +286,43 @@ async def test_a_stray_is_refused_with_the_offset_at_which_it_landed() -> None:
     (refused,) = await stage.told(Kind.REFUSE)
     assert (refused.reason, refused.rule) == ("NOT_LEADER_OR_FOLLOWER", "C7")
     assert refused.evidence == {"partition": 0, "move": 0, "base_offset": 2}
+
+
+async def test_a_repeated_write_is_admitted_without_an_offset() -> None:
+    """By the broker, which has forgotten where it stands, or by what the stream had before its last move."""
+    stage = Stage()
+    stage.broker.error_code = Code.DUPLICATE_SEQUENCE_NUMBER
+    assert await stage.write(3, idempotent(0)) == 0
+    stage.broker.error_code = 0
+    stage.change(2, {0: 6, 1: 0}, {3: Parts({1: ImageRecord({7: Written(0, 5)}, 0)})})
+    for _ in range(2):
+        assert await stage.write(3, idempotent(2)) == 0
+    assert await stage.write(3, idempotent(6)) == 0
+    by_broker, by_image, again, new = await stage.told(Kind.ADMIT)
+    assert by_image == again
+    for each in (by_broker, by_image):
+        assert (each.reason, each.evidence) == ("duplicate", {"repeated": True})
+        assert (each.first_offset, each.last_offset, each.records, each.bytes) == (None, None, 2, new.bytes)
+        assert (each.producer_id, each.connection) == (7, stage.client.number)
+    assert (by_broker.rule, by_broker.partition, by_broker.move, by_broker.layouts_offset) == ("I5", 0, 0, 17)
+    assert (by_image.rule, by_image.partition, by_image.move, by_image.layouts_offset) == ("I3", None, None, 22)
+    assert (by_image.first_sequence, by_image.last_sequence) == (2, 3)
+    assert (new.first_sequence, new.partition, new.evidence) == (6, 1, {})
+
+
+async def test_a_stream_whose_writes_go_elsewhere_is_on_record_once() -> None:
+    """When the first one does: those that live where they lived are not, nor those of which nothing is written."""
+    stage = Stage()
+    for sequence in (0, 2):
+        assert await stage.write(3, idempotent(sequence)) == await stage.write(0, idempotent(sequence)) == 0
+    stage.change(2, {0: 8, 1: 0}, {3: Parts({1: ImageRecord({7: Written(0, 3)}, 0)})})
+    for sequence in (4, 6):
+        assert await stage.write(3, idempotent(sequence)) == await stage.write(0, idempotent(sequence)) == 0
+        assert await stage.write(1, idempotent(sequence - 4)) == 0
+    (redirect,) = await stage.told(Kind.REDIRECT)
+    assert (redirect.api_key, redirect.stream, redirect.partition, redirect.move) == (apis.PRODUCE, 3, 1, 1)
+    assert (redirect.layout_epoch, redirect.layouts_offset, redirect.reason) == (1, 22, "moved")
+    assert redirect.evidence == {"from_partition": 0, "from_move": 0}
 
 
 async def test_errors_of_brokers_are_not_on_record_as_refusals() -> None:
