@@ -65,7 +65,8 @@ def newest(decisions: DataFrame, known: DataFrame | None = None) -> DataFrame:
         decisions: Any, new ones.
         known: What this returned before, of earlier decisions.
     """
-    told = decisions.where(F.col("kind").isin(*_TELLING) & F.col("topic").isNotNull()).select(
+    is_sure = F.col("reason").isNull()  # of a commit that may have failed nothing is told but that
+    told = decisions.where(F.col("kind").isin(*_TELLING) & is_sure & F.col("topic").isNotNull()).select(
         "topic",
         F.coalesce("layouts_offset", F.lit(-1)).cast("long").alias("layouts_offset"),
         F.coalesce("layout_epoch", F.lit(-1)).cast("int").alias("layout_epoch"),

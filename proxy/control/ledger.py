@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from kordon.proxy.control.batches import Entry
 from kordon.proxy.control.codes import Code
-from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
+from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter, OutcomeUnknown
 from kordon.proxy.control.minutes import Minutes
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.ordering.controller import Controller
@@ -106,6 +106,8 @@ class Ledger:
                     [Entry(key, None if value is None else dump(value)) for key, value in records]
                 )
             except (Fenced, UpstreamUnavailable) as error:
+                if isinstance(error, Fenced | OutcomeUnknown) and not self._failed.done():
+                    self._minutes.doubted(records)
                 self.fail(error)  # the writer has to be opened again, and what was written to be read
                 raise
         found = dict(zip((key for key, _ in records), offsets, strict=True))

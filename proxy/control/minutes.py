@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 QUESTION: Final = "question"
 """Of a fence that changes no layout: it asks who knows it, or has all stop writing while a topic is let go."""
 CHANGE: Final = "change"
+UNKNOWN: Final = "unknown"
+"""In place of an outcome."""
 
 
 class Minutes:
@@ -66,7 +68,6 @@ class Minutes:
             offsets: Where they stand.
             before: What was in force, by topic.
         """
-        laid = {value.layout.topic for _, value in records if isinstance(value, TopicRecord)}
         for key, value in records:
             topic = key.partition("/")[2]
             match value:
@@ -75,9 +76,35 @@ class Minutes:
                 case TopicRecord(layout):
                     self._committed(layout, offsets[key])
                 case None if kind_of(key) == "fence":
-                    self._ended(topic, offsets[key], cancelled=topic not in laid)
+                    self._ended(topic, offsets[key], cancelled=not _lays(records, topic))
                 case _:
                     pass
+
+    def doubted(self, records: Records) -> None:
+        """Notes what may be durable or not, as nobody has said how its transaction ended.
+
+        Whoever leads next reads the layouts to their end, and workers adopt what stands there: that is on record by
+        them. So these are told without the fence and the layout by which they would count: both stand in the evidence.
+
+        Args:
+            records: Of one transaction.
+        """
+        for key, value in records:
+            topic = key.partition("/")[2]
+            standing, _, _ = self._fences.get(topic, (None, -1, ""))
+            match value:
+                case FenceRecord():
+                    self._doubt(Kind.FENCE, topic, value.following.number, value.id)
+                case TopicRecord(layout):
+                    self._doubt(Kind.COMMIT, topic, layout.epoch, standing.id if standing is not None else None)
+                case None if kind_of(key) == "fence" and standing is not None and not _lays(records, topic):
+                    self._doubt(Kind.CANCEL, topic, standing.following.number, standing.id)
+                case _:
+                    pass
+
+    def _doubt(self, kind: Kind, topic: str, epoch: int, fence_id: str | None) -> None:
+        evidence = {"of_fence": fence_id} if fence_id is not None else {}
+        self._journal.note(Decision(kind=kind, topic=topic, layout_epoch=epoch, reason=UNKNOWN, evidence=evidence))
 
     def enough(self, fence_id: str) -> None:
         """Takes note of who has acknowledged a fence when that was found to be enough; who joins later reads it first.
@@ -132,6 +159,11 @@ class Minutes:
         self._acknowledged.pop(fence.id, None)
         if cancelled:
             self._journal.note(_decision(Kind.CANCEL, fence, offset, {"kind": what_for}))
+
+
+def _lays(records: Records, topic: str) -> bool:
+    """Whether a transaction brings a layout of a topic, so that a fence which ends in it has led to something."""
+    return any(isinstance(value, TopicRecord) and value.layout.topic == topic for _, value in records)
 
 
 def _decision(kind: Kind, fence: FenceRecord, offset: int, evidence: Mapping[str, Any]) -> Decision:

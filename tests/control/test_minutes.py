@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
+
+import pytest
 
 from kordon.codecs.decision import Decision, Kind
 from kordon.proxy.control.group import Member
-from kordon.proxy.control.ledger import Records
+from kordon.proxy.control.layouts_writer import Fenced, NotCommitted, OutcomeUnknown
+from kordon.proxy.control.ledger import Ledger, Records
 from kordon.proxy.control.member_minutes import MemberMinutes
 from kordon.proxy.control.membership import Generation
 from kordon.proxy.control.minutes import Minutes, evidence_of
@@ -115,6 +118,43 @@ def test_a_fence_that_is_taken_back_is_told_once() -> None:
         ("orders", "f1", 11),
         ("invoices", "f0", 13),
     ]
+
+
+def test_what_may_be_durable_or_not_is_told_as_such() -> None:
+    """Nothing of it counts: neither fence nor layout stand where they are looked for."""
+    controller = Controller()
+    controller.minutes.doubted(RAISED)
+    controller.write(RAISED, 10)
+    controller.minutes.doubted(COMMITTED)
+    controller.minutes.doubted((("fence/orders", None),))
+    told = [each for each in controller.noted.of() if each.reason == "unknown"]
+    assert [(each.kind, each.layout_epoch) for each in told] == [(Kind.FENCE, 1), (Kind.COMMIT, 1), (Kind.CANCEL, 1)]
+    assert {(each.topic, each.fence, each.layouts_offset) for each in told} == {("orders", None, None)}
+    assert all(each.evidence == {"of_fence": "f1"} for each in told)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_told"), [(OutcomeUnknown("no answer"), True), (Fenced("another"), True), (NotCommitted("no"), False)]
+)
+async def test_a_ledger_tells_of_what_it_does_not_know(error: Exception, is_told: bool) -> None:
+    """Once: what is tried behind a failure is not even begun."""
+
+    class Writer:
+        """Fails."""
+
+        async def commit(self, entries: object) -> list[int]:
+            """Says what is wrong."""
+            raise error
+
+    noted = Noted()
+    ledger = Ledger(cast("Any", Writer()), Minutes(noted.journal, lambda: frozenset({"me"})))
+    for _ in range(2):
+        with pytest.raises(type(error)):
+            await ledger.write((("topic/orders", BEFORE),))
+    with pytest.raises(type(error)):
+        ledger.raise_failure()
+    expected = [(Kind.COMMIT, 0, "unknown")] if is_told else []
+    assert [(each.kind, each.layout_epoch, each.reason) for each in noted.of()] == expected
 
 
 def test_cuts_of_a_fence_that_has_ended_are_not_told() -> None:
