@@ -39,6 +39,12 @@ class Finding:
         """Whether something is proven to be wrong; else it could not be judged."""
         return bool(self.row["verdict"] == "fail")
 
+    @property
+    def worker(self) -> str:
+        """Whose decisions prove it: its connection is one of that worker; empty if several or none did."""
+        workers = {name.rpartition(":")[0] for name in self.row["decisions"] or ()}
+        return workers.pop() if len(workers) == 1 else ""
+
 
 def findings(tables: Tables) -> list[Finding]:
     """Returns them with their proofs: what is broken first, then the newest first."""

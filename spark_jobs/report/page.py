@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -146,8 +147,11 @@ def _source(about: Mapping[str, Any]) -> str:
 def _totals(report: Report) -> dict[str, Any]:
     """What stands at the top of the page, over all topics."""
     pauses = [pause for topic in report.topics for pause in topic.pauses if pause["what"] == "writes"]
+    verdicts = Counter(each.verdict for each in report.judged)
     lags = [stream.lag for topic in report.topics for stream in topic.streams if stream.lag is not None]
     return {
+        "rules_passed": verdicts[Verdict.PASS],
+        "rules_judged": verdicts[Verdict.PASS] + verdicts[Verdict.FAIL] + verdicts[Verdict.UNKNOWN],
         "written": sum(topic.written for topic in report.topics),
         "delivered": sum(topic.delivered for topic in report.topics),
         "changes": sum(change.outcome == "committed" for topic in report.topics for change in topic.changes),
@@ -198,7 +202,10 @@ def _environment() -> Environment:
     )
     helpers: dict[str, Any] = {
         name: getattr(words, name)
-        for name in ("whole", "short", "size", "duration", "moment", "stream_name", "several")
+        for name in (
+            *("whole", "short", "size", "duration", "moment"),
+            *("stream_name", "several", "spaced", "why_held"),
+        )
     }
     made.filters.update(helpers)
     more: dict[str, Any] = {"several": words.several, "shown_rows": _shown}

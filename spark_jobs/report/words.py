@@ -79,6 +79,34 @@ def moment(ms: float | None, *, parts: bool = False) -> str:
     return at.strftime("%Y-%m-%d %H:%M:%S") + (f".{int(ms) % 1000:03d}" if parts else "")
 
 
+_WHY_HELD: Final = {
+    "fence": "fence: the layout was being changed",
+    "lease": "lease: the worker might not serve before it had heard from the others",
+    "unborn": "unborn: the partition was not there yet",
+    "leader": "leader: it was not known who leads the partition",
+    "connection": "connection: the way to the partition's leader was just being opened",
+    "KIP-253 8": "order of keys: what came before had still to be read elsewhere",
+}
+
+
+def why_held(reason: str | None) -> str:
+    """Says what was waited for.
+
+    >>> why_held("leader"), why_held("other"), why_held(None)
+    ('leader: it was not known who leads the partition', 'other', '-')
+    """
+    return _WHY_HELD.get(reason or "-", reason or "-")
+
+
+def spaced(numbers: str) -> str:
+    """Writes a list of numbers that stands as JSON in a table.
+
+    >>> spaced("[0,1,2]"), spaced("-")
+    ('0, 1, 2', '-')
+    """
+    return numbers.strip("[]").replace(",", ", ")
+
+
 def stream_name(stream: int | None) -> str:
     """Names a virtual partition, or a physical one as such, as clients of the dialect see it.
 
