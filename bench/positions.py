@@ -16,6 +16,7 @@ import click
 
 from kordon.codecs.messages import request, response
 from kordon.proxy import apis
+from kordon.proxy.decisions.journal import Client
 from kordon.proxy.managed.position_reports import PositionReports
 from kordon.proxy.ordering.position_records import Place
 from kordon.testing.positions_in_memory import ReportsInMemory, answer, report_fields
@@ -61,8 +62,9 @@ class Group:
         for decision in decisions:
             answer(decision, self.members)
         answered = time.process_time()
+        client = Client(1)
         for decision in decisions:
-            _RESPONSE.build(0, await self._reports.serve(0, decision.request))
+            _RESPONSE.build(0, await self._reports.serve(0, decision.request, client))
         return (time.process_time() - answered + decided - began) / len(self.members)
 
     def _request(self, number: int, member: str) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any
 from kordon.codecs.messages import request, response
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
+from kordon.proxy.decisions.journal import Client
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.interception import Serve
 from kordon.proxy.managed.position_reports import PositionReports
@@ -87,7 +88,7 @@ def answer(questions: Serve, members: Sequence[str] = (), code: int = Code.NONE)
 _NOTHING = {"member_metadata": b"", "member_assignment": b""}
 
 
-async def served(reports: PositionReports, decision: Serve) -> Any:
-    """Returns the response, as it goes over the wire."""
+async def served(reports: PositionReports, decision: Serve, client: Client | None = None) -> Any:
+    """Returns the response to a client, as it goes over the wire."""
     table = response(apis.CONSUMER_GROUP_POSITION)
-    return table.parse(0, table.build(0, await reports.serve(0, decision.request)))
+    return table.parse(0, table.build(0, await reports.serve(0, decision.request, client or Client(1))))

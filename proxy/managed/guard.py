@@ -29,6 +29,7 @@ from kordon.proxy.managed.followed import followed_by
 from kordon.proxy.managed.introductions import SAY_WHO, Introduction
 from kordon.proxy.managed.logins import SUBJECT
 from kordon.proxy.managed.metadata import is_own
+from kordon.proxy.managed.other_refusals import OtherRefusals
 from kordon.proxy.managed.parts import ROWS, continues_session
 from kordon.proxy.managed.position_reports import Reported
 from kordon.proxy.managed.rights import NEEDED, Rights
@@ -37,6 +38,8 @@ from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.ordering.records import OutcomeRecord
 from kordon.proxy.waiting import Body
 
+_MOVE_PARTITIONS: Final = frozenset({apis.ALTER_PARTITION_REASSIGNMENTS, apis.ALTER_REPLICA_LOG_DIRS})
+"""Are refused for managed topics, whose partitions are others than clients see (`physical.py`)."""
 _WITH_TAGS: Final = 3
 """The first flexible version of ApiVersions."""
 
@@ -148,7 +151,16 @@ class Guard:
         if key in SAY_WHO:
             return self._introduction.look(route, body)
         decision = self._service.decide(route, body)
-        return followed_by(decision, self._told.looks_at(key)) if key in TELLS_LAYOUTS else decision
+        if key in TELLS_LAYOUTS:
+            return followed_by(decision, self._told.looks_at(key))
+        if key in _MOVE_PARTITIONS and self._service is self._stock:
+            return followed_by(decision, lambda answer: self._note_refused(key, answer))
+        return decision
+
+    def _note_refused(self, api_key: int, answer: Any) -> None:
+        """Notes what Kordon has put into a broker's answer: brokers are not asked about managed topics there."""
+        names = {topic.name for topic in self._topics}
+        OtherRefusals(self._journal, self._topics, sees_physical=False).parts(self._client, api_key, answer, names)
 
     def _greet(self, version: int, body: memoryview) -> Decision:
         """Announces the dialect, and takes note of a client that speaks it."""
@@ -178,8 +190,16 @@ class Guard:
 
     def _note_denied(self, api_key: int, denied: Mapping[str, int]) -> None:
         for name, code in denied.items():
-            reason = name_of(code)
-            self._journal.refused(self._client, api_key=api_key, reason=reason, topic=name or None, rule="rights")
+            topic = self._topics.served(name)
+            self._journal.refused(
+                self._client,
+                api_key=api_key,
+                reason=name_of(code),
+                topic=name or None,
+                rule="rights",
+                layout_epoch=topic.layout.epoch if topic is not None else None,
+                layouts_offset=topic.layouts_offset if topic is not None else None,
+            )
 
 
 def names_in(api_key: int, request: Any, topics: ManagedTopics) -> Iterable[str]:

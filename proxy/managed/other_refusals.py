@@ -10,9 +10,13 @@ from kordon.proxy.decisions.journal import AnyJournal, Client
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.ordering.streams import physical_stream
 
-_ROWS: Final = ("topics", "responses", "results")
+_ROWS: Final = ("topics", "responses", "results", "results_by_topic_v3_and_below")
 """Where responses have a row per topic."""
-_NAMES: Final = ("name", "topic", "resource_name")
+_TRANSACTIONS: Final = "results_by_transaction"
+"""Where AddPartitionsToTxn has them from version 4 on: in `topic_results` of each."""
+_PARTITIONS: Final = ("partitions", "results_by_partition")
+_CODES: Final = ("error_code", "partition_error_code")
+_NAMES: Final = ("name", "topic", "resource_name", "topic_name")
 _NUMBERS: Final = ("partition_index", "partition", "index")
 
 
@@ -65,8 +69,8 @@ class OtherRefusals:
         topic = self._topics.served(name) if name else None
         epoch = topic.layout.epoch if topic is not None else None
         offset = topic.layouts_offset if topic is not None else None
-        for each in (row, *(row.get("partitions") or ())):
-            code = each.get("error_code")
+        for each in (row, *_first_of(row, _PARTITIONS, ())):
+            code = _first_of(each, _CODES, 0)
             if code:
                 stream = None if each is row else self._stream(each)
                 self._journal.refused(
@@ -80,7 +84,7 @@ class OtherRefusals:
                 )
 
     def _name(self, row: Mapping[str, Any]) -> str | None:
-        found = next((row[field] for field in _NAMES if row.get(field)), None)
+        found: str | None = _first_of(row, _NAMES, None)
         if found is None and row.get("topic_id") is not None:
             topic = self._topics.served_by_id(row["topic_id"])
             return topic.name if topic is not None else None
@@ -92,4 +96,9 @@ class OtherRefusals:
 
 
 def _rows(fields: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-    return next((fields[field] for field in _ROWS if fields.get(field)), ())
+    rows = [*_first_of(fields, _ROWS, ())]
+    return rows + [row for each in fields.get(_TRANSACTIONS) or () for row in each["topic_results"]]
+
+
+def _first_of(fields: Mapping[str, Any], names: Iterable[str], nothing: Any) -> Any:
+    return next((fields[name] for name in names if fields.get(name)), nothing)

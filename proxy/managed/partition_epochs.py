@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from kordon.proxy.control.codes import Code
+from kordon.proxy.decisions.journal import Client
 from kordon.proxy.interception import Serve
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.ordering.layout import Layout, Segment
@@ -29,7 +30,7 @@ class PartitionLeaderEpochs:
         """Serves all of it."""
         return Serve(request)
 
-    async def serve(self, version: int, request: Any) -> dict[str, Any]:
+    async def serve(self, version: int, request: Any, client: Client) -> dict[str, Any]:
         """Returns the response's fields."""
         return {"topics": [self._told(row.topic, row.partitions) for row in request.topics]}
 

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from kordon.codecs.decision import Decision, Kind
+from kordon.proxy.apis import CONSUMER_GROUP_POSITION
 from kordon.proxy.ordering.positions import UNKNOWN
 from kordon.proxy.ordering.streams import physical_stream
 
 if TYPE_CHECKING:
+    from kordon.proxy.decisions.journal import Client
     from kordon.proxy.ordering.position_records import Place
     from kordon.proxy.ordering.positions import Positions, Report
 
@@ -35,13 +37,18 @@ def known_before(place: Place, report: Report, positions: Positions) -> Mapping[
     return before
 
 
-def decisions_of(place: Place, report: Report, before: Mapping[str, Mapping[int, int]]) -> Iterator[Decision]:
+def decisions_of(
+    place: Place, report: Report, before: Mapping[str, Mapping[int, int]], client: Client
+) -> Iterator[Decision]:
     """Returns what a report says that is new: one POSITION for each topic, one REWIND for each position that fell.
+
+    A position that fell names no connection: it is the group's, and no reader on a connection goes elsewhere by it.
 
     Args:
         place: Whose report it is.
         report: It.
         before: By `known_before`.
+        client: Who brought it.
     """
     group_id, member_id = place
     for topic, rows in report.topics.items():
@@ -51,6 +58,8 @@ def decisions_of(place: Place, report: Report, before: Mapping[str, Mapping[int,
             if position < stood.get(q, UNKNOWN):
                 yield Decision(
                     kind=Kind.REWIND,
+                    client_id=client.client_id,
+                    principal=client.principal,
                     group_id=group_id,
                     member_id=member_id,
                     generation_id=report.generation_id,
@@ -62,8 +71,9 @@ def decisions_of(place: Place, report: Report, before: Mapping[str, Mapping[int,
                     reason="position",
                 )
         if rose := {q: position for q, position in told.items() if position > stood.get(q, UNKNOWN)}:
-            yield Decision(
-                kind=Kind.POSITION,
+            yield client.decision(
+                Kind.POSITION,
+                api_key=CONSUMER_GROUP_POSITION,
                 group_id=group_id,
                 member_id=member_id,
                 generation_id=report.generation_id,

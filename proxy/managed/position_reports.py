@@ -22,7 +22,7 @@ import structlog
 from kordon.codecs.messages import request as request_of
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
-from kordon.proxy.decisions.journal import AnyJournal, NoJournal
+from kordon.proxy.decisions.journal import AnyJournal, Client, NoJournal
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.interception import Question, Serve
 from kordon.proxy.managed.metadata import is_own
@@ -142,10 +142,10 @@ class PositionReports:
         questions = (heartbeat, question) if question is not None else (heartbeat,)
         return Serve(Reported(place, report, checked, roll, asks=question is not None), None, questions)
 
-    async def serve(self, version: int, request: Reported) -> dict[str, Any]:
+    async def serve(self, version: int, request: Reported, client: Client) -> dict[str, Any]:
         """Returns the response's fields."""
         try:
-            answer = await self._serve(request)
+            answer = await self._serve(request, client)
         except UpstreamUnavailable as error:
             log.warning("report_not_kept", group=request.place.group_id, error=str(error))
             self.outcomes["unavailable"] += 1
@@ -159,7 +159,7 @@ class PositionReports:
             self.outcomes["refused"] += 1
         return answer
 
-    async def _serve(self, asked: Reported) -> dict[str, Any]:
+    async def _serve(self, asked: Reported, client: Client) -> dict[str, Any]:
         if asked.checked is None:
             return _refused(asked.error_code)
         heartbeat = await asked.checked
@@ -171,7 +171,7 @@ class PositionReports:
         code = await self._know_the_others(asked)
         if code:
             return _refused(code)
-        self.outcomes[await self._keep(asked.place, asked.report)] += 1
+        self.outcomes[await self._keep(asked.place, asked.report, client)] += 1
         return {"throttle_time_ms": heartbeat.throttle_time_ms, "topics": self._answer(asked.place), "error_code": 0}
 
     async def _know_the_others(self, asked: Reported) -> int:
@@ -199,7 +199,7 @@ class PositionReports:
     def _known(self, place: Place) -> Collection[str]:
         return self._kept.positions.members(place.group_id)
 
-    async def _keep(self, place: Place, report: Report) -> str:
+    async def _keep(self, place: Place, report: Report, client: Client) -> str:
         """Writes a report where it says something new; returns what came of it."""
         said = self._kept.positions.said(*place)
         if said is not None and report.order < said.order:
@@ -208,7 +208,7 @@ class PositionReports:
             return "unchanged"
         before = known_before(place, report, self._kept.positions) if self._journal.is_on else {}
         await self._kept.say({place: report})
-        for decision in decisions_of(place, report, before) if self._journal.is_on else ():
+        for decision in decisions_of(place, report, before, client) if self._journal.is_on else ():
             self._journal.note(decision)
         return "written"
 

@@ -65,7 +65,7 @@ class ClientServer(Protocol):
         ...
 
 
-class PrivateServer(Server, Protocol):
+class PrivateServer(ClientServer, Protocol):
     """Answers an api of Kordon's own: all of a request is its, whatever topics that names."""
 
     def decide(self, version: int, request: Any) -> Serve:
@@ -161,8 +161,12 @@ class ManagedService:
         self._produce = produce
         self._private = private
         self._dialect = dialect
-        self._servers: Mapping[int, Server] = {**servers, **private}
-        self._for_clients: Mapping[int, ClientServer] = {PRODUCE: produce} | ({FETCH: fetch} if fetch else {})
+        self._servers = servers
+        self._for_clients: Mapping[int, ClientServer] = {
+            PRODUCE: produce,
+            **({FETCH: fetch} if fetch else {}),
+            **private,
+        }
         self._translations = translations
         self._refusals = refusals
         self._completions = completions
@@ -247,7 +251,7 @@ class ManagedService:
         if isinstance(request, ProduceRequest):
             return answer_of(version, request.acks, await self._produce.write(version, request, client))
         if isinstance(request, _Refused):
-            self._refused.whole(client, key, request.fields)
+            self._refused.parts(client, key, request.fields, None)
             return response(key).build(version, request.fields)
         if isinstance(request, Asked):
             fields = await self._admin.answer(key, request, None if part is None else await part)
@@ -278,8 +282,11 @@ class ManagedService:
     async def _served(self, key: int, version: int, request: Any, client: Client) -> Mapping[str, Any]:
         """Has a request answered that names managed topics only."""
         if key in self._for_clients:
-            return await self._for_clients[key].serve(version, request, client)
-        served = await self._servers[key].serve(version, request)
+            served = await self._for_clients[key].serve(version, request, client)
+            if key not in self._private:  # who answers Produce and Fetch notes it himself, with what it rests on
+                return served
+        else:
+            served = await self._servers[key].serve(version, request)
         self._refused.parts(client, key, served, None)
         return served
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kordon.codecs.decision import Kind
 from kordon.proxy import apis
+from kordon.proxy.control.codes import Code
 from kordon.proxy.ordering.takeover import may_be_shown
 
 if TYPE_CHECKING:
     from kordon.proxy.decisions.journal import AnyJournal, Client
-    from kordon.proxy.managed.topics import ManagedTopics
+    from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 
 TELLS_LAYOUTS: Final = frozenset({apis.METADATA, apis.DESCRIBE_TOPIC_PARTITIONS})
 
@@ -43,9 +44,13 @@ class ToldClient:
     def _tell_layouts(self, api_key: int, answer: Any) -> None:
         for row in answer["topics"]:
             topic = self._topics.served(row.get("name") or "")
-            if topic is None or row["error_code"] or not may_be_shown(topic.layout):
+            if topic is None:
                 continue
             layout = topic.layout
+            if row["error_code"] or not may_be_shown(layout):
+                if row["error_code"] == Code.LEADER_NOT_AVAILABLE and not may_be_shown(layout):
+                    self._refuse(api_key, topic)
+                continue
             if self._epochs.get(topic.name) == layout.epoch:
                 continue
             known = self._epochs.get(topic.name)
@@ -62,3 +67,15 @@ class ToldClient:
                     evidence=evidence,
                 )
             )
+
+    def _refuse(self, api_key: int, topic: ManagedTopic) -> None:
+        """Notes that a topic is not shown while it is taken over (rule A2), or its broker has no leader either."""
+        self._journal.refused(
+            self._client,
+            api_key=api_key,
+            reason=Code.LEADER_NOT_AVAILABLE.name,
+            topic=topic.name,
+            rule="A2",
+            layout_epoch=topic.layout.epoch,
+            layouts_offset=topic.layouts_offset,
+        )

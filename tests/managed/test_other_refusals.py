@@ -9,9 +9,11 @@ from uuid import UUID
 import pytest
 
 from kordon.codecs.decision import Kind
+from kordon.codecs.messages import request
 from kordon.proxy import apis
 from kordon.proxy.managed.other_refusals import OtherRefusals
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.managed.transactions import refusal
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.streams import physical_stream
 from kordon.testing.noted import Noted
@@ -46,6 +48,28 @@ def test_a_topic_that_is_named_by_its_id_is_known() -> None:
     """Later versions name no topic otherwise."""
     fields = {"responses": [{"name": None, "topic_id": FACE_ID, "error_code": 29}]}
     assert told(apis.DELETE_TOPICS, fields) == [("orders", None, "TOPIC_AUTHORIZATION_FAILED", 0)]
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_transaction_is_refused_by_partition(version: int) -> None:
+    """Of managed topics it is said why, of others that nothing was tried."""
+    topics = ManagedTopics()
+    topics.add(ManagedTopic(Layout.created("orders", UUID(int=1), 1, 4), FACE_ID))
+    rows = [{"name": "orders", "partitions": [2]}, {"name": "others", "partitions": [0]}]
+    ids = {"transactional_id": "t", "producer_id": 1, "producer_epoch": 0}
+    whole = {f"v3_and_below_{name}": value for name, value in ids.items()}
+    asked = (
+        {**whole, "v3_and_below_topics": rows}
+        if version < 4
+        else {"transactions": [{**ids, "verify_only": False, "topics": rows}]}
+    )
+    table = request(apis.ADD_PARTITIONS_TO_TXN)
+    fields = refusal(table.at(version).parse(table.build(version, asked))[0], topics)
+    assert fields is not None
+    assert told(apis.ADD_PARTITIONS_TO_TXN, fields) == [
+        ("orders", 2, "INVALID_TXN_STATE", 0),
+        ("others", 0, "OPERATION_NOT_ATTEMPTED", None),
+    ]
 
 
 def test_what_brokers_answered_for_other_topics_is_not_on_record() -> None:

@@ -19,13 +19,15 @@ class Worker:
         self.kept = ReportsInMemory()
         self.noted = Noted()
         self.reports = PositionReports(self.kept, lambda: 1, self.noted.journal)
+        self.client = self.noted.journal.connected("User:ann")
+        self.noted.journal.named(self.client, "sdk", "User:ann")
 
     async def tell(self, place: Place, owned: dict[int, int], *, generation: int = 1, sequence: int = -1) -> int:
         """Has a member of the group of both report; returns the error code."""
         fields = report_fields(place, owned, generation_id=generation, report_sequence=sequence)
         decision = asked(self.reports, fields)
         answer(decision, "ab")
-        return int((await served(self.reports, decision)).error_code)
+        return int((await served(self.reports, decision, self.client)).error_code)
 
     @property
     def positions(self) -> list[dict[str, int]]:
@@ -41,6 +43,7 @@ async def test_a_heartbeat_notes_what_rose_and_nothing_else() -> None:
     assert worker.positions == [{"0": 40, "1": 7}, {"1": 9, "2": 0}]
     first = worker.noted.of(Kind.POSITION)[0]
     assert (first.group_id, first.member_id, first.generation_id, first.topic) == ("readers", "a", 1, "orders")
+    assert (first.connection, first.client_id, first.principal) == (1, "sdk", "User:ann")
     assert worker.noted.of(Kind.REWIND) == []
 
 
@@ -52,6 +55,7 @@ async def test_a_position_that_falls_is_a_rewind_of_its_group() -> None:
     (rewind,) = worker.noted.of(Kind.REWIND)
     assert (rewind.group_id, rewind.member_id, rewind.partition, rewind.stream) == ("readers", "a", 0, ~0)
     assert (rewind.first_offset, rewind.last_offset, rewind.reason) == (30, 40, "position")
+    assert (rewind.connection, rewind.client_id) == (None, "sdk"), "no reader on a connection has gone back"
     assert worker.positions == [{"0": 40, "1": 7}, {"1": 8}]
 
 

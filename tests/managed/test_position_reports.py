@@ -8,6 +8,7 @@ import pytest
 
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
+from kordon.proxy.decisions.journal import Client
 from kordon.proxy.interception import Serve
 from kordon.proxy.managed.guard import names_in, refuse
 from kordon.proxy.managed.position_reports import PositionReports
@@ -189,6 +190,6 @@ async def test_positions_of_a_topic_need_the_right_to_read_it(worker: Worker) ->
     denied = {"orders": Code.TOPIC_AUTHORIZATION_FAILED}
     refused = refuse(apis.CONSUMER_GROUP_POSITION, decision.request, denied, topics)
     answer(decision, "a")
-    told = await worker.reports.serve(0, refused)
+    told = await worker.reports.serve(0, refused, Client(1))
     assert told["error_code"] == Code.TOPIC_AUTHORIZATION_FAILED
     assert not worker.kept.written

@@ -13,6 +13,7 @@ from kordon.proxy import apis
 from kordon.proxy.decisions.journal import NoJournal
 from kordon.proxy.interception import Decision, Serve, Translate
 from kordon.proxy.managed import dialect
+from kordon.proxy.managed import physical as physical_tables
 from kordon.proxy.managed.admin_requests import AdminRequests
 from kordon.proxy.managed.followed import TranslatedLater
 from kordon.proxy.managed.guard import Guard
@@ -54,7 +55,7 @@ class Worker:
             self.topics,
             NOTHING,
             {},
-            {apis.METADATA: MetadataTranslation()},
+            {apis.METADATA: MetadataTranslation(), **physical_tables.TRANSLATIONS},
             AdminRequests(self.topics, NOTHING),
             completions=completions,
             dialect=own,
@@ -146,6 +147,33 @@ def test_answers_that_tell_no_layout_are_not_noted() -> None:
     worker.topics.add(ManagedTopic(Layout.created("absent", UUID(int=5), 2, 8), UUID(int=6)))
     asks(guard, "ordinary", "absent")
     assert worker.noted.kinds == []
+
+
+def test_a_topic_that_is_not_shown_yet_is_a_refusal_that_is_noted_once() -> None:
+    """Clients ask again and again while it is taken over (rule A2)."""
+    worker = Worker()
+    worker.topics.add(ManagedTopic(Layout.unmanaged("coming", UUID(int=5), 2, 8), UUID(int=6), layouts_offset=4))
+    guard = worker.connects()
+    for _ in range(3):
+        asks(guard, "coming")
+    worker.noted.journal.end_runs()
+    (refuse,) = worker.noted.of()
+    assert (refuse.api_key, refuse.topic, refuse.reason) == (apis.METADATA, "coming", "LEADER_NOT_AVAILABLE")
+    assert (refuse.rule, refuse.layouts_offset, refuse.batches) == ("A2", 4, 3)
+
+
+def test_partitions_of_managed_topics_are_not_moved_and_that_is_noted() -> None:
+    """The broker is asked about the others, whose errors are its own."""
+    worker = Worker()
+    guard = worker.connects()
+    rows = [{"name": name, "partitions": [{"partition_index": 1, "replicas": [1]}]} for name in ("orders", "others")]
+    decision = decided(guard, apis.ALTER_PARTITION_REASSIGNMENTS, 0, timeout_ms=1, topics=rows)
+    message = response(apis.ALTER_PARTITION_REASSIGNMENTS)
+    failed = [{"name": "others", "partitions": [{"partition_index": 1, "error_code": 42}]}]
+    back_of(decision)(message.parse(0, message.build(0, {"error_code": 0, "responses": failed})))
+    worker.noted.journal.end_runs()
+    (refuse,) = worker.noted.of()
+    assert (refuse.topic, refuse.stream, refuse.reason, refuse.layout_epoch) == ("orders", 1, "INVALID_REQUEST", 0)
 
 
 INIT: dict[str, Any] = {"transaction_timeout_ms": 1000, "producer_id": 9, "producer_epoch": 2}
