@@ -6,14 +6,12 @@ on where the checkpoint says. So a job that was killed goes the same way as one 
 
 from __future__ import annotations
 
-import json
 import logging
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum
-from typing import Any, Final
+from typing import Final
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +21,8 @@ import kordon
 from kordon.spark_jobs import findings
 from kordon.spark_jobs.brokers import LATEST, BrokersUnavailable, Cluster, Place
 from kordon.spark_jobs.engine import LATE_MS, Engine, Parts
-from kordon.spark_jobs.errors import CannotCheck
+from kordon.spark_jobs.errors import CannotCheck, cause_of
+from kordon.spark_jobs.lag import Lag
 from kordon.spark_jobs.metrics import Metrics
 from kordon.spark_jobs.rules import gaps
 from kordon.spark_jobs.rules.all_rules import ALL
@@ -36,12 +35,7 @@ _LOOK_SECONDS: Final = 0.2
 _LAG_SECONDS: Final = 5.0
 _AGAIN_SECONDS: Final = 5.0
 _MOST_FAILURES: Final = 10
-"""In a row, with nothing done in between; then the audit gives up."""
-
-_RAISED: Final = re.compile(
-    r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Unavailable|Unknown): .*$", re.MULTILINE
-)
-_MOST_WORDS: Final = 1500
+"""In a row, with nothing done in between and brokers that answer; then the audit gives up."""
 
 log: Final = logging.getLogger("kordon.audit")
 
@@ -90,8 +84,11 @@ class Audit:
         if self._cluster is not None and self._parts.ends is None:
             self._parts.ends = self._ends
         self.engine = Engine(spark, self.storage, self._parts, options.topics)
+        # apart from the one that micro-batches ask: those run in a thread of their own
+        self._brokers = Cluster(reading.bootstrap, reading.security) if reading.bootstrap else None
+        self._lag = Lag(reading, self._brokers)
         self._stopping = False
-        self._lag_at = 0.0
+        self._look_at = 0.0
 
     def run(self) -> None:
         """Runs until `stop` is called.
@@ -108,12 +105,41 @@ class Audit:
                 failures = 0
             except StreamingQueryException as error:
                 failures = failures + 1 if self.engine.last_batch == done else 1
-                log.warning("the query ended, it is begun again: %s", _short(error))
-                if failures >= _MOST_FAILURES:
-                    raise CannotCheck(
-                        f"the audit failed {failures} times at the same place: {_short(error)}"
-                    ) from error
-                time.sleep(_AGAIN_SECONDS)
+                self._take(error, failures)
+
+    def _take(self, error: StreamingQueryException, failures: int) -> None:
+        """Takes the failure of a query: waits until it may be begun again.
+
+        Raises:
+            CannotCheck: That will not help.
+        """
+        if self._stopping:
+            return
+        cause = cause_of(str(error))
+        _, is_ours, told = cause.partition(f"{CannotCheck.__name__}: ")
+        if is_ours:
+            raise CannotCheck(told) from error
+        if failures >= _MOST_FAILURES and self._has_brokers():
+            raise CannotCheck(f"the audit failed {failures} times at the same place: {cause}") from error
+        log.warning("the query ended, it is begun again: %s", cause)
+        self._pause()
+        while not self._stopping and not self._has_brokers():
+            self._pause()
+
+    def _has_brokers(self) -> bool:
+        if self._brokers is None:
+            return True
+        try:
+            self._brokers.partitions([self._options.reading.decisions_topic])
+        except BrokersUnavailable as error:
+            log.warning("the audit waits for the brokers: %s", error)
+            return False
+        return True
+
+    def _pause(self) -> None:
+        until = time.monotonic() + _AGAIN_SECONDS
+        while not self._stopping and time.monotonic() < until:
+            time.sleep(_LOOK_SECONDS)
 
     def once(self) -> Verdict:
         """Audits what there is now, and judges what waits still.
@@ -127,7 +153,7 @@ class Audit:
             try:
                 self._watch(self._start(), until_idle=True)
             except StreamingQueryException as error:
-                raise CannotCheck(_short(error)) from error
+                raise CannotCheck(cause_of(str(error))) from error
             if topics == self.engine.topics:
                 break
         if self.engine.totals.decisions == 0:
@@ -146,6 +172,8 @@ class Audit:
 
     def summary(self) -> str:
         """Returns in one line what was checked and found."""
+        if self.engine.last_batch < 0:
+            return "nothing was judged yet"
         totals = self.engine.totals
         counts = self._findings().groupBy("verdict", "name").count().orderBy("verdict", "name").collect()
         found = ", ".join(f"{row['count']} {row['verdict']} of {row['name']}" for row in counts) or "no findings"
@@ -153,7 +181,7 @@ class Audit:
         return f"{found}; {read}; all of it is in {self.storage.folder}"
 
     def stop(self) -> None:
-        """Ends `run` after the micro-batch under way; may be called from a signal handler."""
+        """Ends `run`; may be called from a signal handler. A micro-batch under way is repeated by the next run."""
         self._stopping = True
 
     def _findings(self) -> DataFrame:
@@ -183,28 +211,38 @@ class Audit:
         )
 
     def _reach(self) -> None:
-        reading = self._options.reading
+        reading, sinks = self._options.reading, self._options.sinks
+        if sinks.table is not None:
+            sinks.table.check(self._spark)
         if reading.folder is not None and not reading.folder.is_dir():
             raise CannotCheck(f"{reading.folder} is no folder of decision files")
         if self._cluster is None:
             return
         try:
-            wanted = [] if reading.folder else [reading.decisions_topic]
-            places = self._cluster.partitions([*wanted, *self._options.topics])
+            found = {place.topic for place in self._cluster.partitions([reading.decisions_topic])}
         except BrokersUnavailable as error:
-            raise CannotCheck(f"the brokers cannot be asked: {error}") from error
-        if wanted and not places:
-            raise CannotCheck(f"there is no topic {wanted[0]}: Kordon writes decisions where `decisions.to` is `topic`")
-        topic = self._options.sinks.topic
-        if topic is not None:
-            self._make(topic.name)
+            raise CannotCheck(f"no broker of --bootstrap {reading.bootstrap} can be asked: {error}") from error
+        if reading.folder is None and not found:
+            raise CannotCheck(
+                f"there is no topic {reading.decisions_topic}: Kordon writes it where `decisions.to` is `topic`, and "
+                f"hides it from its clients, so --bootstrap has to name brokers"
+            )
+        if sinks.topic is not None:
+            self._make(sinks.topic.name)
 
     def _make(self, topic: str) -> None:
+        """Makes the topic for findings, if it is not there; who may not make topics may write to one all the same."""
         assert self._cluster is not None
         try:
-            self._cluster.make_topic(topic, findings.TOPIC_CONFIGS)
+            if not self._cluster.partitions([topic]):
+                self._cluster.make_topic(topic, findings.TOPIC_CONFIGS)
         except BrokersUnavailable as error:
-            raise CannotCheck(f"the topic {topic} cannot be made: {error}") from error
+            log.warning(
+                "the topic %s cannot be made (%s): make it, with cleanup.policy=compact, or have none by "
+                "--findings-topic ''",
+                topic,
+                error,
+            )
 
     def _start(self) -> StreamingQuery:
         rows = stream(self._spark, self._options.reading, sorted(self.engine.topics), self.storage.begun())
@@ -227,7 +265,7 @@ class Audit:
             while not self._stopping and topics == self.engine.topics:
                 if query.awaitTermination(_LOOK_SECONDS):  # type: ignore[arg-type]  # whole seconds, says its hint
                     return
-                self._tell_lag()
+                self._look_around()
         finally:
             query.stop()
 
@@ -235,29 +273,14 @@ class Audit:
         assert self._cluster is not None
         return self._cluster.ends(self._cluster.partitions(self.engine.topics), LATEST)
 
-    def _tell_lag(self) -> None:
-        if self._cluster is None or time.monotonic() < self._lag_at:
+    def _look_around(self) -> None:
+        """Does what has to be done from time to time, whether or not there are micro-batches."""
+        if time.monotonic() < self._look_at:
             return
-        self._lag_at = time.monotonic() + _LAG_SECONDS
-        told = self.storage.begun()
+        self._look_at = time.monotonic() + _LAG_SECONDS
+        self.engine.deliver()
         try:
-            decisions = (
-                0 if told is None else self._behind(json.loads(told[0]), [self._options.reading.decisions_topic])
-            )
-            read = {} if told is None or len(told) < 2 or told[1] == "-" else json.loads(told[1])
-            offsets = self._behind(read, self.engine.topics)
-        except (BrokersUnavailable, ValueError):
-            return
-        read_offsets = sum(next_offset for its in read.values() for next_offset in its.values())
-        self._metrics.lag(decisions, int(offsets * self.engine.totals.bytes / max(1, read_offsets)))
-
-    def _behind(self, read: Mapping[str, Mapping[str, int]], topics: Any) -> int:
-        assert self._cluster is not None
-        ends = self._cluster.ends(self._cluster.partitions(topics), LATEST)
-        return sum(max(0, end - read.get(place.topic, {}).get(str(place.partition), 0)) for place, end in ends.items())
-
-
-def _short(error: StreamingQueryException) -> str:
-    """Returns what was raised first of all; the stacks of two languages around it say nothing to a user."""
-    raised = [found.group().strip() for found in _RAISED.finditer(str(error))]
-    return (raised[-1] if raised else str(error).strip())[:_MOST_WORDS]
+            judged = self.storage.offsets(self.engine.last_batch)
+            self._metrics.lag(self._lag.measure(judged, self.engine.topics, self.engine.totals))
+        except (BrokersUnavailable, ValueError, OSError):
+            return  # it is told when they answer

@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
 
-from kordon.spark_jobs.errors import CannotCheck, MissingPart
+from kordon.spark_jobs.errors import CannotCheck, MissingPart, cause_of
 
 if TYPE_CHECKING:
     from types import FrameType
 
+    from pyspark.sql import SparkSession
+
     from kordon.spark_jobs.audit import Options
+    from kordon.spark_jobs.metrics import Metrics
     from kordon.spark_jobs.session import Setup
 
 NOT_CHECKED: Final = 2
@@ -38,6 +41,8 @@ _SECURITY: Final = (
     "sasl_plain_password",
 )
 """What a file of `--config` may hold."""
+
+log: Final = logging.getLogger("kordon.audit")
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -142,7 +147,7 @@ def _options(command: _Command) -> _Command:
                 type=click.Choice(["delta", "iceberg"]),
                 default="delta",
                 show_default=True,
-                help="Of --table; its jars come by --packages.",
+                help="Of --table.",
             ),
             click.option(
                 "--master", metavar="URL", help="Spark's master; by default this machine, or what spark-submit says."
@@ -153,8 +158,13 @@ def _options(command: _Command) -> _Command:
                 show_default=True,
                 help="Java's heap, where Spark runs on this machine.",
             ),
-            click.option("--jars", metavar="FOLDER", type=path, help="Jars of Spark's Kafka connector."),
-            click.option("--packages", metavar="COORDINATES", help="Have Spark fetch jars by Ivy instead."),
+            click.option(
+                "--jars",
+                metavar="FOLDER",
+                type=path,
+                help="Jars that Spark lacks: Kafka connector, Delta, Iceberg.",
+            ),
+            click.option("--packages", metavar="COORDINATES", help="Have Spark itself fetch them, by Ivy."),
             click.option("--conf", "settings", metavar="NAME=VALUE", multiple=True, help="A setting of Spark's."),
         ]
     ):
@@ -182,16 +192,46 @@ def run(**given: Any) -> None:
       2  it could not be checked
       3  nothing was found to be broken, but evidence is missing
     """  # noqa: D301  (\b is click's mark for a paragraph that keeps its lines)
+    _need_packages(*_NEEDED)
     try:
-        _need_packages(*_NEEDED)
         code = _run(given)
     except CannotCheck as error:
         _fail(str(error))
+    except _Ended:
+        _fail("the audit was ended before it was done; it goes on where it was when it is begun again")
+    except click.ClickException:
+        raise
+    except Exception as error:  # no verdict, whatever it is: Python's own exit code would be one
+        log.error("the audit ended by an error of its own", exc_info=error)
+        _fail(f"the audit ended by an error of its own: {cause_of(str(error))}")
     sys.exit(code)
 
 
+class _Ended(BaseException):
+    """SIGTERM or SIGINT while nothing can be ended in order."""
+
+
+class _Signals:
+    """SIGTERM and SIGINT: end what runs in order, or raise where there is nothing yet that could."""
+
+    def __init__(self) -> None:
+        self.stop: Callable[[], None] | None = None
+        """Ends what runs."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._take)
+
+    def renew(self) -> None:
+        """Takes back SIGINT, which PySpark takes for itself when a session is made."""
+        signal.signal(signal.SIGINT, self._take)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        if self.stop is None:
+            raise _Ended
+        self.stop()
+
+
 def _run(given: Mapping[str, Any]) -> int:
-    from kordon.spark_jobs.audit import Audit, Verdict  # noqa: PLC0415
+    from kordon.spark_jobs import lock  # noqa: PLC0415
     from kordon.spark_jobs.metrics import Metrics  # noqa: PLC0415
     from kordon.spark_jobs.rules import gaps  # noqa: PLC0415
     from kordon.spark_jobs.rules.all_rules import ALL  # noqa: PLC0415
@@ -199,28 +239,36 @@ def _run(given: Mapping[str, Any]) -> int:
 
     logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s %(message)s")
     logging.getLogger("kordon").setLevel(logging.INFO)
+    signals = _Signals()
     options, setup = _asked(given), _setup(given)
     metrics = Metrics({rule.number: rule.name for rule in (gaps.RULE, *ALL)})
-    if given["metrics_address"]:
-        _serve(metrics, given["metrics_address"])
-    spark = open_session(setup)
-    try:
-        made = Audit(spark, options, metrics)
-        if given["once"]:
-            verdict = made.once()
-            click.echo(f"{verdict.name.lower().replace('_', ' ')}: {made.summary()}")
-            return int(verdict)
+    with lock.held(options.out):
+        if given["metrics_address"]:
+            _serve(metrics, given["metrics_address"])
+        try:
+            spark = open_session(setup)
+            try:
+                signals.renew()
+                return _audit(spark, options, metrics, signals, is_once=given["once"])
+            finally:
+                close_session(spark)
+        finally:
+            metrics.close()
 
-        def stop(number: int, frame: FrameType | None) -> None:
-            made.stop()
 
-        signal.signal(signal.SIGTERM, stop)
-        signal.signal(signal.SIGINT, stop)
-        made.run()
-        return int(Verdict.PASS)
-    finally:
-        metrics.close()
-        close_session(spark)
+def _audit(spark: SparkSession, options: Options, metrics: Metrics, signals: _Signals, *, is_once: bool) -> int:
+    from kordon.spark_jobs.audit import Audit, Verdict  # noqa: PLC0415
+
+    made = Audit(spark, options, metrics)
+    if is_once:
+        verdict = made.once()
+        click.echo(f"{verdict.name.lower().replace('_', ' ')}: {made.summary()}")
+        return int(verdict)
+    signals.stop = made.stop
+    log.info("audits %s; what it knows and finds is in %s", options.reading.told, options.out)
+    made.run()
+    click.echo(f"ended: {made.summary()}")
+    return int(Verdict.PASS)
 
 
 def _asked(given: Mapping[str, Any]) -> Options:
@@ -268,7 +316,8 @@ def _setup(given: Mapping[str, Any]) -> Setup:
         driver_memory=given["driver_memory"],
         jars=given["jars"],
         packages=given["packages"],
-        needs_kafka=bool(given["bootstrap"]),
+        needs_kafka=bool(given["bootstrap"]) and bool(not given["folder"] or given["findings_topic"]),
+        table=given["table_format"] if given["table"] else None,
         is_brief=given["once"],
         settings={name: value for name, _, value in pairs},
     )

@@ -18,18 +18,22 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, Final, TypeVar
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
+from pyspark.sql.types import BooleanType, IntegerType, StructField, StructType
 
 from kordon.spark_jobs import layouts
 from kordon.spark_jobs.brokers import BrokersUnavailable, Place
+from kordon.spark_jobs.delivery import Delivery
+from kordon.spark_jobs.errors import CannotCheck
 from kordon.spark_jobs.findings import Sinks
 from kordon.spark_jobs.known import Known, Read, Seen, Told, Totals
-from kordon.spark_jobs.metrics import Metrics
+from kordon.spark_jobs.metrics import Counted, Metrics
 from kordon.spark_jobs.rules import gaps
 from kordon.spark_jobs.rules.all_rules import ALL
-from kordon.spark_jobs.rules.rule import Facts, Outcome, Rule
+from kordon.spark_jobs.rules.rule import LATE, UNKNOWN, Facts, Outcome, Rule
 from kordon.spark_jobs.schema import BATCHES, CHECKED, DECISIONS, FINDINGS, READ_TO
 from kordon.spark_jobs.storage import Storage
 from kordon.spark_jobs.summaries import SUMMARIES, Summary
@@ -39,6 +43,8 @@ _NEVER_LATE_MS: Final = 1 << 60
 _SIDE_BY_SIDE: Final = 4
 """Rules are small: their jobs wait for their planning more than for a processor."""
 _KNOWN: Final = "state/_known"
+_CHECKED: Final = StructType([StructField("rule", IntegerType()), *CHECKED.fields, StructField("late", BooleanType())])
+"""What is kept of it: `late` says why it is unknown."""
 
 _Item = TypeVar("_Item")
 
@@ -80,6 +86,7 @@ class Engine:
         self._expanded: tuple[list[str], DataFrame, DataFrame] | None = None
         self._persisted: list[DataFrame] = []
         self._known = Known()
+        self._delivery = Delivery(storage, parts.sinks, parts.metrics)
         self.last_batch = -1
         """The last that was run, or taken up."""
 
@@ -114,13 +121,14 @@ class Engine:
         # a query that was stopped may leave its last call at work, while the next one repeats it
         with self._lock, self._kept(rows) as kept:
             began = time.monotonic()
-            before = self._load(batch_id - 1) or Known()
+            before = self._before(batch_id)
             known, facts = self._facts(before, kept, batch_id)
-            self._judge(facts)
+            counted = self._judge(facts)
             self._parts.step(_KNOWN)
             self._storage.put_json(f"{_KNOWN}/{batch_id}", known.dump())
             self._known, self.last_batch = known, batch_id
             self._parts.step("metrics")
+            self._parts.metrics.count_findings(counted)  # not before: a micro-batch that is repeated counts once
             self._tell(batch_id, time.monotonic() - began)
             self._parts.step("forget")
             tables = [*map(_state_of, self._rules), *(f"summaries/{each.name}" for each in self._parts.summaries)]
@@ -136,7 +144,15 @@ class Engine:
                 self._spark.createDataFrame([], BATCHES),
                 self.last_batch + 1,
             )
-            self._judge(replace(facts, is_last=True), keeps=False)
+            self._parts.metrics.count_findings(self._judge(replace(facts, is_last=True), keeps=False))
+
+    def deliver(self) -> None:
+        """Writes findings that wait for their topic or table, unless a micro-batch is under way, which does it, too."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._delivery.write_waiting(self.last_batch)
+            finally:
+                self._lock.release()
 
     def caught_up(self, read_to: Iterable[Read]) -> bool:
         """Whether all is read that stood in the topics when this was asked last; asks the brokers anew for next time.
@@ -228,7 +244,7 @@ class Engine:
             self._expanded = (told, *layouts.frames(self._spark, told))
         return self._expanded[1], self._expanded[2]
 
-    def _judge(self, facts: Facts, *, keeps: bool = True) -> None:
+    def _judge(self, facts: Facts, *, keeps: bool = True) -> list[Counted]:
         batch_id = facts.batch_id
         outcomes = {gaps.RULE.number: self._outcome(gaps.RULE, facts)}
         if keeps:
@@ -246,8 +262,17 @@ class Engine:
         if keeps:
             self._each(lambda summary: self._fold(summary, given, findings), self._parts.summaries)
         self._parts.step("sinks")
-        self._parts.sinks.write(findings, batch_id)
-        self._parts.metrics.count_findings(findings)
+        counted = self._count(findings, batch_id)
+        self._delivery.write(batch_id, sum(each.amount for each in counted if each.verdict != LATE), is_last=not keeps)
+        return counted
+
+    def _count(self, findings: DataFrame, batch_id: int) -> list[Counted]:
+        """Counts findings, and what came too late for a rule, in one job."""
+        found = findings.groupBy("rule", "verdict", "kind").agg(F.count("*").alias("count"))
+        late = self._storage.read("checked", batch_id, _CHECKED).where("late").groupBy("rule")
+        missed = late.agg(F.lit(LATE).alias("verdict"), F.lit(None).alias("kind"), F.sum("count").alias("count"))
+        names = {rule.number: rule.name for rule in self._rules}
+        return [Counted(names[row[0]], *row[1:]) for row in found.unionByName(missed).collect()]
 
     def _outcome(self, rule: Rule, facts: Facts) -> Outcome:
         return rule.check(facts, self._storage.read(_state_of(rule), facts.batch_id - 1, rule.state))
@@ -271,11 +296,20 @@ class Engine:
                 done.result()
 
     def _load(self, batch_id: int) -> Known | None:
-        told = self._storage.get_text(f"{_KNOWN}/{batch_id}") if batch_id >= 0 else None
         try:
+            told = self._storage.get_text(f"{_KNOWN}/{batch_id}") if batch_id >= 0 else None
             return None if told is None else Known.load(told)
-        except ValueError:
-            return None  # the job died while it was written
+        except (ValueError, Py4JJavaError):
+            return None  # the machine died while it was written: by Hadoop's checksum it is not what it was
+
+    def _before(self, batch_id: int) -> Known:
+        known = self._load(batch_id - 1)
+        if known is None and batch_id > 0:
+            raise CannotCheck(
+                f"{self._storage.folder}/{_KNOWN}/{batch_id - 1} is missing or broken, so it is not known what was "
+                f"judged: bring the folder back from a copy, or begin anew in another --out"
+            )
+        return known or Known()
 
     def _tell(self, batch_id: int, seconds: float) -> None:
         totals: dict[str, Any] = self.totals.as_dict()
@@ -288,7 +322,11 @@ def _state_of(rule: Rule) -> str:
 
 
 def _by(number: int, checked: DataFrame) -> DataFrame:
-    return checked.select(F.lit(number).cast("int").alias("rule"), *CHECKED.names)
+    """What came too late is unknown, too, and counted besides."""
+    verdict = F.when(F.col("verdict") == LATE, UNKNOWN).otherwise(F.col("verdict")).alias("verdict")
+    columns = [verdict if name == "verdict" else F.col(name) for name in CHECKED.names]
+    late = F.coalesce(F.col("verdict") == LATE, F.lit(False)).alias("late")
+    return checked.select(F.lit(number).cast("int").alias("rule"), *columns, late)
 
 
 def _all(tables: Iterable[DataFrame]) -> DataFrame:

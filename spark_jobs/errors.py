@@ -1,4 +1,4 @@
-"""What can keep an audit from being made.
+"""What can keep an audit from being made, and what is told of it.
 
 RuntimeError
 └── CannotCheck        the message says what is missing, and what to do
@@ -7,6 +7,28 @@ RuntimeError
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from typing import Final
+
+_RAISED: Final = re.compile(
+    r"^(?:Caused by: )?((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Unavailable|Unknown|CannotCheck): .*)$",
+    re.MULTILINE,
+)
+_MOST_WORDS: Final = 1500
+_CURES: Final[Mapping[str, str]] = {
+    "No space left on device": "make room where --out is, or where Spark keeps its own files (spark.local.dir)",
+    "Disk quota exceeded": "make room where --out is, or where Spark keeps its own files (spark.local.dir)",
+    "Permission denied": "give the auditor the right to read and write there",
+    "TopicAuthorizationException": "allow the auditor's user (--config) to read and write that topic",
+    "GroupAuthorizationException": "allow the auditor's user (--config) the groups spark-kafka-source-*",
+    "ClusterAuthorizationException": "allow the auditor's user (--config) IDEMPOTENT_WRITE on the cluster",
+    "SaslAuthenticationException": "look at the log-in in --config",
+    "not present in metadata": "make the topic, or let the auditor's user see it, and look whether its brokers are up",
+    "OutOfMemoryError": "give Spark more memory (--driver-memory), or less at a time (--max-mb, --max-decisions)",
+}
+"""By what stands in a message, what helps."""
+
 
 class CannotCheck(RuntimeError):  # noqa: N818 - says what it means for the audit
     """The audit cannot be made: exit code 2."""
@@ -14,3 +36,15 @@ class CannotCheck(RuntimeError):  # noqa: N818 - says what it means for the audi
 
 class MissingPart(CannotCheck):
     """Something that the audit is made with is not installed; the message names what brings it."""
+
+
+def cause_of(text: str) -> str:
+    """Returns what was raised first of all; the stacks of two languages around it say nothing to a user.
+
+    Args:
+        text: What Spark says of a failure.
+    """
+    raised = [found.group(1).strip() for found in _RAISED.finditer(text)]
+    cause = (raised[-1] if raised else text.strip())[:_MOST_WORDS]
+    cures = [cure for words, cure in _CURES.items() if words in cause and cure not in cause]
+    return f"{cause} ({cures[0]})" if cures else cause

@@ -1,21 +1,37 @@
 """Where findings go besides the audit's own folder: a topic, a table of Delta or Iceberg.
 
-All take a repeated micro-batch: records have the finding's id as their key, tables replace what the micro-batch had.
+Both take what they were given before: records have the finding's id as their key, and a table's rows of a micro-batch
+are replaced. So whatever is written twice stands there once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
+
+from kordon.spark_jobs.errors import CannotCheck
+from kordon.spark_jobs.jars import TableFormat
+from kordon.spark_jobs.schema import FINDINGS
 
 TOPIC: Final = "__kordon.findings"
 TOPIC_CONFIGS: Final = {"cleanup.policy": "compact"}
 """A finding that is written again takes the place of the one before."""
-TableFormat = Literal["delta", "iceberg"]
+BATCH: Final = "batch"
+"""Column with the number of the micro-batch."""
+_PATIENCE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "kafka.max.block.ms": "15000",
+        "kafka.request.timeout.ms": "15000",
+        "kafka.delivery.timeout.ms": "30000",
+        "kafka.linger.ms": "0",
+    }
+)
+"""What cannot be written now is written later: the audit does not wait for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,30 +42,74 @@ class Topic:
     options: Mapping[str, str]
     """Of Spark's Kafka sink: where and how the brokers are reached."""
 
+    @property
+    def told(self) -> str:
+        """What messages call it."""
+        return f"the topic {self.name}"
+
     def write(self, findings: DataFrame) -> None:
-        """Writes those of a micro-batch."""
-        rows = findings.select(F.col("finding_id").alias("key"), F.to_json(F.struct("*")).alias("value"))
-        rows.write.format("kafka").options(**self.options).option("topic", self.name).save()
+        """Writes findings, of each id the newest.
+
+        Args:
+            findings: Rows of `FINDINGS`, with the micro-batch in `BATCH`.
+        """
+        newest = findings.groupBy("finding_id").agg(F.max(F.struct(BATCH, *FINDINGS.names)).alias("newest"))
+        value = F.to_json(F.struct(*(f"newest.{name}" for name in FINDINGS.names)))
+        rows = newest.select(F.col("finding_id").alias("key"), value.alias("value"))
+        rows.write.format("kafka").options(**{**_PATIENCE, **self.options}).option("topic", self.name).save()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table with a column `batch`, the number of the micro-batch."""
+    """A table of `FINDINGS` with a column `BATCH`."""
 
     name: str
-    """Of Delta, a path; of Iceberg, a table of the catalog that the session is set up with."""
+    """Of Delta, a path, or a name with dots; of Iceberg, a name: catalog.database.table."""
     format: TableFormat
 
-    def write(self, findings: DataFrame, batch_id: int) -> None:
-        """Writes those of a micro-batch over what an earlier try has left."""
-        rows = findings.withColumn("batch", F.lit(batch_id).cast("bigint"))
+    @property
+    def told(self) -> str:
+        """What messages call it."""
+        return f"the table {self.name}"
+
+    def check(self, spark: SparkSession) -> None:
+        """Looks whether Spark knows where it is.
+
+        Raises:
+            CannotCheck: It is of a catalog that is not set up.
+        """
         if self.format == "delta":
-            only = rows.write.format("delta").partitionBy("batch").mode("overwrite")
-            only.option("replaceWhere", f"batch = {batch_id}").save(self.name)
+            return
+        catalog, dot, _ = self.name.partition(".")
+        if not dot or spark.conf.get(f"spark.sql.catalog.{catalog}", None) is None:
+            raise CannotCheck(
+                f"--table {self.name}: a table of Iceberg is named CATALOG.DATABASE.TABLE, and Spark does not know the "
+                f"catalog {catalog}: --conf spark.sql.catalog.{catalog}=org.apache.iceberg.spark.SparkCatalog sets it "
+                f"up, with --conf spark.sql.catalog.{catalog}.type=… and what that needs"
+            )
+
+    def write(self, findings: DataFrame, first: int, last: int) -> None:
+        """Writes the findings of micro-batches over what an earlier try has left of them.
+
+        Args:
+            findings: Rows of `FINDINGS`, with the micro-batch in `BATCH`.
+            first: The first micro-batch.
+            last: The last one.
+        """
+        rows = findings.select(*FINDINGS.names, F.col(BATCH).cast("bigint").alias(BATCH))
+        if self.format == "delta":
+            self._write_delta(rows, f"{BATCH} >= {first} AND {BATCH} <= {last}")
         elif rows.sparkSession.catalog.tableExists(self.name):
-            rows.writeTo(self.name).overwrite(F.col("batch") == batch_id)
+            rows.writeTo(self.name).overwrite(F.col(BATCH).between(first, last))
         else:
-            rows.writeTo(self.name).using("iceberg").partitionedBy(F.col("batch")).create()
+            rows.writeTo(self.name).using("iceberg").partitionedBy(F.col(BATCH)).create()
+
+    def _write_delta(self, rows: DataFrame, replaced: str) -> None:
+        writer = rows.write.format("delta").partitionBy(BATCH).mode("overwrite").option("replaceWhere", replaced)
+        if "/" in self.name:
+            writer.save(self.name)
+        else:
+            writer.saveAsTable(self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +118,3 @@ class Sinks:
 
     topic: Topic | None = None
     table: Table | None = None
-    written: list[int] = field(default_factory=list[int], compare=False)
-    """Micro-batches that were written, for tests and logs."""
-
-    def write(self, findings: DataFrame, batch_id: int) -> None:
-        """Writes the findings of a micro-batch."""
-        if self.topic is not None and not findings.isEmpty():
-            self.topic.write(findings)
-        if self.table is not None:
-            self.table.write(findings, batch_id)
-        self.written.append(batch_id)

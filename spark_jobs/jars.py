@@ -1,4 +1,7 @@
-"""Spark's Kafka connector, which pyspark does not bring: found, or fetched by Maven once into the project's cache."""
+"""Jars that pyspark does not bring (the Kafka connector, Delta, Iceberg): found, or fetched by Maven once.
+
+Maven puts them into the project's cache. Who has no checkout names a folder, or has Spark fetch them.
+"""
 
 from __future__ import annotations
 
@@ -6,68 +9,130 @@ import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias
 
 from kordon.spark_jobs.errors import CannotCheck, MissingPart
 
 VARIABLE: Final = "KORDON_SPARK_JARS"
-"""Environment variable that names the folder with the connector's jars."""
-PACKAGE: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
-"""What Ivy would fetch, for who has a direct way to Maven's repository (`--packages`)."""
-_CONNECTOR: Final = "spark-sql-kafka-0-10_*.jar"
+"""Environment variable that names the folder with the jars."""
 _PROJECT: Final = Path(__file__).resolve().parent.parent
 _FETCH_SECONDS: Final = 600
 
+TableFormat: TypeAlias = Literal["delta", "iceberg"]
 
-def connector_jars(folder: Path | None, spark_home: Path, environment: Mapping[str, str] = os.environ) -> list[Path]:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Something of Spark's that comes in jars of its own."""
+
+    name: str
+    """What messages call it."""
+    jar: str
+    """Pattern of its main jar's name."""
+    proof: str
+    """A class that is there when the jars are."""
+    packages: str
+    """Maven coordinates for who has a direct way to Maven's repository (`--packages`)."""
+    folder: str
+    """Its folder in the cache."""
+    maven: tuple[str, ...] = ()
+    """Which dependencies of `deploy/spark-pom.xml` it is."""
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Of Spark's, that it needs."""
+
+
+CONNECTOR: Final = Part(
+    name="Spark's Kafka connector",
+    jar="spark-sql-kafka-0-10_*.jar",
+    proof="org.apache.spark.sql.kafka010.KafkaSourceProvider",
+    packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+    folder="spark-connector-4.0.0",
+)
+TABLES: Final[Mapping[TableFormat, Part]] = MappingProxyType(
+    {
+        "delta": Part(
+            name="Delta",
+            jar="delta-spark_*.jar",
+            proof="io.delta.sql.DeltaSparkSessionExtension",
+            packages="io.delta:delta-spark_2.13:4.0.0",
+            folder="spark-delta-4.0.0",
+            maven=("-Pdelta", "-DincludeGroupIds=io.delta"),
+            settings={
+                "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+                "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+                # findings are few: 50, the default, are 50 tasks for nothing at every write
+                "spark.databricks.delta.snapshotPartitions": "1",
+            },
+        ),
+        "iceberg": Part(
+            name="Iceberg",
+            jar="iceberg-spark-runtime-*.jar",
+            proof="org.apache.iceberg.spark.SparkCatalog",
+            packages="org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0",
+            folder="spark-iceberg-1.10.0",
+            maven=("-Piceberg", "-DincludeGroupIds=org.apache.iceberg"),
+            settings={"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"},
+        ),
+    }
+)
+
+
+def jars_of(
+    parts: Iterable[Part], folder: Path | None, spark_home: Path, environment: Mapping[str, str] = os.environ
+) -> list[Path]:
     """Returns the jars that a session has to be given.
 
     Args:
+        parts: What it needs.
         folder: Where the user says they are; else the environment variable does.
-        spark_home: Of pyspark; where its own jars have the connector, as in the auditor's image, nothing is added.
+        spark_home: Of pyspark; where its own jars have a part, as in the auditor's image, nothing is added.
         environment: For `VARIABLE`.
 
     Raises:
-        CannotCheck: There is no connector in the folder named.
-        MissingPart: Nobody has it, and it cannot be fetched.
+        CannotCheck: The folder named has not the connector.
+        MissingPart: Nobody has a part, and it cannot be fetched.
     """
     named = folder or (Path(environment[VARIABLE]) if environment.get(VARIABLE) else None)
-    if named is not None:
-        if not list(named.glob(_CONNECTOR)):
-            raise CannotCheck(f"{named} has no {_CONNECTOR}: see docs/audit.md for the jars that Spark needs")
-        return sorted(named.glob("*.jar"))
-    if list((spark_home / "jars").glob(_CONNECTOR)):
-        return []
-    return sorted(_cached(_PROJECT / "deploy" / "spark-pom.xml", _PROJECT / ".cache").glob("*.jar"))
+    found: set[Path] = set()
+    for part in parts:
+        if named is not None and list(named.glob(part.jar)):
+            found |= set(named.glob("*.jar"))
+        elif named is not None and part is CONNECTOR:
+            raise CannotCheck(f"{named} has no {part.jar}: see docs/audit.md for the jars that Spark needs")
+        elif not list((spark_home / "jars").glob(part.jar)):
+            found |= set(_cached(part, _PROJECT / "deploy" / "spark-pom.xml", _PROJECT / ".cache").glob("*.jar"))
+    return sorted(found)
 
 
-def _cached(pom: Path, cache: Path) -> Path:
+def _cached(part: Part, pom: Path, cache: Path) -> Path:
     """Returns the folder in the cache of a checkout; who installed a wheel has none."""
     if not pom.exists():
         raise MissingPart(
-            f"Spark's Kafka connector is missing: name a folder with its jars by --jars or {VARIABLE}, "
-            f"or have Spark fetch it by --packages {PACKAGE}"
+            f"{part.name} is missing: name a folder with its jars by --jars or {VARIABLE}, "
+            f"or have Spark fetch it by --packages {part.packages}"
         )
     cache.mkdir(exist_ok=True)
-    folder = cache / "spark-connector-4.0.0"
+    folder = cache / part.folder
     with (cache / f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "complete").exists():
-            _fetch(pom, folder)
+            _fetch(part, pom, folder)
     return folder
 
 
-def _fetch(pom: Path, folder: Path) -> None:
+def _fetch(part: Part, pom: Path, folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise MissingPart("mvn is missing, which fetches Spark's Kafka connector: install maven, or use --jars")
-    command = [maven, "--batch-mode", "--quiet", "--file", str(pom), "dependency:copy-dependencies"]
+        raise MissingPart(f"mvn is missing, which fetches {part.name}: install maven, or use --jars")
+    command = [maven, "--batch-mode", "--quiet", "--file", str(pom), *part.maven, "dependency:copy-dependencies"]
     result = subprocess.run(
         [*command, f"-DoutputDirectory={folder}"], capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False
     )
     if result.returncode:
         shutil.rmtree(folder, ignore_errors=True)
-        raise CannotCheck(f"Maven could not fetch Spark's Kafka connector:\n{result.stdout[-2000:]}")
+        raise CannotCheck(f"Maven could not fetch {part.name}:\n{result.stdout[-2000:]}")
     (folder / "complete").touch()

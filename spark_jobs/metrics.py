@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 from prometheus_client.metrics import MetricWrapperBase
 
 from kordon.spark_jobs.families import FAMILIES
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from kordon.spark_jobs.rules.rule import LATE
 
 _KINDS: Final[Mapping[str, Callable[..., MetricWrapperBase]]] = {"counter": Counter, "gauge": Gauge}
+_KINDS_COUNTED: Final = {"bypass": "kordon_audit_bypasses_total", "gap": "kordon_audit_gaps_total"}
+"""By kind of finding, the metric of its own."""
 _SECONDS: Final = (0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600)
+
+
+class Counted(NamedTuple):
+    """How many findings of a kind a micro-batch has, or how much came too late for a rule."""
+
+    name: str
+    """Of the rule."""
+    verdict: str
+    kind: str | None
+    amount: int
+
+
+class Behind(NamedTuple):
+    """How far an audit is behind."""
+
+    decisions: int
+    seconds: float
+    """Age of the oldest of them."""
+    bytes: int
+    """Of topic data, about."""
 
 
 class Metrics:
@@ -39,6 +59,8 @@ class Metrics:
             self._metrics["kordon_audit_late_total"].labels(name)
             for verdict in ("fail", "unknown"):
                 self._metrics["kordon_audit_findings_total"].labels(name, verdict)
+        for place in ("topic", "table"):
+            self._metrics["kordon_audit_undelivered_findings"].labels(place)
 
     def serve(self, host: str, port: int) -> int:
         """Answers scrapes from now on, in a thread.
@@ -82,17 +104,22 @@ class Metrics:
         self._metrics["kordon_audit_batch_seconds"].observe(seconds)
         self._metrics["kordon_audit_last_batch_timestamp_seconds"].set(time.time())
 
-    def count_findings(self, findings: DataFrame) -> None:
-        """Counts what a micro-batch has found."""
-        for row in findings.groupBy("name", "verdict", "kind").count().collect():
-            count = row["count"]
-            self._metrics["kordon_audit_findings_total"].labels(row["name"], row["verdict"]).inc(count)
-            if row["kind"] == "bypass":
-                self._metrics["kordon_audit_bypasses_total"].inc(count)
-            if row["kind"] == "gap":
-                self._metrics["kordon_audit_gaps_total"].inc(count)
+    def count_findings(self, counted: Iterable[Counted]) -> None:
+        """Counts what a micro-batch has found, once it is complete."""
+        for name, verdict, kind, amount in counted:
+            if verdict == LATE:
+                self._metrics["kordon_audit_late_total"].labels(name).inc(amount)
+                continue
+            self._metrics["kordon_audit_findings_total"].labels(name, verdict).inc(amount)
+            if kind in _KINDS_COUNTED:
+                self._metrics[_KINDS_COUNTED[kind]].inc(amount)
 
-    def lag(self, decisions: int, bytes_unread: int) -> None:
+    def undelivered(self, place: str, count: int) -> None:
+        """Says how many findings wait to be written to the topic or the table."""
+        self._metrics["kordon_audit_undelivered_findings"].labels(place).set(count)
+
+    def lag(self, behind: Behind) -> None:
         """Says how far the audit is behind."""
-        self._metrics["kordon_audit_lag_decisions"].set(decisions)
-        self._metrics["kordon_audit_lag_bytes"].set(bytes_unread)
+        self._metrics["kordon_audit_lag_decisions"].set(behind.decisions)
+        self._metrics["kordon_audit_lag_seconds"].set(behind.seconds)
+        self._metrics["kordon_audit_lag_bytes"].set(behind.bytes)

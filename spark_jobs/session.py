@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from kordon.spark_jobs.batches_source import BatchesSource
 from kordon.spark_jobs.errors import MissingPart
 from kordon.spark_jobs.files_source import DecisionFilesSource
-from kordon.spark_jobs.jars import connector_jars
+from kordon.spark_jobs.jars import CONNECTOR, TABLES, Part, TableFormat, jars_of
 
 APP_NAME: Final = "kordon-audit"
 _END_SECONDS: Final = 60
@@ -60,11 +60,13 @@ class Setup:
     shuffle_partitions: int | None = None
     """None: as many as Spark has cores by default."""
     jars: Path | None = None
-    """Folder of the Kafka connector; see `jars.py`."""
+    """Folder of the jars that Spark lacks; see `jars.py`."""
     packages: str | None = None
-    """Maven coordinates that Spark itself fetches (Ivy), in place of jars."""
+    """Maven coordinates that Spark itself fetches (Ivy); what is not among them is looked for as jars."""
     needs_kafka: bool = True
     """Whether decisions are read from a topic, or findings written to one."""
+    table: TableFormat | None = None
+    """Of which format a table is written."""
     is_brief: bool = False
     """Whether the session ends when what there is has been looked at (`--once`)."""
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -75,16 +77,17 @@ def open_session(setup: Setup) -> SparkSession:
     """Returns the session, with the auditor's sources made known to it.
 
     Raises:
-        MissingPart: Java, or the Kafka connector, is missing.
+        MissingPart: Java, the Kafka connector, or what the table needs, is missing.
         CannotCheck: The folder of jars that was named has no connector.
     """
     master = setup.master or ("" if _is_submitted() else "local[*]")
+    parts = ([CONNECTOR] if setup.needs_kafka else []) + ([TABLES[setup.table]] if setup.table else [])
     settings = dict(_SETTINGS)
     if master.startswith("local"):
         _need_java()
         settings |= {**_LOCAL, "spark.driver.memory": setup.driver_memory}
         settings |= _BRIEF if setup.is_brief else {}
-    settings |= _connector(setup) | dict(setup.settings)
+    settings |= _brought(setup, parts) | dict(setup.settings)
     # the workers' Python is the driver's: another one would not have Kordon
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(APP_NAME)
@@ -92,6 +95,7 @@ def open_session(setup: Setup) -> SparkSession:
     for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
+    _need_classes(session, parts)
     partitions = setup.shuffle_partitions or max(1, session.sparkContext.defaultParallelism)
     session.conf.set("spark.sql.shuffle.partitions", str(partitions))
     session.dataSource.register(BatchesSource)
@@ -116,13 +120,25 @@ def _is_submitted() -> bool:
     return "SPARK_ENV_LOADED" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _connector(setup: Setup) -> dict[str, str]:
-    if not setup.needs_kafka:
-        return {}
+def _brought(setup: Setup, parts: Sequence[Part]) -> dict[str, str]:
+    """Returns the settings by which the session gets parts that pyspark does not bring."""
+    settings = {name: value for part in parts for name, value in part.settings.items()}
     if setup.packages:
-        return {"spark.jars.packages": setup.packages}
-    jars = connector_jars(setup.jars, Path(pyspark.__file__).parent)
-    return {"spark.jars": ",".join(map(str, jars))} if jars else {}
+        settings["spark.jars.packages"] = setup.packages
+    if _is_submitted() and setup.jars is None:
+        return settings  # what runs already gets no more jars: `spark-submit` was told of them
+    wanted = [part for part in parts if part.packages.split(":")[1] not in (setup.packages or "")]
+    jars = jars_of(wanted, setup.jars, Path(pyspark.__file__).parent)
+    return settings | ({"spark.jars": ",".join(map(str, jars))} if jars else {})
+
+
+def _need_classes(session: SparkSession, parts: Sequence[Part]) -> None:
+    jvm: Any = session.sparkContext._jvm  # pyright: ignore[reportPrivateUsage]
+    for part in parts:
+        if not jvm.org.apache.spark.util.Utils.classIsLoadable(part.proof):
+            close_session(session)
+            told = "spark-submit" if _is_submitted() else "the audit"
+            raise MissingPart(f"{part.name} is missing: give {told} --packages {part.packages}, or its jars by --jars")
 
 
 def _need_java() -> None:

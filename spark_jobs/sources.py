@@ -45,6 +45,12 @@ class Reading:
     is_pinned: bool = False
     """What is written after the first look is left alone."""
 
+    @property
+    def told(self) -> str:
+        """Returns in words what is read."""
+        decisions = f"decisions in {self.folder}" if self.folder else f"the decisions of {self.decisions_topic}"
+        return decisions + (f" and the topics of {self.bootstrap}" if self.bootstrap else "")
+
 
 def stream(spark: SparkSession, reading: Reading, topics: Sequence[str], begun: Sequence[str] | None) -> DataFrame:
     """Returns the stream.

@@ -17,8 +17,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
+from kordon.spark_jobs.errors import CannotCheck
+
+_OFFSET_LINES: Final = 3
+"""Of Spark's offset files: their version, metadata of the micro-batch, a line for each source."""
 KEPT_VERSIONS: Final = 2
 """Of a state: the newest, and the one that a repetition of its micro-batch begins with."""
 
@@ -54,6 +58,15 @@ class Storage:
             return self._spark.createDataFrame([], schema)
         return self._spark.read.schema(schema).parquet(path)
 
+    def read_all(self, table: str, first: int, last: int, schema: StructType) -> DataFrame:
+        """Returns what micro-batches from `first` to `last` have left in a table, their numbers in a column `batch`."""
+        numbered = StructType([*schema.fields, StructField("batch", LongType())])
+        paths = [self._path(table, number) for number in range(first, last + 1)]
+        whole = [path for path in paths if self._exists(f"{path}/_SUCCESS")]
+        if not whole:
+            return self._spark.createDataFrame([], numbered)
+        return self._spark.read.schema(numbered).option("basePath", f"{self.folder}/{table}").parquet(*whole)
+
     def forget(self, tables: Iterable[str], batch_id: int) -> None:
         """Removes versions of states that no repetition can ask for any more."""
         for table in tables:
@@ -69,13 +82,29 @@ class Storage:
         """Returns the offsets of the newest micro-batch that was begun, JSON for each source; None: none was.
 
         Spark writes them down before anything else, and begins with them again.
+
+        Raises:
+            CannotCheck: They cannot be read.
         """
-        last = self.last_begun()
-        if last < 0:
+        return self.offsets(self.last_begun())
+
+    def offsets(self, batch_id: int) -> list[str] | None:
+        """Returns the offsets behind a micro-batch, JSON for each source; None: there was none of this number.
+
+        Raises:
+            CannotCheck: They cannot be read.
+        """
+        name = f"checkpoint/offsets/{batch_id}"
+        whole = self.get_text(name) if batch_id >= 0 else None
+        if whole is None:
             return None
-        whole = self.get_text(f"checkpoint/offsets/{last}") or ""
-        _, _, *sources = whole.splitlines()
-        return sources
+        lines = whole.splitlines()
+        if len(lines) < _OFFSET_LINES or not lines[0].startswith("v"):
+            raise CannotCheck(
+                f"{self.folder}/{name} is not what Spark wrote there, so it is not known how far was read: bring the "
+                f"folder back from a copy, or begin anew in another --out"
+            )
+        return lines[2:]
 
     def get_text(self, name: str) -> str | None:
         """Returns what stands in a small file; None: it is not there."""
@@ -90,13 +119,16 @@ class Storage:
             stream.close()
 
     def put_json(self, name: str, told: Mapping[str, Any]) -> None:
-        """Writes a small file."""
+        """Writes a small file, so that it is there whole or as it was before."""
         path = self._hadoop_path(f"{self.folder}/{name}")
-        stream = self._files(path).create(path, True)
+        self._files(path).mkdirs(path.getParent())
+        stream = self._atomic(path).createAtomic(path, True)
         try:
             stream.write(bytearray(json.dumps(told, indent=2).encode()))
-        finally:
-            stream.close()
+        except BaseException:
+            stream.cancel()
+            raise
+        stream.close()
 
     def _path(self, table: str, batch_id: int) -> str:
         number = f"batch={batch_id}" if table in {"findings", "checked"} else str(batch_id)
@@ -122,6 +154,13 @@ class Storage:
     def _hadoop_path(self, address: str) -> Any:
         jvm: Any = self._spark.sparkContext._jvm  # pyright: ignore[reportPrivateUsage]
         return jvm.org.apache.hadoop.fs.Path(address)
+
+    def _atomic(self, path: Any) -> Any:
+        """Returns what Spark writes its own checkpoints by."""
+        jvm: Any = self._spark.sparkContext._jvm  # pyright: ignore[reportPrivateUsage]
+        manager = getattr(jvm.org.apache.spark.sql.execution.streaming, "CheckpointFileManager$")
+        context: Any = self._spark.sparkContext._jsc  # pyright: ignore[reportPrivateUsage]
+        return manager.__getattr__("MODULE$").create(path, context.hadoopConfiguration())
 
     def _files(self, path: Any) -> Any:
         context: Any = self._spark.sparkContext._jsc  # pyright: ignore[reportPrivateUsage]

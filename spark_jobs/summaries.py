@@ -118,7 +118,7 @@ def _traffic(facts: Facts, findings: DataFrame, state: DataFrame) -> DataFrame:
 
 def _width() -> Column:
     """The narrowest bucket, a power of two of seconds, with which the table stays within its bounds; it never falls."""
-    streams = F.approx_count_distinct(F.struct("topic", "stream"))
+    streams = F.greatest(F.lit(1), F.approx_count_distinct(F.struct("topic", "stream")))  # no traffic: there are none
     most = F.greatest(F.lit(LEAST_BUCKETS), F.least(F.lit(MOST_BUCKETS), F.lit(MOST_TRAFFIC_ROWS) / streams))
     wished = (F.max("bucket_ms") - F.min("bucket_ms")) / most / NARROWEST_MS
     power = F.ceil(F.log2(F.greatest(wished, F.lit(1.0))))
@@ -179,7 +179,8 @@ _LAYOUT_JSON: Final = (
 def _layouts(facts: Facts, findings: DataFrame, state: DataFrame) -> DataFrame:
     """Which layout was in force since when. Bounded: the newest `MOST_LAYOUTS` epochs of each topic."""
     kinds = [Kind.COMMIT.value, Kind.ADOPT.value, Kind.FORGET.value]
-    told = facts.decisions.where(F.col("kind").isin(kinds) & F.col("topic").isNotNull())
+    is_sure = F.col("reason").isNull()  # a commit that may have failed is on record, too
+    told = facts.decisions.where(F.col("kind").isin(kinds) & is_sure & F.col("topic").isNotNull())
     layout = F.from_json("evidence", _LAYOUT_JSON).getField("layout")
     at = F.col("at_ms")
     epoch = F.try_element_at(layout.getField("epochs"), F.lit(-1))

@@ -19,6 +19,8 @@ FAIL: Final = "fail"
 """The promise is broken, and it is proven by the decisions and offsets named."""
 UNKNOWN: Final = "unknown"
 """It cannot be told, as evidence is missing."""
+LATE: Final = "late"
+"""Of `checked` only: unknown, as what would tell had not come within `Facts.late_ms`. The engine counts it."""
 PASS: Final = "pass"  # noqa: S105 - a verdict
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "DECISIONS",
     "FAIL",
     "FINDINGS",
+    "LATE",
     "PASS",
     "READ_TO",
     "SEGMENTS",

@@ -17,9 +17,9 @@ from kordon.spark_jobs.brokers import Security
 from kordon.spark_jobs.decisions_source import java_security
 from kordon.spark_jobs.errors import CannotCheck, MissingPart
 from kordon.spark_jobs.files_source import LinesStream
-from kordon.spark_jobs.jars import connector_jars
+from kordon.spark_jobs.jars import CONNECTOR, jars_of
 from kordon.spark_jobs.known import Known, Read, Seen, Told, Totals
-from kordon.spark_jobs.metrics import Metrics
+from kordon.spark_jobs.metrics import Behind, Counted, Metrics
 
 
 def read(stream: LinesStream, start: dict[str, int], end: dict[str, int]) -> list[list[bytes]]:
@@ -114,12 +114,12 @@ def test_jars_are_found_where_the_user_says_or_spark_has_them(tmp_path: Path) ->
     """A folder without the connector is told as such."""
     (tmp_path / "jars").mkdir()
     with pytest.raises(CannotCheck, match="spark-sql-kafka"):
-        connector_jars(tmp_path / "jars", tmp_path, {})
+        jars_of([CONNECTOR], tmp_path / "jars", tmp_path, {})
     jar = tmp_path / "jars" / "spark-sql-kafka-0-10_2.13-4.0.0.jar"
     jar.touch()
-    assert connector_jars(tmp_path / "jars", Path("/nowhere"), {}) == [jar]
-    assert connector_jars(None, Path("/nowhere"), {"KORDON_SPARK_JARS": str(tmp_path / "jars")}) == [jar]
-    assert connector_jars(None, tmp_path, {}) == []
+    assert jars_of([CONNECTOR], tmp_path / "jars", Path("/nowhere"), {}) == [jar]
+    assert jars_of([CONNECTOR], None, Path("/nowhere"), {"KORDON_SPARK_JARS": str(tmp_path / "jars")}) == [jar]
+    assert jars_of([CONNECTOR], None, tmp_path, {}) == []
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,14 @@ def test_metrics_count_what_is_new_only() -> None:
     metrics = Metrics({1: "COUNT-FENCE"})
     metrics.resume({"decisions": 10, "bytes": 5})
     metrics.count_batch({"decisions": 12, "bytes": 5}, 3.0)
-    metrics.lag(7, 100)
+    metrics.lag(Behind(7, 2.5, 100))
+    metrics.count_findings(
+        [
+            Counted("COUNT-FENCE", "fail", "bypass", 2),
+            Counted("COUNT-FENCE", "unknown", "gap", 1),
+            Counted("COUNT-FENCE", "late", None, 4),
+        ]
+    )
 
     def value(name: str, **labels: str) -> Any:
         return metrics.registry.get_sample_value(name, labels)
@@ -166,5 +173,10 @@ def test_metrics_count_what_is_new_only() -> None:
     assert value("kordon_audit_decisions_total") == 2
     assert value("kordon_audit_bytes_total") == 0
     assert value("kordon_audit_lag_decisions") == 7
-    assert value("kordon_audit_findings_total", rule="COUNT-FENCE", verdict="fail") == 0
+    assert value("kordon_audit_lag_seconds") == 2.5
+    assert value("kordon_audit_findings_total", rule="COUNT-FENCE", verdict="fail") == 2
+    assert value("kordon_audit_bypasses_total") == 2
+    assert value("kordon_audit_gaps_total") == 1
+    assert value("kordon_audit_late_total", rule="COUNT-FENCE") == 4
+    assert value("kordon_audit_undelivered_findings", to="topic") == 0
     assert value("kordon_audit_batch_seconds_count") == 1
