@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
 
+from pyspark.sql import SparkSession
+
 from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout, Placement
-from kordon.spark_jobs.layouts import Segment, Stay, expand
+from kordon.spark_jobs.layouts import Segment, Stay, expand, newest
+from kordon.spark_jobs.schema import DECISIONS
 
 COUNTS = st.tuples(st.integers(1, 6), st.integers(0, 5)).map(lambda pair: (pair[0], pair[0] << pair[1]))
 """n and V = n * 2^k."""
@@ -81,3 +84,13 @@ def test_the_auditor_reads_the_segments_as_they_are(layout: Layout) -> None:
 
 def _by_place(stay: Stay) -> tuple[int, int]:
     return stay.stream, stay.place
+
+
+def test_a_commit_that_may_have_failed_tells_no_layout(spark: SparkSession) -> None:
+    """Nor that there is none: what came of it is told by those who adopt it."""
+    told = [
+        {"kind": "commit", "topic": "orders", "layout_epoch": 1, "reason": "unknown", "evidence": '{"of_fence": "f"}'},
+        {"kind": "commit", "topic": "sure", "layout_epoch": 0, "layouts_offset": 3, "evidence": '{"layout": {}}'},
+    ]
+    decisions = spark.createDataFrame([tuple(row.get(each) for each in DECISIONS.names) for row in told], DECISIONS)
+    assert [(row.topic, row.layouts_offset, row.layout) for row in newest(decisions).collect()] == [("sure", 3, "{}")]
