@@ -123,12 +123,13 @@ def test_a_layout_is_in_force_since_the_first_that_says_so(spark: SparkSession) 
     """Workers adopt it later, and again whenever they start."""
     layout = {"layout": {"n": 3, "v_count": 24, "epochs": [{"number": 0, "u": 3}, {"number": 1, "u": 4}]}}
     told = [
+        decided(9, "commit", 4, layout_epoch=1, reason="unknown", evidence={"of_fence": "f1"}),
         decided(0, "commit", 5, layout_epoch=1, evidence=layout, layouts_offset=80),
         decided(1, "adopt", 5.2, layout_epoch=1, evidence=layout, layouts_offset=80),
         decided(2, "adopt", 900, layout_epoch=1, evidence=layout, layouts_offset=80),
     ]
 
-    (row,) = folded(spark, "layouts", told[:2], told[2:])
+    (row,) = folded(spark, "layouts", told[:3], told[3:])
 
     assert (row["n"], row["v_count"], row["u"], row["layouts_offset"]) == (3, 24, 4, 80)
     assert row["since_ms"] == START + 5000
