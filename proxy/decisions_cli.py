@@ -6,9 +6,12 @@ It reads the brokers, not Kordon: from clients of Kordon the topic is hidden.
 from __future__ import annotations
 
 import os
+import re
 import sys
+import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +26,21 @@ if TYPE_CHECKING:
 _LAST: Final = 20
 _ANY_COLUMNS: Final = 10_000
 """Lines are not broken: a decision is one."""
+_AGO: Final = re.compile(r"(\d+)\s*(s|m|h|d)")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_USER: Final = "User:"
+
+
+def _moment(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
+    """Reads a time of day: so long ago, or as ISO 8601 has it, local if it names no offset; in ms since 1970."""
+    if value is None:
+        return None
+    if ago := _AGO.fullmatch(value):
+        return round((time.time() - int(ago[1]) * _SECONDS[ago[2]]) * 1000)
+    try:
+        return round(datetime.fromisoformat(value).timestamp() * 1000)
+    except (ValueError, OverflowError) as error:
+        raise click.BadParameter(f"{value!r} is no time: say 10m, 2h or 2026-11-22T09:30") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +51,8 @@ class _Wanted:
     topic: str | None
     client: str | None
     group: str | None
+    principal: str | None
+    since_ms: int
 
     def shows(self, entry: Entry) -> bool:
         """Whether a decision is among them."""
@@ -42,6 +62,8 @@ class _Wanted:
             and self.topic in (None, decision.topic)
             and self.client in (None, decision.client_id, str(decision.connection))
             and self.group in (None, decision.group_id)
+            and (self.principal is None or decision.principal in (self.principal, _USER + self.principal))
+            and entry.at_ms >= self.since_ms
         )
 
 
@@ -52,7 +74,7 @@ def decisions() -> None:
     \b
     Examples:
       kordon decisions tail --bootstrap kafka:9092
-      kordon decisions tail --config kordon.yaml --topic orders --kind admit --kind deliver
+      kordon decisions tail --config kordon.yaml --topic orders --kind refuse --since 1h
       kordon decisions tail --files /var/log/kordon --from-beginning --no-follow --json
     """  # noqa: D301
 
@@ -69,6 +91,14 @@ def decisions() -> None:
 @click.option("--topic", metavar="TOPIC", help="Only about this topic.")
 @click.option("--client", metavar="ID", help="Only of this client id, or connection number.")
 @click.option("--group", metavar="GROUP", help="Only of this consumer group.")
+@click.option("--principal", metavar="USER", help="Only of who is logged in so: alice, or User:CN=alice,O=acme.")
+@click.option(
+    "--since",
+    "since_ms",
+    callback=_moment,
+    metavar="TIME",
+    help="All from then on: 10m, 2h, 1d ago, or 2026-11-22T09:30.",
+)
 @click.option("--from-beginning", is_flag=True, help="All there is, instead of the last.")
 @click.option(
     "--last",
@@ -99,6 +129,8 @@ def tail(
     topic: str | None,
     client: str | None,
     group: str | None,
+    principal: str | None,
+    since_ms: int | None,
     last: int,
     from_beginning: bool,
     follow: bool,
@@ -117,13 +149,13 @@ def tail(
 
     from kordon.proxy.decisions_source import LogUnreadable, from_files, from_topic  # noqa: PLC0415
 
-    begin = None if from_beginning else last
+    begin = None if from_beginning or since_ms is not None else last
     upstream, folder = _place(folder, target)
-    wanted = _Wanted(frozenset(kinds), topic, client, group)
+    wanted = _Wanted(frozenset(kinds), topic, client, group, principal, since_ms or 0)
 
     async def show() -> None:
         if upstream is not None:
-            log = from_topic(upstream, begin, wanted.shows, follow=follow)
+            log = from_topic(upstream, begin, wanted.shows, follow=follow, since_ms=since_ms)
         else:
             assert folder is not None, "one of the two is named"
             log = from_files(folder, begin, wanted.shows, follow=follow)
@@ -133,17 +165,17 @@ def tail(
         uvloop.run(show())
     except KeyboardInterrupt:
         return
+    except BrokenPipeError:  # as of `| head`: who reads has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (LogUnreadable, OSError) as error:
         click.echo(str(error), err=True)
         sys.exit(1)
 
 
 async def _print(log: AsyncIterator[Entry], *, as_json: bool) -> None:
-    from rich.console import Console  # noqa: PLC0415
+    from kordon.proxy.decisions_line import Screen, draw  # noqa: PLC0415
 
-    from kordon.proxy.decisions_line import draw  # noqa: PLC0415
-
-    console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else _ANY_COLUMNS, highlight=False)
+    console = Screen(soft_wrap=True, width=None if sys.stdout.isatty() else _ANY_COLUMNS, highlight=False)
     async for entry in log:
         if as_json:
             click.echo(entry.dump())

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from rich.console import Console
 from rich.text import Text
 
 from kordon.codecs.decision import Decision, Entry, Kind
@@ -31,6 +32,18 @@ _COLOURS: Final = {
 _WORKER_DIGITS: Final = 6
 _FENCE_DIGITS: Final = 8
 _EVIDENCE_COLUMNS: Final = 160
+
+
+class Screen(Console):
+    """Where decisions are shown."""
+
+    def on_broken_pipe(self) -> None:
+        """Leaves it to whoever prints what to do when nobody reads any more.
+
+        Raises:
+            BrokenPipeError: Always.
+        """
+        raise BrokenPipeError
 
 
 def draw(entry: Entry) -> Text:

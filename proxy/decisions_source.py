@@ -31,7 +31,12 @@ class LogUnreadable(KordonError):  # noqa: N818 - a state of the world, named as
 
 
 async def from_topic(
-    upstream: Upstream, last: int | None, shows: Callable[[Entry], bool], *, follow: bool
+    upstream: Upstream,
+    last: int | None,
+    shows: Callable[[Entry], bool],
+    *,
+    follow: bool,
+    since_ms: int | None = None,
 ) -> AsyncIterator[Entry]:
     """Yields decisions of the topic, those of a worker in the order of their numbers.
 
@@ -40,6 +45,7 @@ async def from_topic(
         last: Begin with so many of those that are there, looked for among the newest; None: with all.
         shows: Which are wanted.
         follow: Go on with what comes.
+        since_ms: Leave out what was written before, in milliseconds since 1970.
 
     Raises:
         LogUnreadable: The brokers cannot be reached, or have no such topic.
@@ -49,7 +55,8 @@ async def from_topic(
     consumer = _consumer(upstream, context)
     try:
         await consumer.start()
-        ends = await _begin(consumer, await _partitions(consumer), None if last is None else max(last, _LOOK_BACK))
+        look_back = None if last is None else max(last, _LOOK_BACK)
+        ends = await _begin(consumer, await _partitions(consumer), look_back, since_ms)
         old: list[Entry] = []
         while not all([await consumer.position(place) >= end for place, end in ends.items()]):
             found = await _read(consumer, shows)
@@ -120,14 +127,18 @@ async def _partitions(consumer: AIOKafkaConsumer) -> list[TopicPartition]:
 
 
 async def _begin(
-    consumer: AIOKafkaConsumer, places: list[TopicPartition], last: int | None
+    consumer: AIOKafkaConsumer, places: list[TopicPartition], last: int | None, since_ms: int | None
 ) -> dict[TopicPartition, int]:
     """Goes to where reading begins; returns where the partitions end."""
     consumer.assign(places)
     ends = await consumer.end_offsets(places)
     starts = await consumer.beginning_offsets(places)
+    since = await consumer.offsets_for_times(dict.fromkeys(places, since_ms)) if since_ms is not None else {}
     for place in places:
         start = starts[place]
+        if since_ms is not None:
+            found = since[place]
+            start = found.offset if found is not None else ends[place]
         consumer.seek(place, start if last is None else max(start, ends[place] - last))
     return dict(ends)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -134,13 +136,39 @@ def test_last_counts_what_is_wanted(folder: Path) -> None:
         (["--client", "7"], [Kind.ADMIT]),
         (["--client", "8"], []),
         (["--group", "g"], [Kind.DELIVER]),
+        (["--principal", "ann"], [Kind.ADMIT]),
+        (["--principal", "User:ann"], [Kind.ADMIT]),
+        (["--principal", "an"], []),
     ],
     ids=str,
 )
 def test_filters_choose(folder: Path, flags: list[str], kinds: list[Kind]) -> None:
-    """By kind, topic, client id or connection, and group; as JSON each stands as in the log."""
+    """By kind, topic, client id or connection, group and user; as JSON each stands as in the log."""
     result = tail("--files", folder, "--from-beginning", "--no-follow", "--json", *flags)
     assert [Entry.load(line.encode()).decision.kind for line in result.output.splitlines()] == kinds
+
+
+MOMENT = datetime.fromtimestamp(1_795_000_000.1245)
+"""Between the first and the second decision of the folder."""
+
+
+@pytest.mark.parametrize(
+    ("since", "kinds"),
+    [
+        (MOMENT.isoformat(), ["lease", "deliver"]),
+        (MOMENT.astimezone(timezone(timedelta(hours=5))).isoformat(), ["lease", "deliver"]),
+        ("2000d", ["admit", "lease", "deliver"]),
+        ("0s", []),
+    ],
+)
+def test_a_time_from_which_on_decisions_are_shown(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, since: str, kinds: list[str]
+) -> None:
+    """All of them, however many; local time unless it says otherwise."""
+    monkeypatch.setattr(time, "time", lambda: 1_795_000_010.0)
+    result = tail("--files", folder, "--no-follow", "--since", since, "--last", 1)
+    assert result.exit_code == 0
+    assert [line.split()[2] for line in result.output.splitlines()] == kinds
 
 
 @pytest.mark.parametrize(
@@ -150,6 +178,7 @@ def test_filters_choose(folder: Path, flags: list[str], kinds: list[Kind]) -> No
         (["--files", "/nowhere"], 1, "/nowhere is no folder"),
         (["--bootstrap", "127.0.0.1:1", "--no-follow"], 1, "the brokers at 127.0.0.1:1 cannot be read from"),
         (["--kind", "nothing"], 2, "'nothing' is not one of"),
+        (["--since", "noon"], 2, "'noon' is no time: say 10m"),
     ],
     ids=str,
 )
@@ -169,6 +198,20 @@ def test_configuration_says_where_the_files_are(folder: Path, tmp_path: Path) ->
     )
     result = tail("--config", file, "--no-follow")
     assert len(result.output.splitlines()) == 3
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_who_has_read_enough_ends_it_without_a_word(folder: Path, flags: list[str]) -> None:
+    """As of `| head -1`: a closed pipe is no error."""
+    (folder / "decisions-c-000000.jsonl").write_bytes(b"".join(entry(n).dump() + b"\n" for n in range(20_000)))
+    tail = [sys.executable, "-m", "kordon.proxy", "decisions", "tail", "--files", str(folder), "--from-beginning"]
+    with subprocess.Popen([*tail, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(60) == 0
+        assert process.stderr.read() == b""
 
 
 def test_following_shows_what_comes_and_ends_by_ctrl_c(folder: Path) -> None:
