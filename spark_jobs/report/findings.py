@@ -9,6 +9,7 @@ from typing import Final
 
 from kordon.spark_jobs.report.kinds import Kind, kind_of
 from kordon.spark_jobs.report.tables import Row, Tables
+from kordon.spark_jobs.report.words import moment
 
 MOST_SHOWN: Final = 500
 MOST_PROOFS: Final = 50
@@ -22,6 +23,8 @@ class Proof:
     """worker:number, by which `kordon decisions` finds it."""
     decision: str
     """Its fields as JSON text, a line each; empty if it is not at hand any more."""
+    what: str = ""
+    """Its kind and time, for whoever does not read JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,15 +58,16 @@ def findings(tables: Tables) -> list[Finding]:
 
 def _finding(row: Row, known: Mapping[str, str]) -> Finding:
     named = list(row["decisions"] or ())
-    proofs = [Proof(name, _readable(known.get(name, ""))) for name in named[:MOST_PROOFS]]
+    proofs = [_proof(name, known.get(name, "")) for name in named[:MOST_PROOFS]]
     return Finding(row=row, kind=kind_of(row["kind"]), proofs=proofs, left_out=max(0, len(named) - MOST_PROOFS))
 
 
-def _readable(decision: str) -> str:
+def _proof(name: str, decision: str) -> Proof:
     try:
         told = json.loads(decision)
         if isinstance(told.get("evidence"), str):
             told["evidence"] = json.loads(told["evidence"])
-    except (ValueError, AttributeError):
-        return decision
-    return json.dumps(told, indent=2, ensure_ascii=False)
+        what = f"{told.get('kind', 'decision')} at {moment(told.get('at_ms'), parts=True)} UTC"
+    except (ValueError, TypeError, AttributeError):
+        return Proof(name, decision)
+    return Proof(name, json.dumps(told, indent=2, ensure_ascii=False), what)

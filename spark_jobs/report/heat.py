@@ -122,6 +122,8 @@ def _words(name: str, told: Iterable[Row], column: str, streams: Sequence[int]) 
     sums: dict[int, int] = defaultdict(int)
     for row in told:
         sums[row["stream"]] += row[column]
+    if len(streams) == 1:
+        return f"Records {name}: {sums[streams[0]]:,} in {stream_name(streams[0])}, and none elsewhere."
     largest, least = max(streams, key=lambda each: sums[each]), min(streams, key=lambda each: sums[each])
     return (
         f"Records {name}, a row for each of {len(streams)}: most in {stream_name(largest)} ({sums[largest]:,}), "

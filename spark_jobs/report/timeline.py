@@ -10,7 +10,7 @@ from typing import Final
 from kordon.spark_jobs.report.charts import Scale, Tick, area, line, nice, steps, time_ticks
 from kordon.spark_jobs.report.series import Clock
 from kordon.spark_jobs.report.tables import Row
-from kordon.spark_jobs.report.words import duration, moment, short, whole
+from kordon.spark_jobs.report.words import duration, moment, several, short, whole
 
 WIDTH: Final = 1000
 LEFT: Final = 112
@@ -93,13 +93,19 @@ class Story:
     """Records per second, as are `delivered`."""
     delivered: Sequence[float]
     lag: Sequence[float]
+    """Records; empty if nobody reads."""
+
+    @property
+    def is_used(self) -> bool:
+        """Whether anything was written or read."""
+        return any(self.written) or any(self.delivered)
 
 
 def draw(story: Story) -> Timeline:
     """Lays the panels out below each other, over one axis of time."""
     x = Scale(story.clock.start_ms, story.clock.end_ms, LEFT, RIGHT)
     panels = [_layouts(story, x, 22.0)]
-    for build in (_events, _rates, _lag):
+    for build in (_events, *([_rates] if story.is_used else ()), *([_lag] if story.lag else ())):
         above = panels[-1]
         panels.append(build(story, x, above.y + above.height + _GAP))
     bottom = panels[-1].y + panels[-1].height
@@ -113,7 +119,7 @@ def draw(story: Story) -> Timeline:
             Shown(label="partitions", style="u", unit="", values=_counts(story)),
             Shown(label="written", style="written", unit="records/s", values=story.written),
             Shown(label="delivered", style="delivered", unit="records/s", values=story.delivered),
-            Shown(label="lag", style="lag", unit="records", values=story.lag),
+            *([Shown(label="lag", style="lag", unit="records", values=story.lag)] if story.lag else ()),
         ],
     )
 
@@ -224,9 +230,19 @@ def in_words(story: Story) -> str:
     parts = [
         f"Partitions: {' → '.join(map(str, path))}." if path else "Its layout is not on record.",
         f"Fences: {len(changes)}" + (f", the longest {duration(max(0, longest))}." if longest is not None else "."),
-        f"At most {whole(max(story.written, default=0))} records a second written and "
-        f"{whole(max(story.delivered, default=0))} delivered.",
-        f"The foremost reader was at most {whole(max(story.lag, default=0))} records behind, "
-        f"and {whole(story.lag[-1] if story.lag else 0)} at the end.",
+        _traffic_in_words(story),
     ]
     return " ".join(parts)
+
+
+def _traffic_in_words(story: Story) -> str:
+    if not story.is_used:
+        return "Nothing was written or read meanwhile."
+    rates = (
+        f"At most {several(round(max(story.written, default=0)), 'record')} a second written and "
+        f"{whole(max(story.delivered, default=0))} delivered."
+    )
+    if not story.lag:
+        return f"{rates} Nobody read it."
+    behind = several(round(max(story.lag)), "record")
+    return f"{rates} The foremost reader was at most {behind} behind, and {whole(story.lag[-1])} at the end."

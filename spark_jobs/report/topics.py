@@ -16,6 +16,8 @@ from kordon.spark_jobs.report.timeline import Story, Timeline, is_question
 
 MOST_TOPICS: Final = 50
 MOST_FENCES: Final = 200
+CATCH_UP_MS: Final = 1_000
+"""Layouts without a commit on record that are adopted within such a time are history, read when a worker starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +81,7 @@ def topics(tables: Tables) -> list[Topic]:
 
 def _topic(name: str, number: int, tables: Tables) -> Topic:
     traffic = _of(name, tables.traffic)
-    layouts = sorted(_of(name, tables.layouts), key=lambda row: (row["layout_epoch"], row["since_ms"] or 0))
+    layouts = _of_its_time(sorted(_of(name, tables.layouts), key=lambda row: row["layout_epoch"]))
     fences = sorted(_of(name, tables.fences), key=lambda row: row["fenced_ms"] or row["committed_ms"] or 0)
     pauses = sorted(_of(name, tables.pauses), key=lambda row: row["began_ms"] or 0)
     findings = _of(name, tables.findings)
@@ -93,7 +95,7 @@ def _topic(name: str, number: int, tables: Tables) -> Topic:
         findings=findings,
         written=per_second(sums(traffic, "admitted_records", clock), clock),
         delivered=per_second(sums(traffic, "delivered_records", clock), clock),
-        lag=behind,
+        lag=behind if last else (),
     )
     times = [row["fenced_ms"] for row in fences if row["fenced_ms"] and not is_question(row)]
     pictures = (heat.draw(column, traffic, clock, times) for column in ("admitted_records", "delivered_records"))
@@ -116,6 +118,19 @@ def _topic(name: str, number: int, tables: Tables) -> Topic:
 
 def _of(topic: str, rows: Iterable[Row]) -> list[Row]:
     return [row for row in rows if row["topic"] == topic]
+
+
+def _of_its_time(layouts: Sequence[Row]) -> list[Row]:
+    """Leaves out those that had passed before the record begins: a worker that starts adopts one after the other."""
+    passed = [_is_caught_up(row, following) for row, following in pairwise(layouts)]
+    return [row for row, is_over in zip(layouts, (*passed, False), strict=True) if not is_over]
+
+
+def _is_caught_up(row: Row, following: Row) -> bool:
+    known_ms, next_ms = row["since_ms"], following["since_ms"]
+    if row["committed_ms"] or following["committed_ms"] or known_ms is None or next_ms is None:
+        return False
+    return bool(next_ms - known_ms < CATCH_UP_MS)
 
 
 def _clock(traffic: Sequence[Row], layouts: Iterable[Row], fences: Iterable[Row], tables: Tables) -> Clock:

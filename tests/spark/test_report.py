@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from kordon.spark_jobs.report.command import report as command
 from kordon.spark_jobs.report.kinds import KINDS, kind_of
 from kordon.spark_jobs.report.series import Clock, lag
 from kordon.spark_jobs.report.tables import Row, read
+from kordon.spark_jobs.report.topics import topics
 from kordon.spark_jobs.report.verdicts import PROMISES
 from kordon.testing import report_sample
 
@@ -149,6 +151,38 @@ def test_the_foremost_reader_s_lag_is_told_in_records() -> None:
 
     assert behind == [10, 30, 20, 0, 0]
     assert last == {3: 0}
+
+
+def test_layouts_that_a_worker_reads_when_it_starts_are_no_changes_of_that_time(tmp_path: Path) -> None:
+    """It adopts all there have been, one after the other; what is on record with a commit happened then."""
+    report_sample.write(tmp_path)
+    tables = read(tmp_path)
+    sample = sorted(tables.layouts, key=lambda row: row["layout_epoch"])
+    start = sample[0]["since_ms"]
+    learned = [{**row, "committed_ms": None, "since_ms": start + place} for place, row in enumerate(sample)]
+
+    (as_it_was,) = topics(tables)
+    (passed,) = topics(replace(tables, layouts=learned))
+    (last_seen,) = topics(replace(tables, layouts=[*learned[:-1], sample[-1]]))
+
+    assert as_it_was.counts == [3, 4, 5, 6, 5, 4]
+    assert passed.counts == [4]
+    assert last_seen.counts == [5, 4]
+
+
+def test_a_topic_that_nobody_reads_has_no_lag_and_one_that_nobody_uses_no_traffic(tmp_path: Path) -> None:
+    """An empty picture would say that all was read."""
+    report_sample.write(tmp_path)
+    tables = read(tmp_path)
+    unread = [{**row, "delivered_records": None, "delivered_to": None} for row in tables.traffic]
+
+    (topic,) = topics(replace(tables, traffic=unread))
+    (idle,) = topics(replace(tables, traffic=[]))
+
+    assert [panel.label for panel in topic.timeline.panels] == ["Partitions", "", "Traffic"]
+    assert "Nobody read it." in topic.words
+    assert [panel.label for panel in idle.timeline.panels] == ["Partitions", ""]
+    assert "Nothing was written or read meanwhile." in idle.words
 
 
 def test_what_dialect_readers_got_of_a_partition_counts_for_its_streams() -> None:

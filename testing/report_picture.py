@@ -1,0 +1,34 @@
+"""The picture of a report in the README: its verdict and the first topic's timeline, what lies between left out.
+
+`make demo` says where the report of its run is. Of that, `python -m kordon.testing.report_picture REPORT PNG` makes the
+picture.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from kordon.testing.browser import browser
+
+WIDTH: Final = 1120
+_LEAVE_OUT: Final = "document.querySelectorAll('#rules, #findings, .tools').forEach((each) => each.remove())"
+_BOTTOM: Final = "Math.ceil(document.querySelector('svg.timeline').getBoundingClientRect().bottom) + 2"
+
+
+def draw(report: Path, out: Path) -> None:
+    """Writes the picture of a report, a PNG."""
+    height = 900
+    for _ in range(2):  # once for its height, and once in a window of that
+        with tempfile.TemporaryDirectory() as folder, browser(Path(folder)) as page:
+            page.load(report, width=WIDTH, height=height)
+            page.value(_LEAVE_OUT)
+            height = int(page.value(_BOTTOM))
+            picture = page.picture()
+    out.write_bytes(picture)
+
+
+if __name__ == "__main__":
+    draw(*map(Path, sys.argv[1:3]))
