@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 from pyspark.sql.types import StructType
 
-from kordon.spark_jobs.rules.rule import CHECKED, FINDINGS, PASS, UNKNOWN, Facts
+from kordon.spark_jobs.rules.rule import CHECKED, FINDINGS, LATE, PASS, UNKNOWN, Facts
 
 QUIET_MS: Final = 24 * 60 * 60 * 1000
 """What has been silent for so long, in decisions' time, is dropped from states; if it comes back, it begins anew."""
@@ -68,7 +68,7 @@ def checked(rows: DataFrame) -> DataFrame:
             those that failed are left out, as findings tell of them.
     """
     places = ("topic", "partition", "stream", "verdict")
-    filled = conform(rows, CHECKED).where(F.col("verdict").isin(PASS, UNKNOWN))
+    filled = conform(rows, CHECKED).where(F.col("verdict").isin(PASS, UNKNOWN, LATE))
     summed = filled.groupBy(*places).agg(
         F.min("first_offset").alias("first_offset"),
         F.max("last_offset").alias("last_offset"),
