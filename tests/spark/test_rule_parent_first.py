@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
 
-from kordon.spark_jobs.rules import parent_first
+from kordon.spark_jobs.rules import parent_data, parent_first
 from kordon.testing.rule_plays import MicroBatch, decided, play
 
 if TYPE_CHECKING:
@@ -185,7 +185,25 @@ def test_what_is_not_read_yet_is_waited_for(spark: SparkSession) -> None:
     assert [each["decisions"] for each in arrived.findings] == [["early:0"]]
     assert (arrived.count("pass"), arrived.count("unknown")) == (1, 0)
     assert never.findings == []
-    assert (never.count("pass"), never.count("unknown")) == (1, 1)
+    assert (never.count("pass"), never.count("late")) == (1, 1)
+
+
+def test_of_runs_that_are_forgotten_nothing_is_told(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log with more holes than are kept in mind: what lies below the runs that are is unknown."""
+    monkeypatch.setattr(parent_data, "MOST_RUNS", 1)
+    batches = [batch("orders", first, first + 9) for first in (0, 120, 140)]
+    readers = [*gated("below", ("deliver", 0, {0: 5})), *gated("at-its-end", ("deliver", 0, {0: 100}))]
+    data: dict[str, Any] = {"read_to": read("orders", 100), **layout("orders")}
+
+    played = play(
+        spark,
+        parent_first.RULE,
+        [MicroBatch(batches=batches[:2]), MicroBatch(decisions=readers, batches=batches[2:], **data)],
+    )
+
+    assert played.findings == []
+    assert (played.count("pass"), played.count("unknown")) == (1, 1)
+    assert [row["first_offset"] for row in played.state if row["what"] == "forgotten"] == [120]
 
 
 def test_any_split_into_micro_batches_finds_the_same(spark: SparkSession) -> None:
