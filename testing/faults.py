@@ -26,7 +26,7 @@ from kordon.proxy.managed.lanes import Lanes
 from kordon.proxy.ordering import images, line, writers
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.images import Refusal
-from kordon.proxy.ordering.records import AckRecord
+from kordon.proxy.ordering.records import AckRecord, FenceRecord
 
 _LOOK_SECONDS: Final = 0.01
 
@@ -48,17 +48,24 @@ class Fault(StrEnum):
     SKIPPED_RANGE = "skipped-range"
     """A reader is not given one of a stream's batches, once."""
     DROPPED_DECISION = "dropped-decision"
-    """A decision to admit is not on record, once."""
+    """A decision is not on record, once: to admit, or of the kind that is named."""
 
 
-def inject(fault: Fault, put: Put = setattr) -> None:
+def inject(fault: Fault, put: Put = setattr, *, of: str = "") -> None:
     """Breaks a promise in this process.
 
     Args:
         fault: Which.
         put: How functions are replaced.
+        of: The kind of the decision that is dropped, `admit` by default; the number of the fence that does not hold,
+            1 by default.
     """
-    _FAULTS[fault](put)
+    if fault is Fault.DROPPED_DECISION:
+        _dropped_decision(put, Kind(of or Kind.ADMIT))
+    elif fault is Fault.WRITE_AFTER_FENCE:
+        _LateWrite(int(of or 1)).put(put)
+    else:
+        _FAULTS[fault](put)
 
 
 def _stale_count(put: Put) -> None:
@@ -105,8 +112,8 @@ def _skipped_range(put: Put) -> None:
     put(logs, "_take_from", take_from)
 
 
-def _dropped_decision(put: Put) -> None:
-    """The queue is full for one decision to admit, whichever way it comes."""
+def _dropped_decision(put: Put, of: Kind) -> None:
+    """The queue is full for one decision of a kind, whichever way it comes."""
     dropped: list[Kind] = []
 
     def replace(name: str) -> None:
@@ -115,7 +122,7 @@ def _dropped_decision(put: Put) -> None:
         def take(self: Backlog, decision: Decision | Kind, *more: Any) -> None:
             kind = decision.kind if isinstance(decision, Decision) else decision
             most_bytes = self._most_bytes
-            if kind is Kind.ADMIT and not dropped:
+            if kind is of and not dropped:
                 dropped.append(kind)
                 self._most_bytes = 0
             kept(self, decision, *more)
@@ -134,9 +141,12 @@ class _LateWrite:
     The cut is read after that: the write stands where it belongs, only not when.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.fences_before = number - 1
+        """Which hold anything, and are kept."""
         self.topic: str | None = None
-        """Whose fence was acknowledged first that holds anything …"""
+        """Whose fence does not hold …"""
         self.partitions: frozenset[int] = frozenset()
         """… and what it holds."""
         self.written = False
@@ -147,24 +157,32 @@ class _LateWrite:
         self._read_cuts = Leading._cuts
         self._lanes: Lanes | None = None
 
+    def _heard(self, fence: FenceRecord) -> None:
+        if self.fences_before:
+            self.fences_before -= 1
+        elif self.topic is None:
+            self.topic, self.partitions = fence.topic, fence.sealed
+
     def put(self, put: Put) -> None:
         """Replaces what keeps the promise."""
         late = self
 
         async def drain(lanes: Lanes, topic: str, partitions: frozenset[int]) -> dict[int, int]:
             late._lanes = lanes
-            return await late._drain(lanes, topic, partitions) if late.written else dict.fromkeys(partitions, 0)
+            is_kept = late.written or late.fences_before > 0
+            return await late._drain(lanes, topic, partitions) if is_kept else dict.fromkeys(partitions, 0)
 
         def open_home(lanes: Lanes, course: Course) -> Stay | None:
             home = course.topic.layout.chain(course.stream).home
-            is_broken = not late.written and home is not None and course.topic.is_sealed(home.partition)
+            is_meant = not late.written and course.topic.layout.epoch >= late.number - 1
+            is_broken = is_meant and home is not None and course.topic.is_sealed(home.partition)
             return home if is_broken else late._open_home(lanes, course)
 
         def acknowledged(minutes: MemberMinutes, ack: AckRecord, offset: int) -> None:
             held = [fence for fence, _ in minutes._fences.values() if fence.id == ack.fence and fence.sealed]
             late._note(minutes, ack, offset)
-            if held and late.topic is None:
-                late.topic, late.partitions = held[0].topic, held[0].sealed
+            for fence in held[:1]:
+                late._heard(fence)
 
         def admitted(journal: Journal, *who: Any, topic: str, partition: int, **what: Any) -> None:
             late._admit(journal, *who, topic=topic, partition=partition, **what)
@@ -187,8 +205,6 @@ class _LateWrite:
 _FAULTS: Final[dict[Fault, Callable[[Put], None]]] = {
     Fault.STALE_COUNT: _stale_count,
     Fault.EARLY_CHILD: _early_child,
-    Fault.WRITE_AFTER_FENCE: lambda put: _LateWrite().put(put),
     Fault.DOUBLED_SEQUENCE: _doubled_sequence,
     Fault.SKIPPED_RANGE: _skipped_range,
-    Fault.DROPPED_DECISION: _dropped_decision,
 }

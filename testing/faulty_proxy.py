@@ -1,4 +1,4 @@
-"""`python -m kordon.testing.faulty_proxy FAULT run …`: the usual `kordon`, with one promise broken (`faults.py`)."""
+"""`python -m kordon.testing.faulty_proxy FAULT[:OF] run …`: the usual `kordon` but for one promise (`faults.py`)."""
 
 from __future__ import annotations
 
@@ -8,5 +8,6 @@ from kordon.proxy.cli import main
 from kordon.testing.faults import Fault, inject
 
 if __name__ == "__main__":
-    inject(Fault(sys.argv.pop(1)))
+    fault, _, of = sys.argv.pop(1).partition(":")
+    inject(Fault(fault), of=of)
     main(prog_name="kordon")

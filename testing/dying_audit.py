@@ -1,0 +1,36 @@
+"""`python -m kordon.testing.dying_audit FILES OUT STEP`: an audit of decision files that kills itself, by SIGKILL."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from kordon.spark_jobs.audit import Audit, Options
+from kordon.spark_jobs.engine import Parts
+from kordon.spark_jobs.metrics import Metrics
+from kordon.spark_jobs.session import Setup, open_session
+from kordon.spark_jobs.sources import Reading
+
+
+def main(files: str, out: str, at: str) -> None:
+    """Judges the files by GAPS alone, up to a step of the engine.
+
+    Args:
+        files: Folder of decision files.
+        out: The audit's folder.
+        at: The step in front of which it dies.
+    """
+
+    def step(name: str) -> None:
+        if name == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    session = open_session(Setup(master="local[1]", shuffle_partitions=1, needs_kafka=False, is_brief=True))
+    reading = Reading(folder=Path(files), is_pinned=True)
+    Audit(session, Options(out=out, reading=reading), Metrics(), Parts(rules=(), summaries=(), step=step)).once()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,164 @@
+"""Other ways to break the promises of `fault_plays.py`: behind a shrink, by other clients, of other decisions.
+
+The audit is to give the same kind of finding for each, and no other.
+"""
+
+# Its requests are those of the plays that it varies.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from kordon.codecs.decision import Kind
+from kordon.testing import fault_plays as plays
+from kordon.testing.dialect_connection import DialectConnection
+from kordon.testing.dialect_reader import DialectReader, records_of
+from kordon.testing.fault_plays import GROWN, PARTITIONS, Stage
+from kordon.testing.faults import Fault
+from kordon.testing.managed_clients import Sender, create_managed, resize
+from kordon.testing.plain_connection import PlainConnection
+from kordon.testing.steps import wait_until
+
+_PATIENCE_SECONDS: Final = 60.0
+_BATCHES: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What is broken, how it shows, and by whom it is found."""
+
+    fault: str | None
+    """As `ProxyProcess.start` takes it; None: Kordon keeps all of its promises."""
+    play: Callable[[Stage], None]
+    rule: str
+    kind: str
+    verdict: str = "fail"
+
+
+def stale_count_behind_a_shrink(stage: Stage) -> None:
+    """A dialect producer that has not heard of a shrink writes to a partition that others were merged into."""
+    admin = create_managed(stage.proxy, stage.topic)
+    resize(admin, stage.topic, GROWN).result(_PATIENCE_SECONDS)
+    with DialectConnection(stage.proxy) as client:
+        identity = plays._identity(client)
+        epoch = client.metadata(stage.topic).layout_epoch
+        before = client.produce(stage.topic, 0, plays._batch(identity, 0, "known"), GROWN, epoch)
+        resize(admin, stage.topic, PARTITIONS).result(_PATIENCE_SECONDS)
+        after = client.produce(stage.topic, 0, plays._batch(identity, 1, "outdated"), GROWN, epoch)
+    plays._check(before.error_code, after.error_code)
+
+
+def early_child_behind_a_shrink(stage: Stage) -> None:
+    """A reader that has been given nothing yet is given what came into a partition when others were merged into it."""
+    admin = create_managed(stage.proxy, stage.topic)
+    resize(admin, stage.topic, GROWN).result(_PATIENCE_SECONDS)
+    with DialectConnection(stage.proxy) as client:
+        plays._check(*(plays._write(client, stage.topic, q, GROWN) for q in range(GROWN)))
+        resize(admin, stage.topic, PARTITIONS).result(_PATIENCE_SECONDS)
+        plays._check(*(plays._write(client, stage.topic, q, PARTITIONS) for q in range(PARTITIONS)))
+    reader = DialectReader(stage.proxy, stage.topic)
+
+    def has_two() -> bool:
+        reader.read(0)
+        return len(reader.delivered) >= 2
+
+    try:
+        wait_until("what came behind the shrink", has_two, _PATIENCE_SECONDS)
+    finally:
+        reader.close()
+
+
+def late_write_at_a_shrink(stage: Stage) -> None:
+    """A producer writes without a break while its topic shrinks."""
+    admin = create_managed(stage.proxy, stage.topic)
+    resize(admin, stage.topic, GROWN).result(_PATIENCE_SECONDS)
+    sender = Sender(stage.proxy, stage.topic)
+    try:
+        sender.send_for(0.5)
+        sender.send_for(0.5, resize(admin, stage.topic, PARTITIONS))
+        sender.finish()
+    finally:
+        sender.close()
+
+
+def doubled_behind_a_shrink(stage: Stage) -> None:
+    """A producer sends again, after its virtual partition has moved twice, what had been acknowledged in between."""
+    admin = create_managed(stage.proxy, stage.topic)
+    moved = plays._first_to_move(stage.topic)
+    resize(admin, stage.topic, GROWN).result(_PATIENCE_SECONDS)
+    with PlainConnection(stage.proxy) as client:
+        batch = plays._batch(plays._identity(client), 0, "once")
+        before = plays._produce(client, stage.topic, moved, batch)
+        resize(admin, stage.topic, PARTITIONS).result(_PATIENCE_SECONDS)
+        after = plays._produce(client, stage.topic, moved, batch)
+    plays._check(before, after)
+
+
+def doubled_by_the_dialect(stage: Stage) -> None:
+    """A dialect producer sends again, behind a growth, what had been acknowledged: it stands in the partition twice."""
+    admin = create_managed(stage.proxy, stage.topic)
+    with DialectConnection(stage.proxy) as client:
+        batch = plays._batch(plays._identity(client), 0, "once")
+        codes = []
+        for count in (PARTITIONS, GROWN):
+            epoch = client.metadata(stage.topic).layout_epoch
+            codes.append(client.produce(stage.topic, 0, batch, count, epoch).error_code)
+            if count == PARTITIONS:
+                resize(admin, stage.topic, GROWN).result(_PATIENCE_SECONDS)
+    plays._check(*codes)
+
+
+def skipped_by_the_dialect(stage: Stage) -> None:
+    """A dialect reader reads a partition of many batches to its end."""
+    create_managed(stage.proxy, stage.topic)
+    with DialectConnection(stage.proxy) as client:
+        plays._check(*(plays._write(client, stage.topic, 0, PARTITIONS) for _ in range(_BATCHES)))
+    reader = DialectReader(stage.proxy, stage.topic)
+
+    def is_at_the_end() -> bool:
+        return not records_of(reader.read(0)[0])
+
+    try:
+        wait_until("the end", is_at_the_end, _PATIENCE_SECONDS)
+    finally:
+        reader.close()
+
+
+def bypass_behind_a_shrink(stage: Stage) -> None:
+    """An idempotent producer writes past Kordon to a partition that is retired."""
+    admin = create_managed(stage.proxy, stage.topic)
+    resize(admin, stage.topic, GROWN).result(_PATIENCE_SECONDS)
+    with PlainConnection(stage.proxy) as client:
+        plays._check(plays._produce(client, stage.topic, 0, plays._batch(plays._identity(client), 0, "through Kordon")))
+    resize(admin, stage.topic, PARTITIONS).result(_PATIENCE_SECONDS)
+    with PlainConnection(stage.broker) as stranger:
+        stolen = plays._batch(plays._identity(stranger), 0, "round it")
+        plays._check(plays._produce(stranger, stage.topic, GROWN - 1, stolen))
+
+
+def _dropped(kind: Kind) -> Variant:
+    return Variant(f"{Fault.DROPPED_DECISION.value}:{kind.value}", plays.clean, "GAPS", "gap", "unknown")
+
+
+VARIANTS: Final[Mapping[str, Variant]] = MappingProxyType(
+    {
+        "stale-count-shrink": Variant("stale-count", stale_count_behind_a_shrink, "COUNT-FENCE", "stale-count"),
+        "early-child-shrink": Variant("early-child", early_child_behind_a_shrink, "PARENT-FIRST", "early-child"),
+        "late-write-shrink": Variant(
+            "write-after-fence:2", late_write_at_a_shrink, "FENCE-BARRIER", "write-after-fence"
+        ),
+        "doubled-shrink": Variant("doubled-sequence", doubled_behind_a_shrink, "SEQ-IMAGE", "doubled-sequence"),
+        "doubled-dialect": Variant("doubled-sequence", doubled_by_the_dialect, "SEQ-IMAGE", "doubled-sequence"),
+        "skipped-dialect": Variant("skipped-range", skipped_by_the_dialect, "NO-SKIP", "skipped-range"),
+        "bypass-shrink": Variant(None, bypass_behind_a_shrink, "COUNT-FENCE", "bypass"),
+        **{
+            f"dropped-{kind.value}": _dropped(kind)
+            for kind in (Kind.FENCE, Kind.ACKNOWLEDGE, Kind.CUT, Kind.COMMIT, Kind.ADOPT, Kind.DELIVER)
+        },
+    }
+)
+"""By name."""
