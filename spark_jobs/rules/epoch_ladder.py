@@ -15,13 +15,16 @@ Epochs rise also where this log has nothing of it: another worker, a client besi
 and a request that was refused fails nothing. Producer ids are given out by each broker from a block of its own, so that
 a new one (at epoch 0) may be a smaller number.
 
-Requests are compared within a worker, by its numbers; between workers no two new instances may hold the same epoch.
+Requests are compared within a worker, by its numbers. Between workers nothing says which of two answers came first:
+they rest on no record of the layouts topic, and clocks prove nothing. What needs no order is held against all of them:
+no answer is at or below the epoch that its own request gave, and no two new instances hold the same epoch. That an
+epoch fell from one worker's answer to the next one's is not seen unless the client says what it held.
 
 State: per transactional.id and worker the newest answer. Bounded by the ids in use: after `EXPIRES_MS`, the time after
 which brokers forget such an id, it goes, and the next request counts as the first.
 
-What comes late: nothing does within a worker. That two workers gave the same epoch is found against the newest answer
-of each.
+What comes late: nothing does, as decisions of a worker come in the order of their numbers. That two workers gave the
+same epoch is found against the newest answer of each.
 """
 
 from __future__ import annotations
@@ -69,7 +72,8 @@ def _check(facts: Facts, state: DataFrame) -> Outcome:
     answers = _answers(facts)
     steps = with_gaps(_steps(answers, state), facts.gaps, after="_before_number", until="number")
     judged = steps.withColumn("kind", _kind()).withColumn("verdict", _verdict())
-    wrong = judged.where("kind is not null").withColumn("_other", decision("worker", "_before_number"))
+    before = F.when(F.col("_before_number").isNotNull(), decision("worker", "_before_number"))
+    wrong = judged.where("kind is not null").withColumn("_other", before)
     wrong = wrong.unionByName(_doubled(answers, state), allowMissingColumns=True)
     return Outcome(
         findings=_findings(wrong, facts),
@@ -130,6 +134,8 @@ _FELL: Final = (
     "(producer_id = _producer_id and producer_epoch < _producer_epoch)"
     " or (producer_id < _producer_id and producer_epoch > 0)"
 )
+_NOT_ABOVE: Final = "given_id = producer_id and given_id != -1 and given_epoch >= producer_epoch"
+"""The answer contradicts its own request, whatever went before."""
 _FOREIGN: Final = (
     "(given_id = _producer_id and given_epoch < _producer_epoch)"
     " or (given_id != _producer_id and producer_id = _producer_id)"
@@ -141,6 +147,7 @@ def _kind() -> Column:
     return (
         F.when(F.col("error") != 0, None)
         .when(F.expr(_IS_HALF), "half-given")
+        .when(F.expr(_NOT_ABOVE), F.when(F.expr("given_epoch > producer_epoch"), "epoch-fell").otherwise("not-bumped"))
         .when(F.col("_before").isNull(), None)
         .when(F.expr(_FELL), "epoch-fell")
         .when(F.expr(_IS_PRESENT) & F.expr(_IS_UNCHANGED), "not-bumped")
@@ -152,7 +159,7 @@ def _kind() -> Column:
 
 def _verdict() -> Column:
     """What falls has fallen, whatever is missing; the rest may be explained by what is not there."""
-    proven = (F.col("kind") == "epoch-fell") | (F.col("kind") == "half-given") | ~F.col("across_gap")
+    proven = F.col("kind").isin("epoch-fell", "half-given") | F.expr(_NOT_ABOVE) | ~F.col("across_gap")
     is_known = F.expr(f"({_IS_NEW}) or ({_IS_PRESENT}) or ({_IS_LAST})") & ~F.col("across_gap")
     held_back = (F.col("error") != 0) & (F.expr(_IS_PRESENT) | F.expr(_IS_LAST))
     return (

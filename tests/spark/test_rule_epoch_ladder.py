@@ -44,6 +44,8 @@ WRONG: dict[str, list[Answer]] = {
     "epoch-fell": [(NOTHING, (7, 3)), (NOTHING, (7, 2))],
     "epoch-fell to an earlier id": [(NOTHING, (7, 3)), (NOTHING, (6, 2))],
     "not-bumped for a new instance": [(NOTHING, (7, 0)), (NOTHING, (7, 0))],
+    "epoch-fell for one that another worker has served": [((7, 3), (7, 2))],
+    "not-bumped for one that another worker has served": [((7, 3), (7, 3))],
     "not-bumped after a failure": [(NOTHING, (7, 0)), ((7, 0), (7, 0))],
     "repeat-changed": [(NOTHING, (7, 0)), ((7, 0), (7, 1)), ((7, 0), (7, 2))],
     "not-fenced": [(NOTHING, (7, 0)), (NOTHING, (7, 1)), ((7, 0), (7, 2))],
@@ -85,6 +87,7 @@ def test_what_kip_360_says_is_right_and_what_it_forbids_is_found(spark: SparkSes
     }
     assert found == {(name, name.split(" ")[0]) for name in WRONG}
     assert {each["verdict"] for each in played.findings} == {"fail"}
+    assert all(":" in name for each in played.findings for name in each["decisions"])
     assert played.count("unknown") == len(UNTOLD)
     answers = sum(map(len, (RIGHT | UNTOLD | WRONG).values()))
     assert played.count("pass") == answers - len(UNTOLD) - len(WRONG)
