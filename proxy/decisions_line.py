@@ -29,6 +29,8 @@ _COLOURS: Final = {
     Kind.ADOPT: "magenta",
     Kind.FORGET: "magenta",
 }
+_VERDICTS: Final = {Kind.REFUSE: "time", Kind.DELIVER: "answer", Kind.GAP: "decision"}
+"""What a record stands for several of."""
 _WORKER_DIGITS: Final = 6
 _FENCE_DIGITS: Final = 8
 _EVIDENCE_COLUMNS: Final = 160
@@ -95,9 +97,20 @@ def _ranges(decision: Decision) -> Iterator[str]:
         yield f"offsets {_range(decision, 'offset')}"
     elif decision.last_offset is not None:
         yield f"offset {decision.last_offset}"
-    counts = [(decision.batches, "batches"), (decision.records, "records"), (decision.bytes, "bytes")]
-    if told := [f"{count:,} {what}" for count, what in counts if count is not None]:
+    counts = [(decision.batches, _VERDICTS.get(decision.kind, "batch")), (decision.records, "record")]
+    told = [_count(count, what) for count, what in counts if count is not None]
+    if told := told + ([f"{decision.bytes:,} bytes"] if decision.bytes is not None else []):
         yield ", ".join(told)
+
+
+def _count(count: int, what: str) -> str:
+    """Says how many.
+
+    >>> _count(1, "batch"), _count(2000, "batch"), _count(2, "time")
+    ('1 batch', '2,000 batches', '2 times')
+    """
+    ending = "" if count == 1 else "es" if what.endswith("ch") else "s"
+    return f"{count:,} {what}{ending}"
 
 
 def _range(decision: Decision, what: str) -> str:

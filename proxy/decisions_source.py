@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
 from kordon.codecs.decision import Entry
 from kordon.proxy.config import Upstream
 from kordon.proxy.decisions.to_files import PATTERN
 from kordon.proxy.decisions.to_topic import DECISIONS_TOPIC
-from kordon.proxy.errors import KordonError
+from kordon.proxy.errors import KordonError, UpstreamUnavailable
 from kordon.proxy.tls import upstream_context
+from kordon.proxy.upstream import UpstreamClient
 
 _LOOK_BACK: Final = 10_000
 """So far in front of the end of each partition the last ones that are wanted are looked for."""
@@ -70,11 +71,26 @@ async def from_topic(
         while follow:
             for entry in await _read(consumer, shows):
                 yield entry
+    except TopicAuthorizationFailedError as error:
+        who = upstream.sasl.username if upstream.sasl is not None else "nobody, as who comes without a log-in is,"
+        raise LogUnreadable(f"{who} may not read {DECISIONS_TOPIC}: that takes DESCRIBE and READ on it") from error
     except KafkaError as error:
         where = ", ".join(map(str, upstream.bootstrap))
-        raise LogUnreadable(f"the brokers at {where} cannot be read from: {error}") from error
+        why = await _why_unreachable(upstream, context) or str(error)
+        raise LogUnreadable(f"the brokers at {where} cannot be read from: {why}") from error
     finally:
         await consumer.stop()
+
+
+async def _why_unreachable(upstream: Upstream, context: ssl.SSLContext | None) -> str | None:
+    """Asks once more by Kordon's own client, which says what is wrong; None: nothing is."""
+    for address in upstream.bootstrap:
+        try:
+            async with UpstreamClient(address, upstream, context):
+                pass
+        except UpstreamUnavailable as error:
+            return str(error)
+    return None
 
 
 async def _read(consumer: AIOKafkaConsumer, shows: Callable[[Entry], bool]) -> list[Entry]:
@@ -117,7 +133,8 @@ async def _partitions(consumer: AIOKafkaConsumer) -> list[TopicPartition]:
     """Finds the partitions of the topic, without asking for it by name while it may be missing: that may create it."""
     if DECISIONS_TOPIC not in await consumer.topics():
         raise LogUnreadable(
-            f"no topic {DECISIONS_TOPIC} there: decisions.to is not topic, or this is Kordon's own port"
+            f"no topic {DECISIONS_TOPIC} there: decisions.to is not topic, this is Kordon's own port,"
+            " or who logs in may not DESCRIBE it"
         )
     first = TopicPartition(DECISIONS_TOPIC, 0)
     consumer.assign([first])

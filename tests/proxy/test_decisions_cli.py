@@ -66,11 +66,11 @@ def entry(number: int, decision: Decision = ADMIT, worker: str = "abcdef012345")
         ),
         (
             Decision(kind=Kind.GAP, first_number=3, last_number=8, batches=6, reason="the queue is full"),
-            "gap         numbers 3-8  6 batches  the queue is full",
+            "gap         numbers 3-8  6 decisions  the queue is full",
         ),
         (
-            Decision(kind=Kind.REFUSE, api_key=0, rule="C4", reason="NOT_LEADER_OR_FOLLOWER"),
-            "refuse      api 0  (C4)  NOT_LEADER_OR_FOLLOWER",
+            Decision(kind=Kind.REFUSE, api_key=0, rule="C4", reason="NOT_LEADER_OR_FOLLOWER", batches=1),
+            "refuse      1 time  api 0  (C4)  NOT_LEADER_OR_FOLLOWER",
         ),
         (Decision(kind=Kind.JOIN, generation_id=4), "join        generation 4"),
     ],
@@ -176,7 +176,11 @@ def test_a_time_from_which_on_decisions_are_shown(
     [
         ([], 2, "name a broker"),
         (["--files", "/nowhere"], 1, "/nowhere is no folder"),
-        (["--bootstrap", "127.0.0.1:1", "--no-follow"], 1, "the brokers at 127.0.0.1:1 cannot be read from"),
+        (
+            ["--bootstrap", "127.0.0.1:1", "--no-follow"],
+            1,
+            "the brokers at 127.0.0.1:1 cannot be read from: 127.0.0.1:1: connection refused",
+        ),
         (["--kind", "nothing"], 2, "'nothing' is not one of"),
         (["--since", "noon"], 2, "'noon' is no time: say 10m"),
     ],
