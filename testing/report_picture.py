@@ -20,14 +20,16 @@ _BOTTOM: Final = "Math.ceil(document.querySelector('svg.timeline').getBoundingCl
 
 def draw(report: Path, out: Path) -> None:
     """Writes the picture of a report, a PNG."""
-    height = 900
-    for _ in range(2):  # once for its height, and once in a window of that
-        with tempfile.TemporaryDirectory() as folder, browser(Path(folder)) as page:
-            page.load(report, width=WIDTH, height=height)
-            page.value(_LEAVE_OUT)
-            height = int(page.value(_BOTTOM))
-            picture = page.picture()
-    out.write_bytes(picture)
+    height, _ = _seen(report, 900)
+    out.write_bytes(_seen(report, height)[1])
+
+
+def _seen(report: Path, height: int) -> tuple[int, bytes]:
+    """Returns how high a window has to be, and what is seen in one of some height."""
+    with tempfile.TemporaryDirectory() as folder, browser(Path(folder)) as page:
+        page.load(report, width=WIDTH, height=height)
+        page.value(_LEAVE_OUT)
+        return int(page.value(_BOTTOM)), page.picture()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from kordon.spark_jobs import report
-from kordon.testing import browser, report_sample
+from kordon.testing import browser, report_picture, report_sample
 
 pytestmark = pytest.mark.skipif(
     browser.PROGRAM is None, reason="there is no Chromium here: install it (Debian: apt install chromium)"
@@ -154,6 +155,17 @@ def test_the_page_prints(page: browser.Page) -> None:
     assert paper.startswith(b"%PDF")
     assert len(paper) > 50_000
     assert page.troubles == []
+
+
+def test_the_picture_of_the_manual_shows_the_verdict_and_a_topic(page_file: Path, tmp_path: Path) -> None:
+    """It ends with the timeline, wherever that ends."""
+    report_picture.draw(page_file, tmp_path / "picture.png")
+
+    told = (tmp_path / "picture.png").read_bytes()
+    width, height = struct.unpack(">II", told[16:24])
+    assert told.startswith(b"\x89PNG")
+    assert width == report_picture.WIDTH
+    assert 800 < height < 1600
 
 
 def test_a_phone_shows_it_without_scrolling_sideways(page_file: Path, tmp_path: Path) -> None:
