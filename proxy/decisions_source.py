@@ -86,10 +86,18 @@ async def _why_unreachable(upstream: Upstream, context: ssl.SSLContext | None) -
     """Asks once more by Kordon's own client, which says what is wrong; None: nothing is."""
     for address in upstream.bootstrap:
         try:
-            async with UpstreamClient(address, upstream, context):
-                pass
+            async with UpstreamClient(address, upstream, context) as client:
+                return await _why_unanswered(client, upstream)
         except UpstreamUnavailable as error:
             return str(error)
+    return None
+
+
+async def _why_unanswered(client: UpstreamClient, upstream: Upstream) -> str | None:
+    try:
+        await client.nodes()
+    except UpstreamUnavailable as error:
+        return str(error) if upstream.sasl is not None else f"{error}: does it want a log-in (--username)?"
     return None
 
 
