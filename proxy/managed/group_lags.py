@@ -77,6 +77,8 @@ class GroupLags:
         self._asked: dict[str, int] = {}
         """By group, the look at which it was asked for last."""
         self._own: set[tuple[str, str]] = set()
+        self._read_to: dict[tuple[str, str, Stream], tuple[int, int]] = {}
+        """By topic, group and stream: a commit, and up to where nothing was left to read behind it at the last look."""
         self._looks = 0
         self._fails = False
 
@@ -90,7 +92,7 @@ class GroupLags:
                 self._forget()
 
     def _forget(self) -> None:
-        self.told, self._commits, self._asked = {}, {}, {}
+        self.told, self._commits, self._asked, self._read_to = {}, {}, {}, {}
 
     async def _try_to_look(self) -> None:
         try:
@@ -114,6 +116,7 @@ class GroupLags:
         for row in await self._groups.all_committed(due):
             self._take(row)
         lags: dict[Place, int] = {}
+        self._read_to = {key: each for key, each in self._read_to.items() if key[1] in self._commits}
         for topic in list(self._topics):
             lags |= await self._of(topic)
         self.told, self._own = bounded(lags, self._most, self._own)
@@ -178,8 +181,13 @@ class GroupLags:
         """Returns who has nothing left to read though the end is not committed (rule F6), as far as is soon known."""
         read: set[tuple[str, Stream]] = set()
 
-        async def see(key: tuple[str, Stream], offset: int) -> None:
-            if await self._caught_up.end_if_read(topic, key[1], offset, ends) is not None:
+        async def see(key: tuple[str, Stream], commit: int) -> None:
+            place = (topic.name, *key)
+            known_commit, read_to = self._read_to.get(place, (commit, commit))
+            is_known = known_commit == commit and read_to <= told[key[1]]
+            end = await self._caught_up.end_if_read(topic, key[1], read_to if is_known else commit, ends)
+            if end is not None:
+                self._read_to[place] = (commit, end)
                 read.add(key)
 
         unsure = {key: each for key, each in behind.items() if not is_physical(key[1]) and each < told[key[1]]}

@@ -86,6 +86,8 @@ class Cluster:
     errors: dict[str, int] = field(default_factory=dict[str, int])
     is_gone: bool = False
     asked: list[list[str]] = field(default_factory=list[list[str]])
+    looked_from: list[int] = field(default_factory=list[int])
+    """Where it was looked whether anything is left."""
 
     async def groups(self) -> list[Group]:
         """Lists them."""
@@ -112,7 +114,8 @@ class Cluster:
 
     async def end_if_read(self, topic: ManagedTopic, v: int, offset: int, ends: Mapping[int, int]) -> int | None:
         """Knows who has read all."""
-        return offset if v in self.read else None
+        self.looked_from.append(offset)
+        return ends[0] if v in self.read else None
 
 
 def created() -> ManagedTopics:
@@ -138,6 +141,22 @@ async def test_a_lag_is_what_is_left_up_to_the_end_and_0_for_whoever_has_read_al
         Place("orders", "g", "1"): 0,
         Place("orders", "sdk", "~0"): 1,
     }
+
+
+async def test_what_was_found_empty_behind_a_commit_is_not_looked_at_again() -> None:
+    """However far the neighbours go on in the meantime; another commit is looked at from where it is."""
+    cluster = Cluster({"g": {FACE: {1: 6}}}, {0: 10}, {1})
+    lags = lags_of(cluster)
+    await lags.look()
+    cluster.ends[0] = 12
+    await lags.look()
+    cluster.read.clear()
+    cluster.ends[0] = 15
+    await lags.look()
+    assert lags.told == {Place("orders", "g", "1"): 9}, "as it is committed"
+    cluster.commits["g"] = {FACE: {1: 8}}
+    await lags.look()
+    assert cluster.looked_from == [6, 10, 12, 8]
 
 
 async def test_a_group_that_is_gone_has_no_lag_and_one_whose_coordinator_moves_keeps_it() -> None:
