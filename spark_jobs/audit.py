@@ -37,6 +37,10 @@ _AGAIN_SECONDS: Final = 5.0
 _MOST_FAILURES: Final = 10
 """In a row, with nothing done in between and brokers that answer; then the audit gives up."""
 
+_MOST_STARTS: Final = 5
+_NOT_STARTED: Final = "Python worker failed to connect back"
+"""Spark gives the process that reads a Python source 10 seconds to start, which a busy machine may not keep."""
+
 log: Final = logging.getLogger("kordon.audit")
 
 
@@ -150,10 +154,7 @@ class Audit:
         self._begin()
         while True:
             topics = self.engine.topics
-            try:
-                self._watch(self._start(), until_idle=True)
-            except StreamingQueryException as error:
-                raise CannotCheck(cause_of(str(error))) from error
+            self._read_all()
             if topics == self.engine.topics:
                 break
         if self.engine.totals.decisions == 0:
@@ -162,6 +163,16 @@ class Audit:
             )
         self.engine.close()
         return self.verdict()
+
+    def _read_all(self) -> None:
+        for starts_left in reversed(range(_MOST_STARTS)):
+            try:
+                self._watch(self._start(), until_idle=True)
+                return
+            except StreamingQueryException as error:
+                if not starts_left or _NOT_STARTED not in str(error):
+                    raise CannotCheck(cause_of(str(error))) from error
+                log.warning("the query is begun again: %s", cause_of(str(error)))
 
     def verdict(self) -> Verdict:
         """Returns what all findings so far come to."""
