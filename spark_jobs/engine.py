@@ -22,7 +22,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
-from pyspark.sql.types import BooleanType, IntegerType, StructField, StructType
+from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
 from kordon.spark_jobs import layouts
 from kordon.spark_jobs.brokers import BrokersUnavailable, Place
@@ -30,6 +30,7 @@ from kordon.spark_jobs.delivery import Delivery
 from kordon.spark_jobs.errors import CannotCheck
 from kordon.spark_jobs.findings import Sinks
 from kordon.spark_jobs.known import Known, Read, Seen, Told, Totals
+from kordon.spark_jobs.local_rows import local_rows
 from kordon.spark_jobs.metrics import Counted, Metrics
 from kordon.spark_jobs.rules import gaps
 from kordon.spark_jobs.rules.all_rules import ALL
@@ -43,6 +44,7 @@ _NEVER_LATE_MS: Final = 1 << 60
 _SIDE_BY_SIDE: Final = 4
 """Rules are small: their jobs wait for their planning more than for a processor."""
 _KNOWN: Final = "state/_known"
+_SEEN: Final = StructType([StructField("worker", StringType()), StructField("seen", LongType())])
 _CHECKED: Final = StructType([StructField("rule", IntegerType()), *CHECKED.fields, StructField("late", BooleanType())])
 """What is kept of it: `late` says why it is unknown."""
 
@@ -140,8 +142,8 @@ class Engine:
         with self._lock:
             facts = self._told(
                 self._known,
-                self._spark.createDataFrame([], DECISIONS),
-                self._spark.createDataFrame([], BATCHES),
+                self._nothing(DECISIONS),
+                self._nothing(BATCHES),
                 self.last_batch + 1,
             )
             self._parts.metrics.count_findings(self._judge(replace(facts, is_last=True), keeps=False))
@@ -191,6 +193,9 @@ class Engine:
         read = rows.where("batch is not null").select("batch.*")
         batches = read.where("next_offset is null").select(*BATCHES.names)
         known = self._next(before, told, decisions, read)
+        # of what is known to be empty plans leave out all that would come
+        decisions = decisions if known.totals.decisions > before.totals.decisions else self._nothing(DECISIONS)
+        batches = batches if known.totals.batches > before.totals.batches else self._nothing(BATCHES)
         late_ms = self._parts.late_ms if self.caught_up(known.read_to) else _NEVER_LATE_MS
         return known, replace(self._told(known, decisions, batches, batch_id), late_ms=late_ms)
 
@@ -201,11 +206,14 @@ class Engine:
             batches=batches,
             segments=segments,
             stays=stays,
-            read_to=self._spark.createDataFrame(list(known.read_to), READ_TO),
+            read_to=local_rows(self._spark, known.read_to, READ_TO),
             batch_id=batch_id,
             newest_ms=known.totals.newest_ms,
             late_ms=self._parts.late_ms,
         )
+
+    def _nothing(self, schema: StructType) -> DataFrame:
+        return local_rows(self._spark, [], schema)
 
     def _new(self, decisions: DataFrame, before: Known) -> DataFrame:
         """A record may stand in the log twice, as writing it is repeated when its answer is lost; it counts once."""
@@ -213,7 +221,7 @@ class Engine:
         if not before.workers:
             return once
         rows = [(name, seen.number) for name, seen in before.workers.items()]
-        seen = F.broadcast(self._spark.createDataFrame(rows, "worker string, seen bigint"))
+        seen = F.broadcast(local_rows(self._spark, rows, _SEEN))
         return once.join(seen, "worker", "left").where("seen is null or number > seen").select(*DECISIONS.names)
 
     def _next(self, before: Known, told: DataFrame, decisions: DataFrame, read: DataFrame) -> Known:

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 
+from kordon.spark_jobs.local_rows import local_rows
 from kordon.spark_jobs.schema import SEGMENTS, STAYS
 
 NEWEST: Final = "topic string, layouts_offset long, layout_epoch int, layout string"
@@ -90,7 +91,7 @@ def frames(spark: SparkSession, layouts: Iterable[str]) -> tuple[DataFrame, Data
     expanded = [expand(layout) for layout in layouts]
     segments = [segment for one, _ in expanded for segment in one]
     stays = [stay for _, one in expanded for stay in one]
-    return spark.createDataFrame(segments, SEGMENTS), spark.createDataFrame(stays, STAYS)
+    return local_rows(spark, segments, SEGMENTS), local_rows(spark, stays, STAYS)
 
 
 def expand(layout: str) -> tuple[list[Segment], list[Stay]]:

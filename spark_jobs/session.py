@@ -33,6 +33,9 @@ _SETTINGS: Final[Mapping[str, str]] = {
     # PySpark 4 takes a stack trace for every column: most of what it costs to put a rule's plan together
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.dataFrameQueryContext.enabled": "false",
+    # what Spark's pages show of each plan is written whether somebody looks or not
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.debug.maxToStringFields": "1",
 }
 _LOCAL: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
@@ -73,6 +76,10 @@ class Setup:
     """Further settings of Spark's."""
 
 
+_LOOKED_UP: Final = ("PythonUtils", "PythonSQLUtils", "functions", "org.apache.spark.sql.functions")
+"""What PySpark asks Java for with each column. Java looks for such a name in all jars, package by package."""
+
+
 def open_session(setup: Setup) -> SparkSession:
     """Returns the session, with the auditor's sources made known to it.
 
@@ -98,6 +105,7 @@ def open_session(setup: Setup) -> SparkSession:
     _need_classes(session, parts)
     partitions = setup.shuffle_partitions or max(1, session.sparkContext.defaultParallelism)
     session.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    _look_up_once(session)
     session.dataSource.register(BatchesSource)
     session.dataSource.register(DecisionFilesSource)
     return session
@@ -114,6 +122,12 @@ def close_session(session: SparkSession) -> None:
     process.stdin.close()
     process.wait(timeout=_END_SECONDS)
     SparkContext._gateway = SparkContext._jvm = None  # pyright: ignore[reportPrivateUsage]
+
+
+def _look_up_once(session: SparkSession) -> None:
+    jvm: Any = session.sparkContext._jvm  # pyright: ignore[reportPrivateUsage]
+    for name in _LOOKED_UP:
+        setattr(jvm, name, getattr(jvm, name))
 
 
 def _is_submitted() -> bool:

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 from kordon.spark_jobs.errors import CannotCheck
+from kordon.spark_jobs.local_rows import local_rows
 
 _OFFSET_LINES: Final = 3
 """Of Spark's offset files: their version, metadata of the micro-batch, a line for each source."""
@@ -55,7 +56,7 @@ class Storage:
         """Returns a version of a table; empty for what was before the first micro-batch, or for a table that is new."""
         path = self._path(table, batch_id)
         if batch_id < 0 or not self._exists(f"{path}/_SUCCESS"):
-            return self._spark.createDataFrame([], schema)
+            return local_rows(self._spark, [], schema)
         return self._spark.read.schema(schema).parquet(path)
 
     def read_all(self, table: str, first: int, last: int, schema: StructType) -> DataFrame:
@@ -64,7 +65,7 @@ class Storage:
         paths = [self._path(table, number) for number in range(first, last + 1)]
         whole = [path for path in paths if self._exists(f"{path}/_SUCCESS")]
         if not whole:
-            return self._spark.createDataFrame([], numbered)
+            return local_rows(self._spark, [], numbered)
         return self._spark.read.schema(numbered).option("basePath", f"{self.folder}/{table}").parquet(*whole)
 
     def forget(self, tables: Iterable[str], batch_id: int) -> None:
