@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import socket
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from typing import Final
 from kordon.spark_jobs.errors import CannotCheck
 
 NAME: Final = "audit.lock"
+
+log: Final = logging.getLogger("kordon.audit")
 
 
 @contextmanager
@@ -43,6 +46,8 @@ def held(out: str) -> Iterator[None]:
             raise CannotCheck(
                 f"another audit ({who}) is at work in {out}: end it first, or give this one an --out of its own"
             ) from None
+        except OSError as error:
+            log.warning("%s cannot be locked (%s): see to it that no second audit works there", out, error.strerror)
         _sign(file.fileno(), out)
         yield
 

@@ -1,0 +1,218 @@
+"""`kordon audit run` as a process: what it tells of itself while it runs, how it ends, and where its findings go.
+
+GAPS is its only rule here (`testing/small_audit.py`); the rules have tests of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
+
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+from prometheus_client.parser import text_string_to_metric_families
+
+from kordon.testing.cluster import Cluster
+from kordon.testing.ports import free_ports
+
+_SECONDS: Final = 900.0
+_TOO_SMALL: Final = "10"
+_ENOUGH: Final = "1000000"
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]
+
+
+class Running(NamedTuple):
+    """An audit that runs."""
+
+    process: subprocess.Popen[str]
+    port: int
+    log: Path
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        """What it tells of a metric; None: nothing."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:
+                text = answer.read().decode()
+        except OSError:
+            return None
+        samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
+        return next((each.value for each in samples if each.name == name and each.labels == labels), None)
+
+    def wait(self, what: str, told: Callable[[], bool]) -> None:
+        """Waits until something holds."""
+        until = time.monotonic() + _SECONDS
+        while not told():
+            assert self.process.poll() is None, self.log.read_text()[-3000:]
+            assert time.monotonic() < until, f"{what}: {self.log.read_text()[-3000:]}"
+            time.sleep(0.2)
+
+    def end(self, number: signal.Signals) -> str:
+        """Sends a signal; its last line when it has ended."""
+        self.process.send_signal(number)
+        assert self.process.wait(_SECONDS) == 0, self.log.read_text()[-3000:]
+        return self.log.read_text().splitlines()[-1]
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "kordon.testing.small_audit", "--master", "local[1]", *arguments]
+
+
+@contextmanager
+def running(log: Path, *arguments: str) -> Iterator[Running]:
+    """An audit, and nothing of it at the end."""
+    port = free_ports(1)
+    with log.open("w") as out:
+        told = command("--metrics-address", f"127.0.0.1:{port}", *arguments)
+        process = subprocess.Popen(told, stdout=out, stderr=subprocess.STDOUT, text=True)
+    try:
+        yield Running(process, port, log)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def append(folder: Path, worker: str, numbers: Sequence[int]) -> None:
+    """Writes decisions of a minute ago."""
+    at_ms = int(time.time() * 1000) - 60_000
+    told = ({"schema": 1, "at_ms": at_ms, "host": "h", "worker": worker, "number": n, "kind": "join"} for n in numbers)
+    with (folder / f"decisions-{worker}-000000.jsonl").open("a") as lines:
+        lines.write("".join(json.dumps(each) + "\n" for each in told))
+
+
+def allow(admin: AdminClient, topic: str, most_bytes: str) -> None:
+    """Lets a topic take records of so many bytes."""
+    entry = ConfigEntry("max.message.bytes", most_bytes, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(60)
+
+
+def written(bootstrap: str, topic: str) -> dict[bytes, set[bytes]]:
+    """All values of each key, as any consumer reads them."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "nobody", "enable.auto.commit": False})
+    found: dict[bytes, set[bytes]] = defaultdict(set)
+    try:
+        first, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+        consumer.assign([TopicPartition(topic, 0, first)])
+        position = first
+        while position < end:
+            message = consumer.poll(60)
+            assert message is not None
+            assert message.error() is None
+            found[message.key() or b""].add(message.value() or b"")
+            position = (message.offset() or 0) + 1
+    finally:
+        consumer.close()
+    return dict(found)
+
+
+@pytest.mark.broker
+def test_a_running_audit_tells_of_its_lag_and_findings_and_goes_on_where_it_was(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """A topic that takes no findings does not stop it: they are written when it does, under one key and value."""
+    bootstrap, topic = cluster.bootstrap(), f"findings-{uuid.uuid4().hex[:8]}"
+    files, out = tmp_path / "files", tmp_path / "out"
+    files.mkdir()
+    append(files, "a", [0, 1, 4])
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1, config={"max.message.bytes": _TOO_SMALL})])[topic].result(60)
+    told = ["--bootstrap", bootstrap, "--files", str(files), "--out", str(out), "--findings-topic", topic]
+
+    with running(tmp_path / "first.log", *told, "--trigger-seconds", "3600") as first:
+        first.wait("a micro-batch", lambda: first.metric("kordon_audit_batch_seconds_count") == 1)
+        assert first.metric("kordon_audit_decisions_total") == 3
+        assert first.metric("kordon_audit_gaps_total") == 1
+        assert first.metric("kordon_audit_findings_total", rule="GAPS", verdict="unknown") == 1
+        assert first.metric("kordon_audit_undelivered_findings", to="topic") == 1
+        first.wait("no lag", lambda: first.metric("kordon_audit_lag_decisions") == 0)
+        append(files, "a", [*range(5, 25)])  # the next micro-batch is an hour away
+        first.wait("lag", lambda: first.metric("kordon_audit_lag_decisions") == 20)
+        assert (first.metric("kordon_audit_lag_seconds") or 0.0) >= 59.0
+        refused = subprocess.run(command(*told), capture_output=True, text=True, timeout=_SECONDS, check=False)
+        assert (refused.returncode, f"process {first.process.pid} on" in refused.stderr) == (2, True), refused.stderr
+        assert first.end(signal.SIGINT).startswith("ended: 1 unknown of GAPS; 3 decisions")
+    line = next(each for each in first.log.read_text().splitlines() if "findings cannot be written" in each)
+    assert f"the topic {topic}" in line
+    assert "RecordTooLargeException" in line
+    assert written(bootstrap, topic) == {}
+
+    allow(admin, topic, _ENOUGH)
+    for each in (out / "checkpoint" / "commits").iterdir():
+        each.unlink()  # as if it had been killed before its micro-batch was complete: it is repeated
+    with running(tmp_path / "second.log", *told, "--trigger-seconds", "1") as second:
+        second.wait("the rest", lambda: second.metric("kordon_audit_decisions_total") == 20)
+        second.wait("no lag", lambda: second.metric("kordon_audit_lag_decisions") == 0)
+        assert second.metric("kordon_audit_lag_seconds") == 0
+        assert second.metric("kordon_audit_undelivered_findings", to="topic") == 0
+        assert second.end(signal.SIGTERM).startswith("ended: 1 unknown of GAPS; 23 decisions")
+    (key, values), *others = written(bootstrap, topic).items()
+    (finding,) = (json.loads(value) for value in values)
+    assert (others, finding["finding_id"], finding["kind"]) == ([], key.decode(), "gap")
+    assert not json.loads((out / "undelivered.json").read_text())
+
+
+def ended(tmp_path: Path, *arguments: str, program: Sequence[str] | None = None) -> subprocess.CompletedProcess[Any]:
+    """An audit of three decisions with a gap, run to its end."""
+    files = tmp_path / "files"
+    files.mkdir(exist_ok=True)
+    append(files, "a", [0, 1, 4])
+    told = [*(program or command()), "--once", "--files", str(files), "--out", str(tmp_path / "out"), *arguments]
+    # the environment that Kordon is installed in, as `activate` makes it
+    place = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    return subprocess.run(told, capture_output=True, text=True, timeout=_SECONDS, check=False, env=place)
+
+
+def test_findings_go_to_a_table_of_delta(tmp_path: Path) -> None:
+    """By an option and Maven's jars; what other programs need of it is there."""
+    table = tmp_path / "table"
+    done = ended(tmp_path, "--table", str(table))
+    assert done.returncode == 3, done.stderr[-3000:]
+    added = [json.loads(line).get("add") for path in table.glob("_delta_log/*.json") for line in path.open()]
+    rows = [json.loads(each["stats"])["numRecords"] for each in added if each is not None]
+    assert sum(rows) >= 1
+    assert len(list(table.glob("batch=*"))) == 2  # the micro-batch, and what is judged at the end
+
+
+@pytest.mark.deep
+def test_findings_go_to_a_table_of_iceberg(tmp_path: Path) -> None:
+    """In a catalog that the user sets up."""
+    lake = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop", ".warehouse": str(tmp_path / "lake")}
+    settings = [word for name, value in lake.items() for word in ("--conf", f"spark.sql.catalog.lake{name}={value}")]
+    done = ended(tmp_path, "--table", "lake.kordon.findings", "--table-format", "iceberg", *settings)
+    assert done.returncode == 3, done.stderr[-3000:]
+    assert list((tmp_path / "lake" / "kordon" / "findings" / "data").rglob("*.parquet"))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]"])
+def test_spark_submit_runs_the_same_job(master: str, tmp_path: Path) -> None:
+    """The whole of it, also where its executors are processes of their own."""
+    from kordon.spark_jobs import main  # noqa: PLC0415
+
+    done = ended(tmp_path, program=["spark-submit", "--master", master, str(main.__file__)])
+    assert done.returncode == 3, done.stderr[-3000:]
+    assert "unknown: 1 unknown of GAPS; 3 decisions" in done.stdout

@@ -1,0 +1,208 @@
+"""Folders, locks, lag and findings that wait: what a person is told, and what is not lost; without brokers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from kordon.spark_jobs import lock
+from kordon.spark_jobs.audit import Audit, Options
+from kordon.spark_jobs.brokers import LATEST, Place
+from kordon.spark_jobs.delivery import AGAIN_SECONDS, FILE, Delivery
+from kordon.spark_jobs.engine import Engine, Parts
+from kordon.spark_jobs.errors import CannotCheck, cause_of
+from kordon.spark_jobs.findings import Sinks, Table, Topic
+from kordon.spark_jobs.known import Totals
+from kordon.spark_jobs.lag import Lag
+from kordon.spark_jobs.metrics import Behind, Metrics
+from kordon.spark_jobs.schema import DECISIONS, FINDINGS
+from kordon.spark_jobs.sources import Reading
+from kordon.spark_jobs.storage import Storage
+from kordon.testing.ports import free_ports
+
+pytestmark = pytest.mark.spark
+
+
+class Broken:
+    """A topic and a table in one, that take nothing while they are out of order."""
+
+    name = told = "the place"
+
+    def __init__(self) -> None:
+        self.is_well = False
+        self.tries = 0
+        self.got: list[tuple[str, int]] = []
+
+    def write(self, rows: DataFrame, first: int = 0, last: int = 0) -> None:
+        """See `Table.write`."""
+        self.tries += 1
+        if not self.is_well:
+            raise PySparkException("org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized: [x]")
+        self.got += sorted((row["finding_id"], row["batch"]) for row in rows.select("finding_id", "batch").collect())
+
+
+def found(spark: SparkSession, storage: Storage, batch_id: int, *ids: str) -> int:
+    """Puts findings of a micro-batch into the folder; how many."""
+    rows = [tuple({**dict.fromkeys(FINDINGS.names), "finding_id": each}.values()) for each in ids]
+    storage.write(spark.createDataFrame(rows, FINDINGS), "findings", batch_id)
+    return len(ids)
+
+
+def waiting(metrics: Metrics) -> float | None:
+    return metrics.registry.get_sample_value("kordon_audit_undelivered_findings", {"to": "topic"})
+
+
+def test_what_a_topic_does_not_take_is_written_later(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also after a restart, and without being tried at every micro-batch; a line names cause and cure."""
+    storage, metrics, topic, now = Storage(spark, str(tmp_path)), Metrics({}), Broken(), [0.0]
+
+    def delivery() -> Delivery:
+        sinks: Any = Sinks(topic=topic)  # type: ignore[arg-type]
+        return Delivery(storage, sinks, metrics, lambda: now[0])
+
+    first = delivery()
+    first.write(0, found(spark, storage, 0, "a", "b"))
+    assert "the place" in caplog.text
+    assert "allow the auditor's user" in caplog.text
+    assert waiting(metrics) == 2
+    first.write(1, found(spark, storage, 1, "c"))
+    first.write_waiting(1)
+    assert (topic.tries, waiting(metrics)) == (1, 3)
+    now[0] += AGAIN_SECONDS
+    first.write_waiting(1)
+    assert (topic.tries, topic.got) == (2, [])
+
+    topic.is_well = True
+    again = delivery()  # another process
+    again.write_waiting(1)
+    assert topic.got == [("a", 0), ("b", 0), ("c", 1)]
+    assert (waiting(metrics), again.waiting) == (0, {})
+    again.write(2, found(spark, storage, 2))
+    assert topic.tries == 3  # nothing was found, nothing is written
+    (tmp_path / FILE).write_text('{"top')  # the machine died while it was written
+    assert delivery().waiting == {"topic": 0}
+
+
+def test_a_table_is_given_a_repeated_micro_batch_also_where_nothing_is_found(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """An earlier try may have found something."""
+    storage, table = Storage(spark, str(tmp_path)), Broken()
+    table.is_well = True
+    sinks: Any = Sinks(table=table)  # type: ignore[arg-type]
+    delivery = Delivery(storage, sinks, Metrics({}))
+    delivery.write(3, found(spark, storage, 3))
+    delivery.write(4, found(spark, storage, 4))
+    assert table.tries == 1
+
+
+def test_a_second_audit_is_told_who_is_at_work(tmp_path: Path) -> None:
+    """The lock goes with its process, and a folder that cannot be made is told as such."""
+    holds = "import sys; from kordon.spark_jobs import lock\nwith lock.held(sys.argv[1]): print(1, flush=True); input()"
+    out = str(tmp_path / "out")
+    with subprocess.Popen(
+        [sys.executable, "-c", holds, out], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "1\n"
+        with (
+            pytest.raises(CannotCheck, match=f"process {other.pid} on .* is at work in .*--out of its own"),
+            lock.held(out),
+        ):
+            pass
+        other.kill()
+    with lock.held(out):
+        pass
+    (tmp_path / "file").touch()
+    with pytest.raises(CannotCheck, match="cannot be written to"), lock.held(str(tmp_path / "file")):
+        pass
+    with lock.held("s3a://bucket/audit"):
+        pass
+
+
+def refused(make: Callable[[], Any]) -> str:
+    with pytest.raises(CannotCheck) as error:
+        make()
+    return str(error.value)
+
+
+def test_what_cannot_be_gone_on_with_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    """Brokers that are not there, a table without a catalog, a checkpoint and a state that are broken."""
+    port, out = free_ports(1), str(tmp_path)
+    reading = Reading(bootstrap=f"127.0.0.1:{port}")
+    assert f"127.0.0.1:{port}: [Errno 111]" in refused(Audit(spark, Options(out=out, reading=reading), Metrics()).once)
+    table = Sinks(table=Table(name="lake.kordon.findings", format="iceberg"))
+    options = Options(out=out, reading=Reading(folder=tmp_path), sinks=table)
+    assert "spark.sql.catalog.lake=" in refused(Audit(spark, options, Metrics()).once)
+    (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
+    (tmp_path / "checkpoint" / "offsets" / "7").write_text("v1\n")
+    assert "checkpoint/offsets/7 is not what Spark wrote" in refused(Storage(spark, out).begun)
+    engine = Engine(spark, Storage(spark, out), Parts(rules=(), summaries=()))
+    rows = spark.createDataFrame([], DECISIONS)
+    assert "state/_known/7 is missing or broken" in refused(lambda: engine.run(rows, 8))
+
+
+def test_causes_have_cures() -> None:
+    """What Spark and Java say around them is left out."""
+    text = "An error:\n\tat some.Where(x)\nCaused by: java.io.IOException: No space left on device\n\tat y"
+    assert cause_of(text).startswith("java.io.IOException: No space left on device (make room where --out is")
+    assert cause_of("just words") == "just words"
+
+
+def test_lag_of_files_is_what_is_not_judged(tmp_path: Path) -> None:
+    """Whole lines count, by the time of the oldest; half of one does not."""
+    line = json.dumps({"at_ms": 5_000}) + "\n"
+    file = tmp_path / "decisions-a-000000.jsonl"
+    file.write_text(line * 4)
+    lag = Lag(Reading(folder=tmp_path), None, lambda: 65.0)
+    judged = json.dumps({file.name: len(line) * 2})
+    assert lag.measure([judged], [], Totals(decisions=2)) == Behind(2, 60.0, 0)
+    assert lag.measure(None, [], Totals()).seconds == 60.0
+    all_of_it = json.dumps({file.name: len(line) * 4})
+    assert lag.measure([all_of_it], [], Totals(decisions=4)) == Behind(0, 0.0, 0)
+    file.write_text(line * 4 + '{"at_ms": 9')
+    assert lag.measure([all_of_it], [], Totals(decisions=4)) == Behind(0, 0.0, 0)
+
+
+class Logs:
+    """Brokers with a log of decisions from 10 to 30, and topic data to 100."""
+
+    def partitions(self, topics: Any) -> list[Place]:
+        """See `Cluster`."""
+        return [Place(topic, 0) for topic in topics]
+
+    def ends(self, places: list[Place], timestamp: int) -> dict[Place, int]:
+        """See `Cluster`."""
+        last = {"__kordon.decisions": (10, 30)}
+        return {place: last.get(place.topic, (0, 100))[timestamp == LATEST] for place in places}
+
+
+def test_lag_of_topics_begins_where_their_logs_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What retention took is nothing that could be judged."""
+    cluster: Any = Logs()
+    lag = Lag(Reading(bootstrap="x:1"), cluster, lambda: 65.0)
+    monkeypatch.setattr(Lag, "_age", lambda _self, _place, start: float(start))
+    assert lag.measure(None, ["t"], Totals()) == Behind(20, 10.0, 0)
+    judged = [json.dumps({"__kordon.decisions": {"0": 25}}), json.dumps({"t": {"0": 40}})]
+    assert lag.measure(judged, ["t"], Totals(decisions=15, bytes=400)) == Behind(5, 25.0, 600)
+    judged = [json.dumps({"__kordon.decisions": {"0": 30}}), "-"]
+    assert lag.measure(judged, [], Totals(decisions=20)) == Behind(0, 0.0, 0)
+
+
+def test_sinks_have_names_for_messages() -> None:
+    """So that it is known which of them takes nothing."""
+    assert Topic(name="t", options={}).told == "the topic t"
+    assert Table(name="/t", format="delta").told == "the table /t"
