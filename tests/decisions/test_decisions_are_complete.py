@@ -1,0 +1,210 @@
+"""Each kind of decision says all that is known when it is taken: a play of each, held against a table of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any, Final, TypeAlias, cast
+from uuid import UUID
+
+import pytest
+
+from kordon.codecs.decision import Decision, Entry, Kind
+from kordon.codecs.messages import request, response
+from kordon.codecs.produce import Outcome
+from kordon.proxy import apis
+from kordon.proxy.addresses import Advertised
+from kordon.proxy.causes import CloseCause
+from kordon.proxy.config import Limits
+from kordon.proxy.control.codes import Code
+from kordon.proxy.control.group import Member
+from kordon.proxy.control.ledger import Records
+from kordon.proxy.control.member_minutes import MemberMinutes
+from kordon.proxy.control.membership import Generation
+from kordon.proxy.control.minutes import Minutes
+from kordon.proxy.decisions.backlog import Backlog
+from kordon.proxy.decisions.journal import Client
+from kordon.proxy.interception import Translate
+from kordon.proxy.managed.course import Course, Pending, Ticket, Why
+from kordon.proxy.managed.introductions import Introduction
+from kordon.proxy.managed.position_decisions import decisions_of
+from kordon.proxy.managed.read_decisions import Given, Group, ReadDecisions
+from kordon.proxy.managed.told_clients import ToldClient
+from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
+from kordon.proxy.managed.write_decisions import WriteDecisions
+from kordon.proxy.ordering.chain import Stay
+from kordon.proxy.ordering.controller import Producers
+from kordon.proxy.ordering.images import Refusal
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.line import Bound, Line, Write
+from kordon.proxy.ordering.position_records import Place
+from kordon.proxy.ordering.positions import Report, TopicReport
+from kordon.proxy.ordering.records import AckRecord, FenceRecord, TopicRecord
+from kordon.proxy.ordering.streams import physical_stream
+from kordon.proxy.relays import Relays
+from kordon.proxy.tally import Tally
+from kordon.testing.decision_columns import FORMS, form_of, lacking
+from kordon.testing.noted import Noted
+
+LAYOUT: Final = Layout.created("orders", UUID(int=1), 3, 12)
+RECORD: Final = TopicRecord(LAYOUT, UUID(int=2))
+FENCE: Final = FenceRecord("f1", "orders", LAYOUT.next_epoch(4), frozenset({0}))
+GROWN: Final = TopicRecord(LAYOUT.changed(FENCE.following, {0: 100, 3: 0}), UUID(int=2))
+GENERATION: Final = Generation(4, "m-1", "m-1", (Member("m-1", "me", "here"),))
+READERS: Final = Group("readers", 1, "a")
+
+
+class Stage:
+    """A worker with one topic and one client that has said all that clients say."""
+
+    def __init__(self) -> None:
+        self.noted = Noted()
+        self.journal = self.noted.journal
+        self.client: Client = self.journal.connected()
+        self.journal.named(self.client, "shop", "User:ann")
+        self.topic = ManagedTopic(LAYOUT, UUID(int=2), layouts_offset=7)
+        self.topics = ManagedTopics()
+        self.topics.add(self.topic)
+
+    def course(self) -> Course:
+        """The way of a stream's writes."""
+        return Course(self.topic, 0, Line(0))
+
+    def write(self) -> Write:
+        """A batch of the client's that was sent."""
+        ticket = Ticket(Pending(self.client), 0, memoryview(b""), 1000)
+        write = Write(9, 0, 40, 2, 81, -1, 0.0, ticket)
+        write.bound = Bound(0, 0, 9, 9, 0, 40, opens=False)
+        return write
+
+
+async def writes(stage: Stage) -> None:
+    """Written, there already, refused, held, let go, gone elsewhere."""
+    decisions, course, write = WriteDecisions(stage.journal), stage.course(), stage.write()
+    decisions.answered(course, write, Outcome(0, 0, 100), Outcome(0, 0, 100))
+    decisions.answered(course, write, Outcome(0, Code.DUPLICATE_SEQUENCE_NUMBER), Outcome(0, 0))
+    decisions.judged(course, write, Refusal.DUPLICATE, Outcome(0, 0))
+    decisions.judged(course, write, Refusal.FENCED, Outcome(0, Code.INVALID_PRODUCER_EPOCH))
+    decisions.given_up(course, write, Code.NOT_LEADER_OR_FOLLOWER, Why.LEADER)
+    decisions.unfit(stage.client, stage.topic, "orders", 3, Code.INVALID_RECORD)
+    stage.topic.raise_fence(Fence("f1", frozenset({0})))
+    for why in Why:
+        decisions.held(course, why)
+    course.held_for = Why.FENCE
+    decisions.released(course, 0.1, given_up=False)
+    decisions.redirected(stage.topic, 0, (0, 0), Stay(1, 1, 0, None, 0))
+
+
+async def reads(stage: Stage) -> None:
+    """Given, given again, refused, held at the gate, let through."""
+    decisions, stay = ReadDecisions(stage.journal), Stay(0, 0, 0, None, 0)
+    for asked in (0, 0):
+        decisions.gave(stage.client, stage.topic, 0, Given(stay, 0, asked, asked + 5, [], 0, []))
+    decisions.refused(stage.client, stage.topic, 0, 99, Code.OFFSET_OUT_OF_RANGE)
+    stream, place = physical_stream(0), {"stay": stay, "group": READERS}
+    decisions.held(stage.client, stage.topic, stream, asks={1: 3}, **cast("Any", place))
+    decisions.released(stage.client, stage.topic, stream, by={"positions": {1: 3}}, **cast("Any", place))
+
+
+async def told(stage: Stage) -> None:
+    """What a client hears of a layout, of itself, and of a request that nobody knows."""
+    row = {"name": "orders", "error_code": 0, "partitions": []}
+    ToldClient(stage.client, stage.topics, stage.journal).looks_at(apis.METADATA)({"topics": [row]})
+    introduction = Introduction(stage.client, stage.journal)
+    introduction.refused(9999, 1, "UNSUPPORTED_VERSION", ends=True)
+    route, message = apis.route(apis.INIT_PRODUCER_ID, 4), response(apis.INIT_PRODUCER_ID)
+    assert route is not None
+    asked = {"transactional_id": "t", "transaction_timeout_ms": 1, "producer_id": -1, "producer_epoch": -1}
+    look = introduction.look(route, memoryview(request(apis.INIT_PRODUCER_ID).build(4, asked)))
+    assert isinstance(look, Translate)
+    fields = {"throttle_time_ms": 0, "error_code": 0, "producer_id": 9, "producer_epoch": 0}
+    look.back(message.parse(4, message.build(4, fields)))
+
+
+async def positions(stage: Stage) -> None:
+    """One rose, one fell."""
+    report = Report(1, 0, {"orders": TopicReport({0: 40, 1: 7}, cast("Any", ()))})
+    for decision in decisions_of(Place("readers", "a"), report, {"orders": {1: 9}}, stage.client):
+        stage.journal.note(decision)
+
+
+async def changes(stage: Stage) -> None:
+    """A controller's, and a member's part in them; some whose outcome nobody knows."""
+    minutes = Minutes(stage.journal, lambda: frozenset({"me"}))
+    raised: Records = (("fence/orders", FENCE),)
+    laid: Records = (("topic/orders", GROWN), ("fence/orders", None))
+    before = {"orders": RECORD}
+    minutes.written((("topic/orders", RECORD),), {"topic/orders": 3}, {})
+    minutes.doubted(raised)
+    for last in (laid, (("fence/orders", None),)):
+        minutes.written(raised, {"fence/orders": 10}, before)
+        minutes.on_ack("f1", "me", None)
+        minutes.enough("f1")
+        minutes.cut("f1", {0: Producers(100, {}, leader_epoch=5)})
+        minutes.doubted(last)
+        minutes.written(last, {key: 14 for key, _ in last}, before)
+    member = MemberMinutes(stage.journal)
+    member.joined(GENERATION, 5)
+    member.alive(GENERATION, 6)
+    member.held(FENCE, 0, 10)
+    member.acknowledged(AckRecord("f1", "me"), 10)
+    member.released("orders", 12)
+    member.adopted(GROWN.layout, 14)
+    member.lost(GENERATION, 15)
+    member.forgot("orders", 16)
+
+
+async def ends(stage: Stage) -> None:
+    """A connection that came to a limit."""
+    config: Any = SimpleNamespace(limits=Limits())
+    nowhere: Any = None
+    advertised = Advertised(host="proxy", base_port=1)
+    relays = Relays(config, Tally(), nowhere, advertised, journal=stage.journal)
+    relay: Any = SimpleNamespace(
+        peer=stage.client, client="127.0.0.1", listener=SimpleNamespace(role="bootstrap"), opened=0.0, waited=False
+    )
+    relays.note_closed(relay, CloseCause.FRAME_TOO_LARGE, "why")
+
+
+async def drops(stage: Stage) -> None:
+    """A queue that is full, and has room again."""
+    backlog = Backlog("here", "me", 2_000, lambda: 0)
+    for _ in range(50):
+        backlog.add(Decision(kind=Kind.LEASE, reason="alive", generation_id=1, layouts_offset=0))
+    while kept := backlog.next(10, 1 << 20):
+        for value in kept:
+            stage.journal.note(Entry.load(value).decision)
+        backlog.written(kept)
+        backlog.mend()
+
+
+Play: TypeAlias = Callable[[Stage], Coroutine[Any, Any, None]]
+PLAYS: Final[tuple[Play, ...]] = (writes, reads, told, positions, changes, ends, drops)
+
+
+async def played(play: Play) -> list[Decision]:
+    """Returns what is on record of a play."""
+    stage = Stage()
+    await play(stage)
+    stage.journal.end_runs()
+    return stage.noted.of()
+
+
+@pytest.mark.parametrize("play", PLAYS, ids=lambda play: play.__name__)
+async def test_no_decision_lacks_what_could_be_known(play: Play) -> None:
+    """Each has all columns of its form."""
+    decisions = await played(play)
+    assert [(form_of(each).name, lacking(each)) for each in decisions if lacking(each)] == []
+
+
+async def test_each_form_of_each_kind_is_played() -> None:
+    """So the table has no row that nobody holds to, and no kind without a row."""
+    found = {form_of(each).name for play in PLAYS for each in await played(play)}
+    assert found == {form.name for form in FORMS}
+    assert {form.kind for form in FORMS} == set(Kind)
+
+
+def test_the_table_names_columns_that_there_are() -> None:
+    """By the names of the schema."""
+    for form in FORMS:
+        assert all(hasattr(Decision(kind=form.kind), column) for column in form.columns), form
