@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from kordon.codecs.decision import Decision, Entry, Kind
 from kordon.proxy.ordering.streams import physical_stream
 from kordon.testing.cluster import Cluster
+from kordon.testing.decision_columns import incomplete
 from kordon.testing.decision_log import missing, read_files
 from kordon.testing.dialect_reader import DialectReader
 from kordon.testing.managed_clients import Sender, create_managed, resize
@@ -103,9 +104,11 @@ def test_the_record_of_traffic_is_what_clients_saw(open_cluster: Cluster, tmp_pa
         assert proxy.stop() == 0
     entries = read_files(tmp_path)
     assert missing(entries) == set()
+    assert incomplete(entry.decision for entry in entries) == []
     told = [entry.decision for entry in entries if entry.decision.topic == TOPIC]
     assert_admitted_once([each for each in told if each.kind is Kind.ADMIT], written)
     assert_within_layouts(entries)
+    assert_told_once([each for each in told if each.kind is Kind.REDIRECT])
     reads = [each for each in told if each.kind in {Kind.DELIVER, Kind.REWIND}]
     assert_delivered(reads, {**by_virtual, **{physical_stream(q): n for q, n in by_physical.items()}})
     firsts = {(each.stream, each.move): each for each in reversed(reads) if each.stream is not None and each.stream < 0}
@@ -121,6 +124,16 @@ def assert_admitted_once(admits: Sequence[Decision], written: int) -> None:
         ranges = sorted((each.first_sequence or 0, each.last_sequence or 0) for each in runs)
         assert ranges[0][0] == 0
         assert all(after[0] == before[1] + 1 for before, after in pairwise(ranges))
+
+
+def assert_told_once(redirects: Sequence[Decision]) -> None:
+    """However often clients ask for Metadata: a connection is told each layout once, a stream's writes move once."""
+    told = Counter((each.connection, each.layout_epoch) for each in redirects if each.reason == "metadata")
+    moved = Counter((each.stream, each.layout_epoch) for each in redirects if each.reason == "moved")
+    assert {epoch for _, epoch in told} >= {0, 2}
+    assert moved
+    assert {epoch for _, epoch in moved} <= {1, 2}
+    assert set((told + moved).values()) == {1}
 
 
 def assert_within_layouts(entries: Iterable[Entry]) -> None:
