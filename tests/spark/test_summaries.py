@@ -12,12 +12,13 @@ pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip
 
 from pyspark.sql import DataFrame, SparkSession
 
-from kordon.spark_jobs import summaries
 from kordon.spark_jobs.rules.rule import Facts
 from kordon.spark_jobs.schema import BATCHES, DECISIONS, FINDINGS, READ_TO, SEGMENTS, STAYS
+from kordon.spark_jobs.summaries import SUMMARIES, pauses, proofs
+from kordon.spark_jobs.summaries.traffic import MOST_BUCKETS
 
 Row = Mapping[str, Any]
-SUMMARIES = {summary.name: summary for summary in summaries.SUMMARIES}
+BY_NAME = {summary.name: summary for summary in SUMMARIES}
 START = 1_760_000_000_000
 
 
@@ -45,7 +46,7 @@ def folded(
     read_to: Iterable[Row] = (),
 ) -> list[dict[str, Any]]:
     """What a summary holds after some micro-batches of decisions; topic data and findings come with the last."""
-    summary = SUMMARIES[name]
+    summary = BY_NAME[name]
 
     def table(rows: Iterable[Row], schema: Any) -> DataFrame:
         return spark.createDataFrame([tuple(row.get(each) for each in schema.names) for row in rows], schema)
@@ -94,7 +95,7 @@ def test_traffic_of_a_day_has_wider_buckets_and_the_same_sums(spark: SparkSessio
 
     rows = folded(spark, "traffic", day[:100], day[100:])
 
-    assert len(rows) <= summaries.MOST_BUCKETS + 1
+    assert len(rows) <= MOST_BUCKETS + 1
     assert sum(row["admitted_records"] for row in rows) == 21_600
     assert {row["width_ms"] for row in rows} == {512_000}
 
@@ -172,7 +173,7 @@ def test_a_worker_that_holds_a_fence_goes_on_by_the_layout_that_it_adopts(spark:
 
 def test_pauses_stay_bounded_however_many_there_are(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest are kept."""
-    monkeypatch.setattr(summaries, "MOST_PAUSES", 3)
+    monkeypatch.setattr(pauses, "MOST_PAUSES", 3)
     held = {"stream": 1, "connection": None, "reason": "fence"}
     many = [decided(each, ("hold", "release")[each % 2], each, **held) for each in range(20)]
 
@@ -228,7 +229,7 @@ def test_what_was_read_is_told_by_partition(spark: SparkSession) -> None:
 
 def test_the_decisions_that_a_finding_names_are_kept(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of earlier micro-batches: steps of layouts for long, others while they are among the newest."""
-    monkeypatch.setattr(summaries, "MOST_RECENT", 2)
+    monkeypatch.setattr(proofs, "MOST_RECENT", 2)
     first = [decided(0, "fence", 1, fence="f1"), *(decided(each, "admit", each + 1, **ADMIT) for each in (1, 2, 3))]
     second = [decided(4, "admit", 5, **ADMIT), decided(5, "admit", 6, **ADMIT), decided(6, "admit", 7, **ADMIT)]
     finding = {"finding_id": "x", "rule": 2, "decisions": ["w1:0", "w1:1", "w1:2", "w1:4", "gone:7"]}
