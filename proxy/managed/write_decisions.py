@@ -211,6 +211,7 @@ class WriteDecisions:
         home = layout.chain(course.stream).home
         return Decision(
             kind=kind,
+            api_key=apis.PRODUCE,
             topic=topic.name,
             stream=course.stream,
             partition=home.partition if home is not None else None,
