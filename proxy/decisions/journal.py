@@ -247,11 +247,7 @@ class Journal:
             run.records += records
             run.size += size
             return
-        if run is not None:
-            if run.is_open:
-                self._end(run)
-            if run.told != asked:
-                self.note(run.rewind(asked, partition, move, first_offset))
+        before = run
         run = client.reads[topic, stream] = ReadRun(
             client,
             topic,
@@ -271,6 +267,11 @@ class Journal:
             member_id,
             evidence,
         )
+        if before is not None:
+            if before.is_open:
+                self._end(before)
+            if before.told != asked:
+                self.note(before.rewind(asked, run))
         self._begin(run)
 
     def refused(

@@ -159,24 +159,25 @@ class ReadRun:
         """Whether it holds numbers and names only, so that it can be written down later, and is small."""
         return not self.evidence
 
-    def rewind(self, asked: int, partition: int, move: int, first_offset: int) -> Decision:
+    def rewind(self, asked: int, to: ReadRun) -> Decision:
         """Returns that its reader goes on elsewhere than where it stood.
 
         Args:
             asked: What it asked for, as the client counts.
-            partition: In which it goes on, physically.
-            move: Of the stay there.
-            first_offset: Where it goes on there.
+            to: What it is given there.
         """
         return self.client.decision(
             Kind.REWIND,
             topic=self.topic,
             stream=self.stream,
-            partition=partition,
-            move=move,
-            first_offset=first_offset,
+            partition=to.partition,
+            move=to.move,
+            layout_epoch=to.layout_epoch,
+            layouts_offset=to.layouts_offset,
+            first_offset=to.first_offset,
             last_offset=self.last_offset,
-            group_id=self.group_id,
+            group_id=to.group_id,
+            member_id=to.member_id,
             reason="back" if asked < self.told else "forward",
             evidence={"asked": asked, "stood": self.told, "stood_partition": self.partition, "stood_move": self.move},
         )

@@ -239,6 +239,7 @@ def test_reader_that_goes_elsewhere_is_noted(asked: int, reason: str) -> None:
     _, rewind, deliver = kept.decisions()
     assert (rewind.kind, rewind.reason) == (Kind.REWIND, reason)
     assert (rewind.first_offset, rewind.last_offset) == (400, 139)
+    assert (rewind.layout_epoch, rewind.layouts_offset) == (3, 40)
     assert rewind.evidence == {"asked": asked, "stood": 30, "stood_partition": 1, "stood_move": 0}
     assert (deliver.kind, deliver.first_offset) == (Kind.DELIVER, 400)
 
