@@ -30,6 +30,7 @@ from kordon.spark_jobs.delivery import Delivery
 from kordon.spark_jobs.errors import CannotCheck
 from kordon.spark_jobs.findings import Sinks
 from kordon.spark_jobs.known import Known, Read, Seen, Told, Totals
+from kordon.spark_jobs.lives import Lives
 from kordon.spark_jobs.local_rows import local_rows
 from kordon.spark_jobs.metrics import Counted, Metrics
 from kordon.spark_jobs.rules import gaps
@@ -88,6 +89,7 @@ class Engine:
         self._expanded: tuple[list[str], DataFrame, DataFrame] | None = None
         self._persisted: list[DataFrame] = []
         self._known = Known()
+        self._lives = Lives()
         self._delivery = Delivery(storage, parts.sinks, parts.metrics)
         self.last_batch = -1
         """The last that was run, or taken up."""
@@ -140,6 +142,7 @@ class Engine:
     def close(self) -> None:
         """Judges what waits still (`--once`), as the micro-batch behind the last; states are left as they are."""
         with self._lock:
+            self._lives = Lives(let_go=self._known.let_go)
             facts = self._told(
                 self._known,
                 self._nothing(DECISIONS),
@@ -193,6 +196,7 @@ class Engine:
         read = rows.where("batch is not null").select("batch.*")
         batches = read.where("next_offset is null").select(*BATCHES.names)
         known = self._next(before, told, decisions, read)
+        self._lives = Lives(let_go=known.let_go, now=_gone(before, known.let_go))
         # of what is known to be empty plans leave out all that would come
         decisions = decisions if known.totals.decisions > before.totals.decisions else self._nothing(DECISIONS)
         batches = batches if known.totals.batches > before.totals.batches else self._nothing(BATCHES)
@@ -232,10 +236,11 @@ class Engine:
         parts = counted.collect()
         newest = [Told(*row) for row in layouts.newest(decisions).select(*Told._fields).collect()]
         totals = before.totals
+        its_own = before.without(_gone(before, {each.topic: each.let_go for each in newest if each.let_go is not None}))
         return Known(
             layouts=before.with_layouts(newest),
             workers=before.with_workers({row[0]: Seen(row[1], row[2] or 0) for row in workers}),
-            read_to=before.with_read(Read(row[0], row[1], row[2] or 0, row[3]) for row in parts if row[3] is not None),
+            read_to=its_own.with_read(Read(row[0], row[1], row[2] or 0, row[3]) for row in parts if row[3] is not None),
             totals=Totals(
                 newest_ms=max([totals.newest_ms, *(row[2] or 0 for row in workers)]),
                 decisions=totals.decisions + sum(row[3] for row in workers),
@@ -283,7 +288,7 @@ class Engine:
         return [Counted(names[row[0]], *row[1:]) for row in found.unionByName(missed).collect()]
 
     def _outcome(self, rule: Rule, facts: Facts) -> Outcome:
-        return rule.check(facts, self._storage.read(_state_of(rule), facts.batch_id - 1, rule.state))
+        return self._lives.judged(rule, facts, self._storage.read(_state_of(rule), facts.batch_id - 1, rule.state))
 
     def _keep(self, rule: Rule, outcome: Outcome, batch_id: int) -> None:
         self._put(_state_of(rule), outcome.state.select(*rule.state.names), batch_id)
@@ -323,6 +328,11 @@ class Engine:
         totals: dict[str, Any] = self.totals.as_dict()
         self._parts.metrics.count_batch(totals, seconds)
         self._storage.put_json("progress.json", {"batch_id": batch_id, "seconds": round(seconds, 3), **totals})
+
+
+def _gone(before: Known, let_go: Mapping[str, int]) -> frozenset[str]:
+    """Returns the topics that were let go since."""
+    return frozenset(topic for topic, offset in let_go.items() if offset > before.let_go.get(topic, -1))
 
 
 def _state_of(rule: Rule) -> str:

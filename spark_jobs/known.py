@@ -5,8 +5,8 @@ Bounded by the topics that are managed, by the partitions that are read, and by 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter
@@ -26,6 +26,8 @@ class Told(NamedTuple):
     layout_epoch: int
     layout: str | None
     """Its JSON; None: the topic is managed no more."""
+    let_go: int | None = None
+    """Where the newest record stands by which a topic of this name was let go; None: none was."""
 
 
 class Seen(NamedTuple):
@@ -74,12 +76,10 @@ class Known:
         """Returns the newest layout of each topic."""
         found = dict(self.layouts)
         for each in told:
-            before = found.get(each.topic)
-            if before is None or (each.layouts_offset, each.layout_epoch) >= (
-                before.layouts_offset,
-                before.layout_epoch,
-            ):
-                found[each.topic] = each
+            both = [each] if (before := found.get(each.topic)) is None else [before, each]
+            newest = max(reversed(both), key=lambda one: (one.layouts_offset, one.layout_epoch))
+            let_go = max((one.let_go for one in both if one.let_go is not None), default=None)
+            found[each.topic] = newest._replace(let_go=let_go)
         return found
 
     def with_workers(self, told: Mapping[str, Seen]) -> dict[str, Seen]:
@@ -102,6 +102,15 @@ class Known:
     def managed(self) -> frozenset[str]:
         """Topics that are managed, as far as decisions tell."""
         return frozenset(each.topic for each in self.layouts.values() if each.layout is not None)
+
+    def without(self, topics: Collection[str]) -> Known:
+        """Returns it as if nothing had been read of some topics."""
+        return replace(self, read_to=tuple(each for each in self.read_to if each.topic not in topics))
+
+    @property
+    def let_go(self) -> dict[str, int]:
+        """Where the newest record stands by which a topic of a name was let go."""
+        return {name: each.let_go for name, each in self.layouts.items() if each.let_go is not None}
 
     def dump(self) -> dict[str, Any]:
         """Returns it as what JSON has."""

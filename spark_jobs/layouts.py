@@ -20,9 +20,10 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls 
 from kordon.spark_jobs.local_rows import local_rows
 from kordon.spark_jobs.schema import SEGMENTS, STAYS
 
-NEWEST: Final = "topic string, layouts_offset long, layout_epoch int, layout string"
-"""Of `newest`; a topic that is not managed any more has no layout."""
-_TELLING: Final = ("commit", "adopt", "forget")
+NEWEST: Final = "topic string, layouts_offset long, layout_epoch int, layout string, let_go long"
+"""Of `newest`; a topic that is not managed any more has no layout. `let_go`: where that was written down last."""
+_LETTING_GO: Final = "forget"
+_TELLING: Final = ("commit", "adopt", _LETTING_GO)
 _LINEAR: Final = "linear"
 _OWN: Final = "own"
 _UNMANAGED: Final = "unmanaged"
@@ -72,12 +73,14 @@ def newest(decisions: DataFrame, known: DataFrame | None = None) -> DataFrame:
         F.coalesce("layouts_offset", F.lit(-1)).cast("long").alias("layouts_offset"),
         F.coalesce("layout_epoch", F.lit(-1)).cast("int").alias("layout_epoch"),
         F.get_json_object("evidence", "$.layout").alias("layout"),
+        F.when(F.col("kind") == _LETTING_GO, F.col("layouts_offset")).alias("let_go"),
     )
     every = told if known is None else told.unionByName(known)
     order = Window.partitionBy("topic").orderBy(
         F.desc("layouts_offset"), F.desc("layout_epoch"), F.col("layout").desc_nulls_last()
     )
-    ranked = every.withColumn("rank", F.row_number().over(order))
+    let_go = F.max("let_go").over(Window.partitionBy("topic"))
+    ranked = every.withColumns({"rank": F.row_number().over(order), "let_go": let_go})
     return ranked.where("rank = 1").drop("rank")
 
 
