@@ -13,6 +13,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code, name_of
@@ -28,6 +30,9 @@ PARTITIONS: Final = 3
 GROWN: Final = 4
 BYPASS: Final = "bypass"
 """A record that somebody writes round the proxy, which keeps all of its own promises."""
+DELETED: Final = "deleted"
+"""Records that the brokers delete before an audit has seen them; nothing is wrong with that."""
+DELETED_TO: Final = 2
 _STOCK_PRODUCE: Final = 9
 _STOCK_FETCH: Final = 11
 _PATIENCE_SECONDS: Final = 60.0
@@ -102,11 +107,7 @@ def skipped_range(stage: Stage) -> None:
     with PlainConnection(stage.proxy) as client:
         identity = _identity(client)
         _check(*(_produce(client, stage.topic, 0, _batch(identity, n, f"value {n}")) for n in range(count)))
-        offset = 0
-        while offset < count:
-            row = _fetch(client, stage.topic, 0, offset)
-            _check(row.error_code)
-            offset = next_offset(row, offset)
+        _read_to(client, stage.topic, count)
 
 
 def dropped_decision(stage: Stage) -> None:
@@ -124,6 +125,20 @@ def bypass(stage: Stage) -> None:
         _check(_produce(client, stage.topic, 0, _batch(_identity(client), 0, "through Kordon")))
     with PlainConnection(stage.broker) as stranger:
         _check(_produce(stranger, stage.topic, 0, _batch((-1, -1), -1, "round it")))
+
+
+def deleted(stage: Stage) -> None:
+    """What was written and read is deleted at the brokers, up to `DELETED_TO`, and no promise is broken."""
+    create_managed(stage.proxy, stage.topic)
+    for count in (3, 1):
+        with PlainConnection(stage.proxy) as client:
+            identity = _identity(client)
+            _check(*(_produce(client, stage.topic, 0, _batch(identity, n, f"value {n}")) for n in range(count)))
+    with PlainConnection(stage.proxy) as client:
+        _read_to(client, stage.topic, 4)
+    admin = AdminClient({"bootstrap.servers": stage.broker})
+    for done in admin.delete_records([TopicPartition(stage.topic, 0, DELETED_TO)]).values():
+        done.result(_PATIENCE_SECONDS)
 
 
 def clean(stage: Stage) -> None:
@@ -208,6 +223,15 @@ def _fetch(client: PlainConnection, topic: str, partition: int, offset: int) -> 
     asked = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
     fields = {"max_wait_ms": 500, "min_bytes": 1, "topics": [{"topic": topic, "partitions": [asked]}]}
     return client.ask(apis.FETCH, _STOCK_FETCH, fields).responses[0].partitions[0]
+
+
+def _read_to(client: PlainConnection, topic: str, end: int) -> None:
+    """Reads a partition from its beginning, as stock clients do."""
+    offset = 0
+    while offset < end:
+        row = _fetch(client, topic, 0, offset)
+        _check(row.error_code)
+        offset = next_offset(row, offset)
 
 
 def _check(*codes: int) -> None:

@@ -19,11 +19,12 @@ from pyspark.sql import SparkSession
 from kordon.codecs.decision import Entry
 from kordon.spark_jobs.audit import Audit, Options, Verdict
 from kordon.spark_jobs.metrics import Metrics
+from kordon.spark_jobs.rules import no_skip, seq_image
 from kordon.spark_jobs.session import Setup, open_session
 from kordon.spark_jobs.sources import Reading
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
-from kordon.testing.fault_plays import BYPASS, PLAYS, Stage, clean
+from kordon.testing.fault_plays import BYPASS, DELETED, DELETED_TO, PLAYS, Stage, clean, deleted
 from kordon.testing.faults import Fault
 from kordon.testing.proxy_process import ProxyProcess
 
@@ -57,6 +58,15 @@ class Finding(NamedTuple):
     text: str
 
 
+class Checked(NamedTuple):
+    """What a rule has looked at in a partition."""
+
+    rule: int
+    topic: str | None
+    first_offset: int
+    verdict: str
+
+
 class Audited(NamedTuple):
     """What came of the audit."""
 
@@ -64,6 +74,7 @@ class Audited(NamedTuple):
     findings: list[Finding]
     workers: dict[str, str]
     """By incarnation, the play that it was in."""
+    checked: list[Checked]
 
     def of(self, play: str) -> list[Finding]:
         """Those about a play's topic, or about the worker that was in it."""
@@ -87,7 +98,7 @@ def perform(broker: str, folder: Path) -> dict[str, str]:
     """Gives all plays, with decisions in a folder; by incarnation of a worker, the play that it was in."""
     config = {"decisions": {"to": "files", "folder": str(folder)}}
     workers: dict[str, str] = {}
-    for name, play in {**PLAYS, CLEAN: clean}.items():
+    for name, play in {**PLAYS, CLEAN: clean, DELETED: deleted}.items():
         fault = name if name in set(Fault) else None
         with ProxyProcess.start(broker, config=config, fault=fault) as proxy:
             play(Stage(proxy.bootstrap, broker, topic_of(name)))
@@ -118,7 +129,9 @@ def look(broker: str, folder: Path, out: str, workers: dict[str, str]) -> Audite
     findings = [
         Finding(row.name, row.kind, row.verdict, row.topic, tuple(row.decisions or ()), row.text) for row in newest
     ]
-    return Audited(verdict, findings, workers)
+    looked = session.read.parquet(f"{audit.storage.folder}/checked").where("first_offset is not null")
+    checked = [Checked(*row) for row in looked.select(*Checked._fields).collect()]
+    return Audited(verdict, findings, workers, checked)
 
 
 @pytest.mark.parametrize("play", EXPECTED)
@@ -140,8 +153,19 @@ def test_a_clean_run_gives_none(audited: Audited) -> None:
     assert audited.of(CLEAN) == []
 
 
+def test_what_was_deleted_before_the_audit_came_is_unknown(audited: Audited) -> None:
+    """Writes and deliveries of it are neither wrong nor right; what is left is judged."""
+    seen = [each for each in audited.checked if each.topic == topic_of(DELETED)]
+    assert audited.of(DELETED) == []
+    for rule in (seq_image.RULE, no_skip.RULE):
+        told = {(each.verdict, each.first_offset < DELETED_TO) for each in seen if each.rule == rule.number}
+        assert ("unknown", True) in told
+        assert ("pass", True) not in told
+    assert ("pass", 3) in {(each.verdict, each.first_offset) for each in seen if each.rule == seq_image.RULE.number}
+
+
 def test_all_findings_are_about_a_play_and_the_verdict_is_fail(audited: Audited) -> None:
     """No finding is left over, and the exit code of `--once` tells of them."""
-    told = [each for play in (*PLAYS, CLEAN) for each in audited.of(play)]
+    told = [each for play in (*PLAYS, CLEAN, DELETED) for each in audited.of(play)]
     assert sorted(told) == sorted(audited.findings)
     assert audited.verdict is Verdict.FAIL
