@@ -21,6 +21,10 @@ State, all of it bounded:
   that was acknowledged behind it lies up to there. Later decisions are held against the cut as they come;
 - writers round Kordon, and identities that were misplaced, that wrote within `late_ms`: one row each per partition.
   Who comes back later is found anew.
+
+What comes late: a batch whose layout is not told within `late_ms` is judged by those that are; an acknowledgement under
+such a layout is unknown, and counted as late. Retention and DeleteRecords take batches, but no acknowledgements: these
+are held against the cuts in any case.
 """
 
 from __future__ import annotations
@@ -42,7 +46,7 @@ from kordon.spark_jobs.rules.belonging import (
     told,
 )
 from kordon.spark_jobs.rules.ranges import FOR_EVER, ROW, rows, sentence, table, together
-from kordon.spark_jobs.rules.rule import FAIL, PASS, UNKNOWN, Facts, Outcome, Rule
+from kordon.spark_jobs.rules.rule import FAIL, LATE, PASS, UNKNOWN, Facts, Outcome, Rule
 from kordon.spark_jobs.rules.tables import checked, decision, findings
 
 _RULE: Final = 1, "COUNT-FENCE"
@@ -71,7 +75,7 @@ def check(facts: Facts, state: DataFrame) -> Outcome:
         rows(misplaced.where(~is_late(facts)), "misplaced"),
         rows(acked.where(F.col("verdict") == "wait"), "acked"),
     )
-    return Outcome(findings=broken, state=kept, checked=_checked(judged, facts))
+    return Outcome(findings=broken, state=kept, checked=_checked(judged, acked, facts))
 
 
 def _grown(new: DataFrame, known: DataFrame, what: str) -> DataFrame:
@@ -94,8 +98,8 @@ def _bypass(bypassed: DataFrame, facts: Facts) -> DataFrame:
     text = F.concat(
         who,
         sentence(
-            " wrote {records} records to {topic}-{partition} round Kordon, at offsets {first_offset} to {last_offset}:"
-            " no order holds for them. Have it connect to Kordon, and allow nobody else to write at the brokers"
+            " wrote {record:records} to {topic}-{partition} round Kordon, at {offset:first_offset:last_offset}: no"
+            " order holds for them. Have it connect to Kordon, and allow nobody else to write at the brokers."
         ),
     )
     told_of = bypassed.withColumns({"kind": F.lit("bypass"), "verdict": F.lit(FAIL), "text": text})
@@ -130,9 +134,9 @@ def _misplaced(judged: DataFrame, facts: Facts) -> DataFrame:
 def _stale_batches(misplaced: DataFrame, facts: Facts) -> DataFrame:
     is_known = F.col("layout_epoch").isNull()
     text = sentence(
-        "{records} records of stream {stream}, move {move}, stand on {topic}-{partition} at offsets {first_offset} to"
-        " {last_offset}, where that stream never lived under any layout: a proxy placed them by another layout."
-        " Readers do not see them; find the worker that wrote them by producer {producer_id}"
+        "Of stream {stream}, move {move}, {record:records} stand on {topic}-{partition} at"
+        " {offset:first_offset:last_offset}, where that stream never lived under any layout: a proxy placed them by"
+        " another layout. Readers do not see them; find the worker that wrote them by producer {producer_id}."
     )
     verdict = F.when(is_known, FAIL).otherwise(UNKNOWN)
     told_of = misplaced.withColumns({"kind": F.lit("stale-count"), "verdict": verdict, "text": text})
@@ -161,7 +165,7 @@ def _held_against_stays(facts: Facts, known: DataFrame) -> DataFrame:
     is_known = F.coalesce(F.col("newest_epoch") >= F.col("layout_epoch"), F.lit(False))
     verdict = (
         F.when(F.col("end").isNull() & is_known, "nowhere")
-        .when(F.col("end").isNull(), F.when(is_late(facts), "late").otherwise("wait"))
+        .when(F.col("end").isNull(), F.when(is_late(facts), LATE).otherwise("wait"))
         .when(F.col("end") == FOR_EVER, "wait")
         .when((F.col("last_offset") < F.col("end")) | F.col("shortened"), "pass")
         .otherwise("stray")
@@ -174,11 +178,11 @@ def _behind_cuts(acked: DataFrame, facts: Facts) -> DataFrame:
     stray = sentence(
         "A write of stream {stream} to {topic}-{partition} was acknowledged at offset {last_offset}, behind the cut"
         " {end} at which move {move} ended there: it is hidden from readers, and lost. A worker did not keep the fence;"
-        " see the decision and what its lease did then"
+        " see the decision and what its lease did then."
     )
     nowhere = sentence(
         "A write of stream {stream}, move {move}, was acknowledged on {topic}-{partition} at offset {last_offset},"
-        " where that stream never lived: a proxy placed it by another layout. Restart that worker, and report it"
+        " where that stream never lived: a proxy placed it by another layout. Restart that worker, and report it."
     )
     told_of = acked.where(F.col("verdict").isin("stray", "nowhere")).withColumns(
         {
@@ -212,9 +216,9 @@ def _stale_counts(facts: Facts) -> DataFrame:
         )
     )
     text = sentence(
-        "A dialect client that believed in {believed} partitions was admitted to {topic}-{partition} at offsets"
-        " {first_offset} to {last_offset}, while {count} were in force: its keys may belong elsewhere. The worker did"
-        " not refuse it with INVALID_PARTITION_METADATA; restart it, and report it"
+        "A dialect client that believed in {believed} partitions was admitted to {topic}-{partition} at"
+        " {offset:first_offset:last_offset}, while {count} were in force: its keys may belong elsewhere. The worker did"
+        " not refuse it with INVALID_PARTITION_METADATA; restart it, and report it."
     )
     told_of = counted.where("count <> believed").withColumns(
         {
@@ -228,12 +232,14 @@ def _stale_counts(facts: Facts) -> DataFrame:
     return findings(told_of, *_RULE, key, facts)
 
 
-def _checked(judged: DataFrame, facts: Facts) -> DataFrame:
+def _checked(judged: DataFrame, acked: DataFrame, facts: Facts) -> DataFrame:
     lived, here, _ = _lived(facts)
     strays = judged.where(F.col("kind") == STRAY).join(lived, here, "left_semi")
     right = together(judged.where(~F.col("kind").isin(BYPASS, STRAY)), strays)
     verdict = F.when(F.col("kind") == UNKNOWN_TOPIC, UNKNOWN).otherwise(PASS)
-    return checked(right.withColumn("first_offset", F.col("base_offset")).withColumn("verdict", verdict))
+    columns = ("topic", "partition", "stream", F.col("base_offset").alias("first_offset"), "last_offset")
+    waited = acked.where(F.col("verdict") == LATE).select(*columns, "verdict")
+    return checked(together(right.select(*columns, verdict.alias("verdict")), waited))
 
 
 RULE: Final = Rule(

@@ -1,6 +1,7 @@
 """What FENCE-BARRIER knows of changes: the steps of fences, who wrote what under which layout, who was heard of.
 
-All is one table, the rule's state, with what is new in front of it; the functions here read single tables from it.
+All is one table, the rule's state, with what is new in front of it; the functions here read single tables from it. What
+is known of a topic goes with the FORGET that lets it go, as far as it rests on earlier records of the layouts topic.
 """
 
 from __future__ import annotations

@@ -5,9 +5,11 @@ or where the reader has asked to go on. A reader is a connection and a stream, w
 as clients of the dialect see it, whose stays are its segments. That one stay is not begun before the last is done is
 PARENT-FIRST; that nothing is left out is NO-SKIP.
 
-Readers are compared with themselves alone: a Fetch of other clients names no group, a group goes on where its commits
-have it, and the numbers of a worker are those of runs when they ended, so they do not say which of two connections was
-given something first.
+Readers are compared with themselves alone, also where the group is known. A partition that passes from one member to
+the next is read on from the group's commit, which no decision names. The numbers of a worker are those of runs when
+they ended, so they do not say which of two connections was given something first; between workers there is nothing
+but the record of the layouts topic that both rest on. And what a killed worker gave last is not on record, so that a
+hole between two members proves nothing.
 
 State: a row per reader, with where it stands. Bounded by the connections that are open: it goes with its CLOSE, and
 after `QUIET_MS` of silence, as workers that were killed close nothing. A reader that comes back later begins anew.

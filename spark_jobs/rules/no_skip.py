@@ -7,8 +7,9 @@ A DELIVER decision says that a connection was given all that a stream has in off
   tells whether it mattered: if the stream has records there it is a skipped-range.
 - The records that were handed over are as many as the stream has in that range: fewer, or more, is a wrong-count.
   Counted are batches of the stream; not strays, markers and control batches, which nobody gets. Batches of dialect
-  clients and those that went round Kordon are given to readers of virtual partitions record by record, by key: where
-  there are any the count is not judged (unknown). A batch that lies across the end of a range may count or not.
+  clients and those that went round Kordon are given to readers of virtual partitions record by record, by key: how
+  many of theirs are a stream's cannot be told, so a count is unknown where it would be right with some of them. A
+  batch that lies across the end of a range may count or not.
 
 Where retention, DeleteRecords or compaction may have taken records before they were counted here, or before the reader
 got there (the decision names such holes), it is unknown; so is what lies between two decisions of a worker that has
@@ -22,6 +23,9 @@ State, all of it bounded:
   until retention has taken them. Who reads what is older than a minute is judged by these: a count that is impossible
   is found, one that lies between what is wholly and what is partly within its range is unknown;
 - batches that are not certain yet (`belonging.py`).
+
+What comes late: a delivery whose records have not been read from the topic within `late_ms` is unknown, and counted as
+late. Decisions of a worker come in the order of their numbers.
 """
 
 from __future__ import annotations
@@ -44,7 +48,7 @@ from kordon.spark_jobs.rules.belonging import (
 )
 from kordon.spark_jobs.rules.gaps import with_gaps
 from kordon.spark_jobs.rules.ranges import FOR_EVER, ROW, read_so_far, rows, sentence, table, together
-from kordon.spark_jobs.rules.rule import FAIL, PASS, UNKNOWN, Facts, Outcome, Rule
+from kordon.spark_jobs.rules.rule import FAIL, LATE, PASS, UNKNOWN, Facts, Outcome, Rule
 from kordon.spark_jobs.rules.tables import QUIET_MS, checked, decision, findings
 
 _RULE: Final = 5, "NO-SKIP"
@@ -204,7 +208,7 @@ def _verdicts(ranges: DataFrame, has: DataFrame, read: DataFrame, facts: Facts) 
     counted = r.join(b, there & its_own, "left").groupBy(*key)
     summed = counted.agg(
         *(F.first(f"r.{name}").alias(name) for name in (*columns, "compacted")),
-        F.sum(F.when(inside & ~F.col("b.is_control"), F.col("b.records")).otherwise(0)).alias("least"),
+        F.sum(F.when(inside & ~F.col("b.is_control") & ~is_opened, F.col("b.records")).otherwise(0)).alias("least"),
         F.sum(F.coalesce("b.records", F.lit(0))).alias("most"),
         F.max(F.coalesce(is_opened, F.lit(False))).alias("is_opened"),
         F.max(F.coalesce(~inside & (F.col("b.batches") > 1), F.lit(False))).alias("is_vague"),
@@ -222,31 +226,31 @@ def _verdict(facts: Facts) -> Column:
     is_read = F.coalesce(F.col("read_to") >= F.col("last_offset"), F.lit(False))
     is_gone = F.col("base_offset") < F.greatest("hole_to", "log_start")
     is_counted = F.col("v") == _DELIVERED
-    is_unknown = is_gone | F.col("is_opened") | F.col("records").isNull() | (is_counted & F.col("compacted"))
+    is_untold = F.col("records").isNull() & (is_counted | (F.col("most") > 0))
     return (
-        F.when(~is_read, F.when(is_late(facts), UNKNOWN).otherwise("wait"))
-        .when(is_unknown & ~((F.col("most") == 0) & ~is_counted), UNKNOWN)
+        F.when(~is_read, F.when(is_late(facts), LATE).otherwise("wait"))
+        .when(is_gone | is_untold | (is_counted & F.col("compacted")), UNKNOWN)
         .when(F.col("records") < F.col("least"), "skipped-range")
         .when(F.col("records") > F.col("most"), "doubled-range")
-        .when(F.col("is_vague") & (F.col("least") != F.col("most")), UNKNOWN)
+        .when((F.col("is_vague") | F.col("is_opened")) & (F.col("least") != F.col("most")), UNKNOWN)
         .otherwise(PASS)
     )
 
 
 def _broken(verdicts: DataFrame, facts: Facts) -> DataFrame:
     who = "Connection {connection} was given "
-    where = " of stream {stream} at {topic}-{partition} offsets {base_offset} to {last_offset}"
+    where = " of stream {stream} at {topic}-{partition} {offset:base_offset:last_offset}"
     passed_over = sentence(
-        "Connection {connection} was led past" + where + " without a rewind, and {least} records are there: it did not"
-        " get them. Restart the consumer from its last commit, and report what the worker logged then"
+        "Connection {connection} was led past" + where + " without a rewind, and {record:least} of it are there: it did"
+        " not get them. Restart the consumer from its last commit, and report what the worker logged then."
     )
     fewer = sentence(
-        who + "{records} records" + where + ", and there are {least}: it did not get all. Restart the consumer from its"
-        " last commit, and report what the worker logged then"
+        who + "{record:records}" + where + ", and there are {least}: it did not get all. Restart the consumer from its"
+        " last commit, and report what the worker logged then."
     )
     more = sentence(
-        who + "{records} records" + where + ", and there are no more than {most}: it got some twice, or others'. Report"
-        " what the worker logged then"
+        who + "{record:records}" + where + ", and there are no more than {most}: it got some twice, or others'. Report"
+        " what the worker logged then."
     )
     is_passed = F.col("v") == _PASSED_OVER
     shown = verdicts.where(F.col("verdict").isin("skipped-range", "doubled-range")).withColumns(

@@ -49,9 +49,11 @@ ROW: Final = StructType(
         StructField("group_id", StringType()),
         StructField("decision", StringType()),
         StructField("seen_ms", LongType()),
+        StructField("at_ms", LongType()),
     ]
 )
-"""A row of any of these rules' states. `seen_ms`: the newest decision's time when it came."""
+"""A row of any of these rules' states. `seen_ms`: the newest decision's time when it came; `at_ms`: of a decision, its
+own."""
 
 
 def rows(frame: DataFrame, what: str, **columns: Column) -> DataFrame:
@@ -94,12 +96,29 @@ def by_offset(*keys: str) -> WindowSpec:
 
 
 def sentence(template: str) -> Column:
-    """Returns a text with the values of columns in it, each named in braces; ? where there is none."""
-    parts = (
-        F.lit(text) if not place % 2 else F.coalesce(F.col(text).cast("string"), F.lit("?"))
-        for place, text in enumerate(_BRACES.split(template))
-    )
+    """Returns a text with the values of columns in it, each named in braces; ? where there is none.
+
+    Args:
+        template: `{column}`, or with a word in front that is told for one or several: `{record:count}` becomes "1
+            record" or "3 records", and `{offset:first:last}` "offset 7" or "offsets 7 to 9".
+    """
+    parts = (F.lit(text) if not place % 2 else _told(*text.split(":")) for place, text in enumerate(_split(template)))
     return F.concat(*parts)
+
+
+def _split(template: str) -> list[str]:
+    return _BRACES.split(template)
+
+
+def _told(*names: str) -> Column:
+    *word, first, last = names if len(names) > 2 else (*names[:-1], names[-1], names[-1])
+    one, other = (F.coalesce(F.col(name).cast("string"), F.lit("?")) for name in (first, last))
+    if not word:
+        return one
+    if len(names) == 2:
+        return F.concat(one, F.when(F.col(first) == 1, f" {word[0]}").otherwise(f" {word[0]}s"))
+    several = F.concat(F.lit(f"{word[0]}s "), one, F.lit(" to "), other)
+    return F.when(F.col(first) == F.col(last), F.concat(F.lit(f"{word[0]} "), one)).otherwise(several)
 
 
 def read_so_far(known: DataFrame, facts: Facts) -> DataFrame:

@@ -89,13 +89,18 @@ WHOLE = MicroBatch(
         # connection 13 was led past 2 records, or 25 would have told of them
         deliver(24, 13, (2, 1, 1), (0, 6), records=5),
         deliver(26, 13, (2, 1, 1), (9, 49), records=0),
+        # however records of others' batches fall to v0, it has 2 of its own, and 9 in all at most
+        deliver(27, 14, (0, 0, 0), (100, 120), records=1),
+        deliver(28, 15, (0, 0, 0), (100, 120), records=10),
     ],
     read_to=[read(0, 203), read(1, 50), read(0, 54, log_start=5, topic="taken")],
     is_last=True,
 )
 COLUMNS = ("kind", "connection", "partition", "first_offset", "last_offset")
 FOUND = [
+    ("doubled-range", 15, 0, 100, 120),
     ("doubled-range", 6, 1, 0, 49),
+    ("skipped-range", 14, 0, 100, 120),
     ("skipped-range", 2, 0, 21, 99),
     ("skipped-range", 3, 0, 15, 21),
     ("skipped-range", 4, 1, 0, 49),
@@ -110,7 +115,7 @@ def test_what_readers_did_not_get_is_found_and_nothing_else(spark: SparkSession)
     assert played.found(*COLUMNS) == FOUND
     unknown = [(each["topic"], each["stream"]) for each in played.checked if each["verdict"] == "unknown"]
     assert sorted(unknown) == [(TOPIC, 0), (TOPIC, 2), ("taken", 0)]
-    assert {row["connection"] for row in played.state if row["what"] == "reader"} == set(range(2, 14))
+    assert {row["connection"] for row in played.state if row["what"] == "reader"} == set(range(2, 16))
     split = play(spark, no_skip.RULE, cut_up(WHOLE, (0.45,)))
     assert split.found(*COLUMNS) == FOUND
 
