@@ -22,6 +22,10 @@ there, gone `late_ms` after a later epoch of the same producer has begun; acknow
 read so far, for at most `late_ms`, then they count as unknown; one row per partition on how far it was read. So it
 grows with the producers that there have been, not with what they write. What a log lost that got shorter after it was
 read here is no finding of this rule; Kordon itself writes down what was lost (rule C10).
+
+What comes late: an acknowledgement whose homes have not been read within `late_ms` is unknown, and counted as late. So
+is one that comes `late_ms` after it was decided, when its producer has gone on to another epoch: its homes may be
+forgotten.
 """
 
 from __future__ import annotations
@@ -44,7 +48,7 @@ from kordon.spark_jobs.rules.ranges import (
     table,
     together,
 )
-from kordon.spark_jobs.rules.rule import FAIL, PASS, UNKNOWN, Facts, Outcome, Rule
+from kordon.spark_jobs.rules.rule import FAIL, LATE, PASS, UNKNOWN, Facts, Outcome, Rule
 from kordon.spark_jobs.rules.tables import checked, decision, findings
 
 _RULE: Final = 6, "SEQ-IMAGE"
@@ -64,17 +68,20 @@ def check(facts: Facts, state: DataFrame) -> Outcome:
     places = _places(facts, read).localCheckpoint(eager=False)
     written = together(_written(judged).withColumn("is_new", F.lit(True)), _known(table(state, "home")))
     homes = _homes(written).localCheckpoint(eager=False)
-    admits = _verdicts(together(table(state, "admit"), _admits(facts)), places, homes, facts)
+    newest = homes.groupBy(*_PRODUCER).agg(F.max("producer_epoch").alias("newest_epoch"))
+    admits = _verdicts(together(table(state, "admit"), _admits(facts)), places, homes, newest, facts)
     admits = admits.localCheckpoint(eager=False)
-    broken = together(_broken_runs(written, places, facts), _not_there_once(admits, facts))
+    broken = _broken_runs(written, places)
+    broken = broken.localCheckpoint(eager=False)
+    found = together(_findings_of_runs(broken, facts), _not_there_once(admits, facts))
     kept = together(
         certain,
         waiting,
         read,
-        rows(_needed(homes, facts), "home"),
+        rows(_needed(homes, newest, facts), "home"),
         rows(admits.where("verdict = 'wait'"), "admit"),
     )
-    return Outcome(findings=broken, state=kept, checked=_checked(admits, facts))
+    return Outcome(findings=found, state=kept, checked=_checked(admits, broken, facts))
 
 
 def _written(judged: DataFrame) -> DataFrame:
@@ -106,9 +113,8 @@ def _homes(written: DataFrame) -> DataFrame:
     return rows(summed, "home")
 
 
-def _needed(homes: DataFrame, facts: Facts) -> DataFrame:
+def _needed(homes: DataFrame, newest: DataFrame, facts: Facts) -> DataFrame:
     """Leaves out identities whose producer has gone on to another epoch a while ago."""
-    newest = homes.groupBy(*_PRODUCER).agg(F.max("producer_epoch").alias("newest_epoch"))
     joined = homes.join(newest, list(_PRODUCER))
     return joined.where((F.col("producer_epoch") == F.col("newest_epoch")) | ~is_late(facts))
 
@@ -128,17 +134,17 @@ def _places(facts: Facts, read: DataFrame) -> DataFrame:
         "topic", "partition", F.col("base_offset").alias("hole_to"), F.col("last_offset").alias("read_to")
     )
     joined = homes.join(far, ["topic", "partition"], "left")
+    is_empty = F.col("start") == F.col("kept_end")  # there is nothing to be read
     return joined.withColumns(
         {
-            "is_whole": F.coalesce(F.col("start") >= F.col("hole_to"), F.lit(False)),
-            "is_read": (F.col("start") == F.col("kept_end"))
-            | F.coalesce(F.col("read_to") >= F.col("kept_end") - 1, F.lit(False)),
+            "is_whole": is_empty | F.coalesce(F.col("start") >= F.col("hole_to"), F.lit(False)),
+            "is_read": is_empty | F.coalesce(F.col("read_to") >= F.col("kept_end") - 1, F.lit(False)),
         }
     )
 
 
-def _broken_runs(written: DataFrame, places: DataFrame, facts: Facts) -> DataFrame:
-    """Finds sequences that do not follow on those before them in their home."""
+def _broken_runs(written: DataFrame, places: DataFrame) -> DataFrame:
+    """Returns what does not follow on the sequences before it in its home: fail, or unknown where these were taken."""
     order = by_offset(*_HOME)
     before = F.lag("last_sequence").over(order)
     followed = written.withColumn("before", before).withColumn("stood_to", F.lag("last_offset").over(order))
@@ -151,23 +157,26 @@ def _broken_runs(written: DataFrame, places: DataFrame, facts: Facts) -> DataFra
         .join(places, ["topic", "stream", *_PLACE])
     )
     unread = F.coalesce(F.col("stood_to") < F.col("hole_to"), ~F.col("is_whole"))
+    may_be_taken = unread | F.col("compacted")
+    is_proven = (F.col("step") < 0) & F.col("before").isNotNull()
+    return stepped.withColumn("verdict", F.when(is_proven | ~may_be_taken, FAIL).otherwise(UNKNOWN))
+
+
+def _findings_of_runs(broken: DataFrame, facts: Facts) -> DataFrame:
     is_doubled = F.col("step") < 0
     doubled = sentence(
         "Producer {client_producer_id}, epoch {producer_epoch}, has sequence {base_sequence} of stream {stream} at"
         " {topic}-{partition} offset {base_offset}, where {expected} follows: what it had written was written again,"
-        " and readers get it twice. Look for the decisions that admitted it, and report it"
+        " and readers get it twice. Look for the decisions that admitted it, and report it."
     )
     missing = sentence(
         "Producer {client_producer_id}, epoch {producer_epoch}, goes on at sequence {base_sequence} of stream {stream}"
         " at {topic}-{partition} offset {base_offset}, where {expected} follows: what lies between is not in the topic."
-        " Its client sent it, or will, out of order: look for refusals and lost answers of this producer"
+        " Its client sent it, or will, out of order: look for refusals and lost answers of this producer."
     )
-    shown = stepped.withColumns(
+    shown = broken.where(F.col("verdict") == FAIL).withColumns(
         {
             "kind": F.when(is_doubled, "doubled-sequence").otherwise("sequence-gap"),
-            "verdict": F.when(is_doubled & F.col("before").isNotNull(), FAIL)
-            .when(unread | F.col("compacted"), UNKNOWN)
-            .otherwise(FAIL),
             "text": F.when(is_doubled, doubled).otherwise(missing),
             "first_offset": F.col("base_offset"),
         }
@@ -188,7 +197,7 @@ def _admits(facts: Facts) -> DataFrame:
     )
 
 
-def _verdicts(admits: DataFrame, places: DataFrame, homes: DataFrame, facts: Facts) -> DataFrame:
+def _verdicts(admits: DataFrame, places: DataFrame, homes: DataFrame, newest: DataFrame, facts: Facts) -> DataFrame:
     """Holds acknowledged runs against what their homes have, and those before."""
     a, p, h = admits.dropDuplicates(["decision"]).drop("v").alias("a"), places.alias("p"), homes.alias("h")
     stream = (F.col("a.topic") == F.col("p.topic")) & (F.col("a.stream") == F.col("p.stream"))
@@ -212,8 +221,15 @@ def _verdicts(admits: DataFrame, places: DataFrame, homes: DataFrame, facts: Fac
         F.sum(F.when(there, F.coalesce(F.col("h.last_sequence") + 1, F.lit(0))).otherwise(0)).alias("image"),
         F.max(F.when(F.col("here"), F.col("h.last_sequence"))).alias("has_to"),
         F.max(F.when(F.col("here"), F.col("h.records"))).alias("has"),
+        F.max_by(_earlier(), F.when(there & F.col("h.topic").isNotNull(), F.col("p.move"))).alias("earlier"),
     )
-    return summed.withColumn("verdict", _verdict(facts))
+    return summed.join(newest, list(_PRODUCER), "left").withColumn("verdict", _verdict(facts))
+
+
+def _earlier() -> Column:
+    """Where an earlier home has what the same identity wrote; null: it did not."""
+    written = F.concat_ws(" to ", "h.base_offset", "h.last_offset")
+    return F.concat("p.topic", F.lit("-"), "p.partition", F.lit(" offsets "), written)
 
 
 def _verdict(facts: Facts) -> Column:
@@ -224,11 +240,15 @@ def _verdict(facts: Facts) -> Column:
     has_to = F.coalesce("has_to", F.lit(-1))
     is_before = (distance(has_to, first) + 1 > F.coalesce("has", F.lit(0))) & F.col("is_whole")
     is_missing = distance(last, has_to) > 0
+    is_old = F.col("at_ms") <= F.lit(facts.newest_ms - facts.late_ms)
+    may_be_forgotten = is_old & F.coalesce(F.col("newest_epoch") > F.col("producer_epoch"), F.lit(False))
     return (
-        F.when(~is_ready, F.when(is_late(facts), UNKNOWN).otherwise("wait"))
+        F.when(~is_ready, F.when(is_late(facts), LATE).otherwise("wait"))
         .when((F.col("unsure") > 0) | (F.col("base_offset") < F.col("hole_to")), UNKNOWN)
         .when(is_missing & F.col("compacted"), UNKNOWN)
+        .when(is_missing & may_be_forgotten, LATE)
         .when(is_missing, "lost-write")
+        .when(is_before & F.col("compacted"), UNKNOWN)  # records that compaction took are not counted
         .when(is_before, "doubled-sequence")
         .otherwise(PASS)
     )
@@ -237,16 +257,16 @@ def _verdict(facts: Facts) -> Column:
 def _not_there_once(admits: DataFrame, facts: Facts) -> DataFrame:
     is_lost = F.col("verdict") == "lost-write"
     what = (
-        "Sequences {base_sequence} to {last_sequence} of producer {client_producer_id}, epoch {producer_epoch}, in"
-        " stream {stream} were acknowledged at {topic}-{partition} offsets {base_offset} to {last_offset}"
+        "Of producer {client_producer_id}, epoch {producer_epoch}, {sequence:base_sequence:last_sequence} in stream"
+        " {stream} were acknowledged at {topic}-{partition} {offset:base_offset:last_offset}"
     )
     lost = sentence(
         what + ", and not all of them are there: an acknowledged write is lost. See whether the brokers had an unclean"
-        " election, and what the worker's lease and the fences were then"
+        " election, and what the worker's lease and the fences were then."
     )
     doubled = sentence(
-        what + ", although the stream's earlier homes have them: readers get them twice. The image of that move was"
-        " not kept; see the decisions, and report it"
+        what + ", although the stream's earlier home has them, at {earlier}: readers get them twice. The image of that"
+        " move was not kept; see the decisions, and report it."
     )
     shown = admits.where(F.col("verdict").isin("lost-write", "doubled-sequence")).withColumns(
         {
@@ -259,11 +279,13 @@ def _not_there_once(admits: DataFrame, facts: Facts) -> DataFrame:
     return findings(shown.withColumn("verdict", F.lit(FAIL)), *_RULE, (*_IDENTITY, "move", "base_offset"), facts)
 
 
-def _checked(admits: DataFrame, facts: Facts) -> DataFrame:
+def _checked(admits: DataFrame, broken: DataFrame, facts: Facts) -> DataFrame:
     judged = admits.withColumn("first_offset", F.col("base_offset"))
-    others = facts.decisions.where("kind = 'admit' and (producer_id is null or producer_id < 0)")
+    taken = broken.withColumn("first_offset", F.col("base_offset"))
+    others = facts.decisions.where("kind = 'admit' and topic is not null and (producer_id is null or producer_id < 0)")
     columns = ("topic", "partition", "stream", "first_offset", "last_offset", "verdict")
-    return checked(together(judged.select(*columns), others.withColumn("verdict", F.lit(UNKNOWN)).select(*columns)))
+    unjudged = others.withColumn("verdict", F.lit(UNKNOWN))
+    return checked(together(*(each.select(*columns) for each in (judged, taken, unjudged))))
 
 
 RULE: Final = Rule(

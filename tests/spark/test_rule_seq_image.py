@@ -119,6 +119,9 @@ def test_what_is_lost_or_doubled_over_all_homes_is_found_and_nothing_else(spark:
     """Moves, images, strays, retries, epochs, a takeover, a log that got shorter; and so for any micro-batches."""
     played = play(spark, seq_image.RULE, [WHOLE])
     assert played.found(*COLUMNS) == FOUND
+    texts = " ".join(each["text"] for each in played.findings)
+    assert "sequences 8 to 9 in stream 2 were acknowledged at orders-1 offsets 8 to 9" in texts
+    assert "the stream's earlier home has them, at orders-0 offsets 10 to 26: readers get them twice" in texts
     unknown = [each for each in played.checked if each["verdict"] == "unknown"]
     assert {(each["topic"], each["stream"], each["count"]) for each in unknown} == {(TOPIC, 1, 1), ("taken", 0, 1)}
     split = play(spark, seq_image.RULE, cut_up(WHOLE, (0.4,)))
@@ -141,5 +144,16 @@ def test_sequences_wrap_around_and_what_is_not_read_yet_is_waited_for(spark: Spa
     third = MicroBatch(decisions=[decided("lease", 3, seconds=700)], read_to=[read(0, 100), read(1, 5)])
     played = play(spark, seq_image.RULE, [first, second, third])
     assert played.found("kind", "first_offset") == [("doubled-sequence", 0)]  # it began before 0: made so to wrap
-    assert (played.count("pass"), played.count("unknown")) == (1, 1)
+    assert (played.count("pass"), played.count("late")) == (1, 1)
     assert {row["what"] for row in played.state} == {"certain", "home", "read"}
+
+
+def test_what_is_told_long_after_its_producer_went_on_is_no_lost_write(spark: SparkSession) -> None:
+    """What an earlier epoch has written is kept in mind for a while; who tells of it later is too late."""
+    batches = [tagged(0, 0, 0, 0, 5, sequence=0), tagged(0, 0, 0, 5, 5, sequence=0, epoch=1)]
+    first = MicroBatch(**layout_rows(ONE), batches=batches, read_to=[read(0, 10)])
+    others = MicroBatch(decisions=[decided("lease", 0, worker="w2", seconds=700)], read_to=[read(0, 10)])
+    slow = [admit(0, (0, 0, 0), (0, 4), 0), admit(1, (0, 0, 0), (0, 4), 5, producer_epoch=1)]
+    played = play(spark, seq_image.RULE, [first, others, MicroBatch(decisions=slow, read_to=[read(0, 10)])])
+    assert played.findings == []
+    assert (played.count("pass"), played.count("late")) == (1, 1)
