@@ -10,7 +10,7 @@ from kordon.spark_jobs.rules import all_rules
 
 if __name__ == "__main__":
     all_rules.ALL = ()  # type: ignore[misc]  # before the engine takes them
-    summaries.SUMMARIES = ()  # type: ignore[assignment, misc]
+    summaries.SUMMARIES = ()  # type: ignore[misc]
     from kordon.spark_jobs.cli import run
 
     run(prog_name="small_audit.py")
