@@ -1,0 +1,36 @@
+"""An audit of decision files and of a cluster's topics, for tests that play something and then look what is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kordon.codecs.decision import Entry
+from kordon.spark_jobs.audit import Audit, Options
+from kordon.spark_jobs.metrics import Metrics
+from kordon.spark_jobs.session import Setup, open_session
+from kordon.spark_jobs.sources import Reading
+
+
+def findings_of(broker: str, folder: Path, out: Path) -> list[dict[str, Any]]:
+    """Audits all there is, once.
+
+    Args:
+        broker: host:port of the brokers.
+        folder: Of the decision files.
+        out: The audit's folder.
+
+    Returns:
+        The newest row of each finding.
+    """
+    session = open_session(Setup(master="local[1]", shuffle_partitions=1, needs_kafka=False, is_brief=True))
+    reading = Reading(bootstrap=broker, folder=folder, is_pinned=True)
+    audit = Audit(session, Options(out=str(out), reading=reading), Metrics())
+    audit.once()
+    rows = session.read.parquet(f"{audit.storage.folder}/findings").collect()
+    return [*{row["finding_id"]: row.asDict() for row in rows}.values()]
+
+
+def workers_of(folder: Path) -> set[str]:
+    """Returns the incarnations that wrote decisions into a folder."""
+    return {Entry.load(line).worker for path in folder.glob("*.jsonl") for line in path.read_bytes().splitlines()[:1]}
