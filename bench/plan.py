@@ -159,6 +159,29 @@ class Sdk:
         return 3.5 + self.records / 40_000 + self.payload_bytes / 80e6
 
 
+@dataclass(frozen=True)
+class Audited:
+    """The auditor reads a day that was made up: decisions from files, batches from recorded bytes."""
+
+    rounds: int
+    """Seconds in which each stream has something acknowledged and delivered."""
+    micro_batches: int
+    partitions: int = 3
+    is_brief: bool = False
+    """As with `--once`."""
+
+    @property
+    def name(self) -> str:
+        """What the results call it."""
+        what = "tiny micro-batches" if self.is_brief else f"{self.rounds:,} s of {self.partitions * 4} streams"
+        return f"audit of {what}"
+
+    @property
+    def seconds(self) -> float:
+        """About how long one run takes."""
+        return 15.0 + 20.0 * self.micro_batches + self.rounds * self.partitions * 8 / 10_000
+
+
 class Part(Enum):
     """A part of a plan that can be measured alone."""
 
@@ -170,6 +193,7 @@ class Part(Enum):
     HOLDING = "holding"
     SDK = "sdk"
     MATRIX = "matrix"
+    AUDIT = "audit"
 
 
 MANAGED_CONTENDERS: Final = 5
@@ -197,6 +221,7 @@ class Plan:
     resizes: tuple[Resizes, ...]
     holding: tuple[Holding, ...]
     sdk: Sdk
+    audit: tuple[Audited, ...]
     with_tls: bool = True
     """Whether idle connections are counted over TLS as well."""
     parts: frozenset[Part] = frozenset(Part)
@@ -216,6 +241,7 @@ class Plan:
             Part.RESIZES: sum(case.seconds for case in self.resizes),
             Part.HOLDING: sum(case.seconds for case in self.holding),
             Part.SDK: self.sdk.seconds * self.rounds * SDK_WAYS + _UNDER_THE_CLOCK_SECONDS,
+            Part.AUDIT: sum(case.seconds for case in self.audit),
         }
         seconds = sum(contenders * each.get(part, 0.0) + managed.get(part, 0.0) for part in self.parts)
         return _START_SECONDS + self.base.seconds + seconds
@@ -255,6 +281,7 @@ PROFILES: Final = {
         resizes=(Resizes(1, 100), Resizes(3, 100)),
         holding=tuple(Holding(*each) for each in ((1, 24), (1, 384), (10, 24), (100, 24))),
         sdk=Sdk(500, 500_000),
+        audit=(Audited(4, 4, is_brief=True), Audited(86_400, 24, partitions=6)),
     ),
     "quick": Plan(
         rounds=3,
@@ -267,6 +294,7 @@ PROFILES: Final = {
         resizes=(Resizes(1, 20), Resizes(3, 20)),
         holding=(Holding(1, 384), Holding(10, 24)),
         sdk=Sdk(500, 250_000),
+        audit=(Audited(3, 3, is_brief=True), Audited(3_600, 3)),
     ),
     "smoke": Plan(
         rounds=1,
@@ -282,5 +310,6 @@ PROFILES: Final = {
         resizes=(Resizes(1, 2),),
         holding=(Holding(2, 8),),
         sdk=Sdk(500, 5_000),
+        audit=(Audited(2, 2, is_brief=True),),
     ),
 }

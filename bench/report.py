@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kordon.bench import results
+from kordon.bench.report_audit import audit_table
 from kordon.bench.report_sdk import sdk_tables
 from kordon.bench.results import DIRECT, FLOOR, KORDON, MANAGED, RECORDED, Results, ratio
 from kordon.bench.tables import middle, number, shown, table
@@ -55,6 +56,13 @@ _HOW: Final = """\
   process, without sockets, brokers simulated: CPU time of a worker. The gate is held against what a worker took for
   each Fetch of the SDK in this run, which brings megabytes, as its consumer is behind; of one that brings little, say
   the microseconds more. Each of the group's members owns a partition and asks for ten others.
+- **Audit**: a day that was made up, in which everything holds (`bench/audit_day.py`): four virtual partitions to each
+  physical one, each with a producer and a reader; a second of it has one acknowledged run of 4 batches of 16 KiB and
+  one delivery for each. Decisions come from files, batches from bytes as brokers answer with them, by the auditor's own
+  sources; all rules and summaries run, in micro-batches of the same share of both. *Per CPU second*: decisions, and MB
+  of topic data, over the processor time of the driver, its JVM and the Python workers, for both together; the first
+  micro-batch is left out, as it compiles. *Tiny*: one second of the day in each, as with `--once`, which is what a
+  micro-batch costs however little is in it.
 - **CPU s/GB**: user and kernel time of the proxy's processes while a load runs, divided by the bytes of its values.
 - **Latency**: from send to acknowledgement as the producer sees it; the seconds in which its virtual machine warms up
   are left out. The tool counts whole milliseconds.
@@ -94,7 +102,7 @@ def report(figures: Results, picture: str) -> str:
     lines += [f"![throughput, processor time and latency of each contender]({picture})", ""]
     lines += _base(figures) + _latency(figures) + _memory(figures)
     lines += _managed(figures) + _resizes(figures) + _holding(figures)
-    lines += sdk_tables(figures) + _matrix(figures)
+    lines += sdk_tables(figures) + audit_table(figures) + _matrix(figures)
     lines += [*_machine(figures), _HOW]
     return "\n".join(lines)
 
@@ -211,7 +219,7 @@ def _matrix(figures: Results) -> list[str]:
 
 def _is_matrix(figures: Results, case: str) -> bool:
     special = {figures.base, figures.latency, figures.memory, figures.memory_tls}
-    return case not in special.union(figures.managed, figures.resizes, figures.holding, figures.sdk)
+    return case not in special.union(figures.managed, figures.resizes, figures.holding, figures.sdk, figures.audit)
 
 
 def _machine(figures: Results) -> list[str]:

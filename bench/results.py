@@ -65,6 +65,18 @@ FETCH_US: Final = "consume_cpu_us_per_fetch"
 """What a Fetch takes of a worker, relay and read log included."""
 
 
+AUDITOR: Final = "auditor"
+AUDIT_DECISIONS: Final = "decisions_per_cpu_s"
+AUDIT_MB: Final = "topic_mb_per_cpu_s"
+AUDIT_BATCH_CPU: Final = "micro_batch_cpu_s"
+AUDIT_STATE_ROWS: Final = "state_rows"
+AUDIT_STATE_MIDDLE_ROWS: Final = "state_rows_halfway"
+AUDIT_STATE_MB: Final = "state_and_summaries_mb"
+AUDIT_JVM_MB: Final = "jvm_peak_mb"
+AUDIT_PYTHON_MB: Final = "python_peak_mb"
+AUDIT_FINDINGS: Final = "findings"
+
+
 @dataclass(frozen=True)
 class Measurement:
     """What one contender did in one round of one case."""
@@ -110,6 +122,7 @@ class Results:
     holding: tuple[str, ...] = ()
     sdk: tuple[str, ...] = ()
     """The SDK beside aiokafka, then what was measured without a broker."""
+    audit: tuple[str, ...] = ()
     measurements: list[Measurement] = field(default_factory=list)
     took_seconds: float = 0.0
 
@@ -147,7 +160,7 @@ class Results:
         """
         told: dict[str, Any] = json.loads(path.read_text())
         measurements = [Measurement(**each) for each in told.pop("measurements")]
-        told |= {name: tuple(told.get(name, ())) for name in ("managed", "resizes", "holding", "sdk")}
+        told |= {name: tuple(told.get(name, ())) for name in ("managed", "resizes", "holding", "sdk", "audit")}
         return cls(**told, measurements=measurements)
 
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from kordon.bench import loads, results
+from kordon.bench.audit import measure_audit
 from kordon.bench.contenders import Contender, watched
 from kordon.bench.holding import measure_holding
 from kordon.bench.idle import idle_connections
-from kordon.bench.plan import Holding, Latency, Memory, Part, Plan, Resizes, Sdk, Throughput
+from kordon.bench.plan import Audited, Holding, Latency, Memory, Part, Plan, Resizes, Sdk, Throughput
 from kordon.bench.resizes import measure_resizes
 from kordon.bench.results import Measurement
 from kordon.bench.sdk import Way, measure_way, measure_worker
@@ -130,6 +131,7 @@ class Runner:
             self._compare_sdk(plan.sdk, plan.rounds)
         for case in plan.matrix if Part.MATRIX in plan.parts else ():
             self._interleave(case, plan.matrix_rounds, self.contenders)
+        self._audits(plan.audit if Part.AUDIT in plan.parts else ())
 
     def _compare_managed(self, plan: Plan) -> None:
         """Measures managed topics, with their decisions on record and not; an idle proxy takes nothing from others."""
@@ -196,6 +198,11 @@ class Runner:
             ways = [self.managed.bootstrap, *(other.bootstrap for other in others)]
             figures = measure_resizes(case, ways, *self._new_topics())
         self._keep(Measurement(case.name, self.managed.name, 1, figures | {results.PROXIES: float(case.proxies)}))
+
+    def _audits(self, cases: Sequence[Audited]) -> None:
+        for case in cases:
+            self._progress(case.name, results.AUDITOR, 1, case.seconds)
+            self._keep(Measurement(case.name, results.AUDITOR, 1, measure_audit(case)))
 
     def _hold(self, case: Holding) -> None:
         self._progress(case.name, self.managed.name, 1, case.seconds)

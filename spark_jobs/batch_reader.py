@@ -30,7 +30,7 @@ _PATIENCE_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.5
 _LENGTH: Final = Struct(">i4xb")
 """Behind the base offset: batch_length and magic."""
-_HEADER: Final = np.dtype(
+HEADER: Final = np.dtype(
     [
         ("base_offset", ">i8"),
         ("batch_length", ">i4"),
@@ -170,13 +170,13 @@ def _walk(buffer: memoryview) -> tuple[list[int], list[int], bool]:
 def _headers(buffer: memoryview, starts: list[int]) -> npt.NDArray[Any]:
     raw = np.frombuffer(buffer, dtype=np.uint8)
     places = np.asarray(starts, dtype=np.int64)[:, None] + np.arange(HEADER_BYTES)
-    return np.ascontiguousarray(raw[places]).view(_HEADER).reshape(-1)
+    return np.ascontiguousarray(raw[places]).view(HEADER).reshape(-1)
 
 
 def _old_headers(buffer: memoryview) -> npt.NDArray[Any]:
     """Messages of magic 0 and 1 have neither producer nor leader epoch; each counts as a batch of one record."""
     found = split(buffer)
-    header = np.zeros(len(found), dtype=_HEADER)
+    header = np.zeros(len(found), dtype=HEADER)
     header["base_offset"] = [each.base_offset for each in found]
     header["last_offset_delta"] = [each.next_offset - each.base_offset - 1 for each in found]
     header["leader_epoch"] = [each.leader_epoch for each in found]
