@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from kordon.codecs.decision import Decision, Entry, Kind
 from kordon.testing.cluster import Cluster
+from kordon.testing.decision_columns import incomplete
 from kordon.testing.decision_log import by_worker, missing
 from kordon.testing.managed_clients import Sender, create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
@@ -109,6 +110,7 @@ def test_the_record_of_changes_proves_that_order_held(open_cluster: Cluster, tmp
     assert len(workers) == 3
     for entries in workers.values():
         assert missing(entries) == set()
+        assert incomplete(entry.decision for entry in entries) == []
         assert {Kind.JOIN, Kind.LEASE, Kind.ADOPT} <= {each.decision.kind for each in entries}
     commits = [each for entries in workers.values() for each in of(entries, Kind.COMMIT) if each.decision.fence]
     assert {each.decision.layout_epoch for each in commits} <= set(range(1, 6))
