@@ -28,7 +28,7 @@ RECORDED: Final = {"decisions": {"to": "topic"}}
 FAULT: Final = Fault.DOUBLED_SEQUENCE
 BROKEN: Final = "broken-on-purpose"
 """The topic of the fault."""
-AUDIT_SECONDS: Final = 600.0
+AUDIT_SECONDS: Final = 1200.0
 _FOLDER_PREFIX: Final = "kordon-demo-audit-"
 _SMALL: Final = (
     "--master=local[2]",

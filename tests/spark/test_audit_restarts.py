@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -21,11 +24,12 @@ from kordon.spark_jobs.files_source import DecisionFilesSource
 from kordon.spark_jobs.metrics import Metrics
 from kordon.spark_jobs.sources import Reading
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-FIRST: Final = ("findings",)
-SECOND: Final = ("sinks", "end")
-"""Steps at which the job dies once in each micro-batch."""
+IN_THE_FIRST: Final = "findings"
+IN_THE_SECOND: Final = "end"
+FOR_GOOD: Final = "sinks"
+"""Steps of micro-batches at which the job dies, the last one by SIGKILL; test_engine_restarts.py has all others."""
 
 
 class KilledError(RuntimeError):
@@ -86,24 +90,33 @@ def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
     return root
 
 
+def killed(root: Path, at: str) -> None:
+    """Has a process of its own take a micro-batch up to a step, where SIGKILL ends it."""
+    command = [sys.executable, "-m", "kordon.testing.dying_audit", str(root / "files"), str(root / "out"), at]
+    with (root / "log").open("wb") as log:  # no pipe: its JVM would hold it open, and dies later
+        done = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False)
+    assert done.returncode == -signal.SIGKILL, (root / "log").read_text()
+
+
 def test_killed_at_any_step_it_finds_the_same_once(spark: SparkSession, undisturbed: Path, tmp_path: Path) -> None:
-    """In the first micro-batch and in the second."""
+    """In the first micro-batch, and in the second, there also for good: nothing of the process is left to tidy up."""
     expected = found(undisturbed)
     assert [(row["kind"], row["verdict"]) for row in expected] == [("gap", "unknown")] * 3
     root = tmp_path / "killed"
-    for write, steps in ((write_first, FIRST), (write_second, SECOND)):
+    for write, at in ((write_first, IN_THE_FIRST), (write_second, IN_THE_SECOND)):
         write(root / "files")
-        for at in steps:
-            visited: list[str] = []
+        visited: list[str] = []
 
-            def die(step: str, at: str = at, visited: list[str] = visited) -> None:
-                visited.append(step)
-                if step == at:
-                    raise KilledError(step)
+        def die(step: str, at: str = at, visited: list[str] = visited) -> None:
+            visited.append(step)
+            if step == at:
+                raise KilledError(step)
 
-            with pytest.raises(CannotCheck, match=at):
-                audit(spark, root, die).once()
-            assert visited[-1] == at
+        with pytest.raises(CannotCheck, match=at):
+            audit(spark, root, die).once()
+        assert visited[-1] == at
+        if write is write_second:
+            killed(root, FOR_GOOD)
         whole = audit(spark, root)
         assert whole.once() is Verdict.UNKNOWN
     assert found(root) == expected
