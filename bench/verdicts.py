@@ -8,6 +8,9 @@ from typing import Final
 
 from kordon.bench.results import (
     AIOKAFKA_MANAGED,
+    AUDIT_DECISIONS,
+    AUDIT_MB,
+    AUDITOR,
     CONSUME_CPU,
     CONSUME_MB,
     DIRECT,
@@ -48,6 +51,8 @@ MAX_GATE_SHARE: Final = 0.05
 MAX_HEARTBEATS_CORES: Final = 0.2
 MAX_GROWTH: Final = 1.5
 """Of a heartbeat, from the smallest group to the largest: it costs what its own rows cost."""
+MIN_AUDIT_DECISIONS: Final = 50_000.0
+MIN_AUDIT_MB: Final = 50.0
 MAX_PAUSE_MS: Final = {1: 30.0}
 """By number of proxies; else `MAX_PAUSE_OF_MANY_MS`."""
 MAX_PAUSE_OF_MANY_MS: Final = 100.0
@@ -80,6 +85,7 @@ def verdicts(results: Results, contender: str = KORDON) -> list[Verdict]:
         *(_gate(results, case, results.sdk[1:]) for case in results.sdk[:1]),
         *_heartbeats(results, results.sdk[1:]),
         *(verdict for case in results.resizes for verdict in _pauses(results, case)),
+        *(verdict for case in results.audit[1:] for verdict in _audit(results, case)),
     ]
     return [each for each in found if each is not None]
 
@@ -154,6 +160,19 @@ def _pauses(results: Results, case: str) -> list[Verdict]:
             f"{others:.0f} ms",
             others <= calm,
         ),
+    ]
+
+
+def _audit(results: Results, case: str) -> list[Verdict]:
+    """Judges a long audit; tiny ones come first and have no bar."""
+    bars = (
+        (AUDIT_DECISIONS, "decisions audited per CPU second", MIN_AUDIT_DECISIONS),
+        (AUDIT_MB, "MB of topic data audited per CPU second", MIN_AUDIT_MB),
+    )
+    return [
+        Verdict(f"{what}, {case}", f">= {least:,.0f}", f"{spread.median:,.0f}", spread.median >= least)
+        for figure, what, least in bars
+        if (spread := results.spread(case, AUDITOR, figure))
     ]
 
 

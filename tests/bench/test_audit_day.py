@@ -15,6 +15,7 @@ from kordon.bench.audit_day import TOPIC, Day, fetched, write_decisions
 from kordon.bench.plan import PROFILES
 from kordon.bench.report import report
 from kordon.bench.results import AUDITOR, Measurement, Results
+from kordon.bench.verdicts import verdicts
 from kordon.codecs.decision import Entry, Kind
 from kordon.spark_jobs.batch_reader import read_partition
 from kordon.spark_jobs.brokers import Place
@@ -94,3 +95,11 @@ def test_the_page_has_a_row_for_each_audit() -> None:
     assert "## The auditor" not in report(made, "x.svg")
     made.measurements.append(Measurement(names[0], AUDITOR, 1, {results.AUDIT_DECISIONS: 1234.4}))
     assert f"| {names[0]} | 1234 | - |" in report(made, "x.svg")
+
+
+def test_a_long_audit_is_held_against_the_bar_and_a_tiny_one_is_not() -> None:
+    """50,000 decisions, and 50 MB of topic data, per CPU second."""
+    made = Results("test", "2026-01-01T00:00:00+00:00", 1, "base", "latency", "idle", "tls", {}, audit=("tiny", "long"))
+    figures = {results.AUDIT_DECISIONS: 49_999.0, results.AUDIT_MB: 50.0}
+    made.measurements += [Measurement(case, AUDITOR, 1, figures) for case in made.audit]
+    assert [(each.got, each.reached) for each in verdicts(made)] == [("49,999", False), ("50", True)]
