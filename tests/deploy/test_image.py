@@ -35,8 +35,15 @@ pytestmark = [pytest.mark.image, pytest.mark.beside, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache" / "image"
 TAG = "kordon:test"
+AUDIT_TAG = "kordon-audit:test"
 MAX_IMAGE_MB = 250
+MAX_AUDIT_IMAGE_MB = 1300
+"""Java, PySpark and Arrow are most of it."""
+STATE = "/var/lib/kordon"
+"""The auditor's volume."""
 STOP_SECONDS = 40
+BUILD_SECONDS = 1800
+AUDIT_SECONDS = 900
 PORTS = 10
 """Admin, bootstrap, and brokers with node ids below 8."""
 
@@ -50,8 +57,16 @@ class Engine(Protocol):
         """The image's configuration, in Docker's words."""
         ...
 
-    def run(self, *arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-        """Starts a container with these arguments, as `docker run kordon ARGUMENTS` does."""
+    def run(
+        self, *arguments: str, environment: Mapping[str, str] | None = None, volumes: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        """Starts a container with these arguments, as `docker run kordon ARGUMENTS` does.
+
+        Args:
+            arguments: Behind the image's name.
+            environment: Variables.
+            volumes: By path in the container, a folder of this machine.
+        """
         ...
 
     def inside(self, *command: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
@@ -71,9 +86,10 @@ class Engine(Protocol):
         ...
 
 
-def flags(environment: Mapping[str, str] | None) -> list[str]:
-    """Variables as Docker and buildah take them."""
-    return [word for name, value in (environment or {}).items() for word in ("--env", f"{name}={value}")]
+def flags(environment: Mapping[str, str] | None, volumes: Mapping[str, str] | None = None) -> list[str]:
+    """Variables and volumes as Docker and buildah take them."""
+    variables = [word for name, value in (environment or {}).items() for word in ("--env", f"{name}={value}")]
+    return variables + [word for inside, here in (volumes or {}).items() for word in ("--volume", f"{here}:{inside}")]
 
 
 def captured(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
@@ -86,19 +102,22 @@ class Docker:
 
     name = "docker"
 
-    def __init__(self) -> None:
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
         self.container = f"kordon-test-{uuid.uuid4().hex[:8]}"
 
     def config(self) -> dict[str, Any]:
         """See `Engine`."""
-        found = json.loads(captured(["docker", "image", "inspect", TAG]).stdout)[0]
+        found = json.loads(captured(["docker", "image", "inspect", self.tag]).stdout)[0]
         return {**found["Config"], "size": found["Size"]}
 
-    def run(self, *arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    def run(
+        self, *arguments: str, environment: Mapping[str, str] | None = None, volumes: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
         """See `Engine`; with the restrictions that docs/deployment.md recommends."""
         locked = ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
         command = ["docker", "run", "--rm", "--name", self.container, "--network", "host", *locked]
-        return started([*command, *flags(environment), TAG, *arguments])
+        return started([*command, *flags(environment, volumes), self.tag, *arguments])
 
     def inside(self, *command: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
         """See `Engine`."""
@@ -124,10 +143,11 @@ class Buildah:
     name = "buildah"
     base = ("buildah", "--root", f"{CACHE}/storage", "--runroot", f"{CACHE}/run", "--storage-driver", "vfs")
 
-    def __init__(self) -> None:
-        self.container = "kordon-test"
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        self.container = tag.replace(":", "-")
         self.clean()  # what an interrupted run has left
-        made = captured([*self.base, "from", "--name", self.container, TAG])
+        made = captured([*self.base, "from", "--name", self.container, tag])
         assert made.returncode == 0, made.stderr
         self.tree = Path(captured([*self.base, "mount", self.container]).stdout.strip())
         # buildah writes /etc/hosts and the like at the first run; from then on, only Kordon could.
@@ -135,14 +155,16 @@ class Buildah:
 
     def config(self) -> dict[str, Any]:
         """See `Engine`."""
-        found = json.loads(captured([*self.base, "inspect", "--type", "image", TAG]).stdout)
+        found = json.loads(captured([*self.base, "inspect", "--type", "image", self.tag]).stdout)
         size = sum(path.lstat().st_size for path in self.tree.rglob("*") if not path.is_dir())
         return {**found["Docker"]["config"], "size": size}
 
-    def run(self, *arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    def run(
+        self, *arguments: str, environment: Mapping[str, str] | None = None, volumes: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
         """See `Engine`; `buildah run` leaves the entry point out, so it is put before the arguments."""
         command = [*self.config()["Entrypoint"], *arguments]
-        return started([*self._run(environment), *command])
+        return started([*self._run(environment, volumes), *command])
 
     def inside(self, *command: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
         """See `Engine`."""
@@ -150,8 +172,8 @@ class Buildah:
         errors = [line for line in done.stderr.splitlines() if not line.startswith(("subprocess ", "Error: exit"))]
         return done.returncode, done.stdout + "\n".join(errors)
 
-    def _run(self, environment: Mapping[str, str] | None) -> list[str]:
-        isolated = ["run", "--isolation", "chroot", *flags(environment)]
+    def _run(self, environment: Mapping[str, str] | None, volumes: Mapping[str, str] | None = None) -> list[str]:
+        isolated = ["run", "--isolation", "chroot", *flags(environment, volumes)]
         return [*self.base, *isolated, self.container, "--"]
 
     def stop(self, running: subprocess.Popen[str]) -> None:
@@ -194,29 +216,42 @@ def choose_engine() -> str:
     return "buildah"
 
 
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    """The image, built by the script that `make image` runs, and a container of it."""
+def built(tag: str, **settings: str) -> Iterator[Engine]:
+    """An image, built by the script that `make image` runs, and a container of it."""
     name = choose_engine()
-    environment = os.environ | {"BUILDER": name} | ({"BASE": "debootstrap"} if name == "buildah" else {})
-    built = subprocess.run(
-        [ROOT / "deploy" / "build-image", TAG],
+    environment = os.environ | {"BUILDER": name} | ({"BASE": "debootstrap"} if name == "buildah" else {}) | settings
+    done = subprocess.run(
+        [ROOT / "deploy" / "build-image", tag],
         env=environment,
         capture_output=True,
         text=True,
-        timeout=800,
+        timeout=BUILD_SECONDS,
         check=False,
     )
-    assert built.returncode == 0, built.stdout[-4000:] + built.stderr[-4000:]
-    chosen: Engine = Docker() if name == "docker" else Buildah()
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    chosen: Engine = Docker(tag) if name == "docker" else Buildah(tag)
     yield chosen
     chosen.clean()
 
 
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    """The proxy's image."""
+    yield from built(TAG)
+
+
+@pytest.fixture(scope="module")
+def auditor() -> Iterator[Engine]:
+    """The auditor's image."""
+    yield from built(AUDIT_TAG, TARGET="audit")
+
+
 @contextmanager
-def running(engine: Engine, *arguments: str, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+def running(
+    engine: Engine, *arguments: str, environment: Mapping[str, str], volumes: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
     """A container that runs until the block ends, and never longer."""
-    process = engine.run(*arguments, environment=environment)
+    process = engine.run(*arguments, environment=environment, volumes=volumes)
     try:
         yield process
     finally:
@@ -304,3 +339,34 @@ def carry_records(bootstrap: str, listen: range) -> None:
             read.append(int(message.value() or b"-1"))
     consumer.close()
     assert read == list(range(100))
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3600)
+def test_the_auditors_image_judges_decisions_and_writes_to_its_volume_only(auditor: Engine, tmp_path: Path) -> None:
+    """As nobody in particular, with nothing fetched at run time; Spark's own files go to the other volume, /tmp."""
+    config = auditor.config()
+    assert config["size"] < MAX_AUDIT_IMAGE_MB * 1_000_000
+    assert (config["User"], config["StopSignal"]) == ("65532:65532", "SIGTERM")
+    with running(auditor, "audit", "run", "--help", environment={}) as process:
+        assert "--late-minutes" in process.communicate(timeout=60)[0]
+    state, files, scratch = (tmp_path / name for name in ("state", "files", "scratch"))
+    for folder in (state, files, scratch):
+        folder.mkdir()
+        os.chown(folder, 65532, 65532)
+    told = [{"schema": 1, "at_ms": 1000, "host": "h", "worker": "a", "number": n, "kind": "join"} for n in (0, 1, 4)]
+    (files / "decisions-a-000000.jsonl").write_text("".join(json.dumps(each) + "\n" for each in told))
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    before = auditor.files()
+    arguments = ["--once", "--files", "/decisions", "--out", STATE, "--master", "local[1]"]
+    volumes = {STATE: str(state), "/decisions": str(files), "/tmp": str(scratch)}
+    with running(auditor, "audit", "run", *arguments, environment={}, volumes=volumes) as process:
+        output, _ = process.communicate(timeout=AUDIT_SECONDS)
+    assert process.returncode == 3, output[-4000:]
+    assert "unknown: 1 unknown of GAPS; 3 decisions" in output
+    assert auditor.files() == before, "the auditor wrote into its image's file system"
+    with running(auditor, "audit", "report", "--from", STATE, "--out", f"{STATE}/report.html", environment={},
+                 volumes=volumes) as process:  # fmt: skip
+        assert process.wait(120) == 0
+    assert (state / "report.html").stat().st_size > 10_000
