@@ -25,6 +25,9 @@ epoch one row of what it admitted; per worker how far it was heard of, and its l
 (`QUIET_MS`) times the partitions. Of a change that was followed by two others no more is kept: an ADMIT that comes
 later than that is counted as unknown.
 
+A gap of a worker makes unknown whether it acknowledged, wherever the gap lies; who was judged before the gap was read
+keeps the verdict.
+
 What comes late: acknowledgements and fences are waited for, `late_ms` from the COMMIT on; then they are missing, and it
 is unknown.
 
