@@ -191,6 +191,11 @@ class Audit:
         read = f"{totals.decisions} decisions, {totals.batches} batches ({totals.bytes / 1e6:.1f} MB of topic data)"
         return f"{found}; {read}; all of it is in {self.storage.folder}"
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopping
+
     def stop(self) -> None:
         """Ends `run`; may be called from a signal handler. A micro-batch under way is repeated by the next run."""
         self._stopping = True

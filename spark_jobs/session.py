@@ -6,11 +6,13 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import pyspark
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -114,11 +116,13 @@ def open_session(setup: Setup) -> SparkSession:
 def close_session(session: SparkSession) -> None:
     """Ends the session, and the JVM where it is this process's own, which otherwise lives as long as Python does."""
     gateway: Any = SparkContext._gateway  # pyright: ignore[reportPrivateUsage]
-    session.stop()
+    with suppress(Py4JError, OSError):  # a signal to all processes at once has ended Java already
+        session.stop()
     process = getattr(gateway, "proc", None)
     if process is None:
         return
-    gateway.shutdown()
+    with suppress(Py4JError, OSError):
+        gateway.shutdown()
     process.stdin.close()
     process.wait(timeout=_END_SECONDS)
     SparkContext._gateway = SparkContext._jvm = None  # pyright: ignore[reportPrivateUsage]
