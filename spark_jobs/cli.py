@@ -197,7 +197,7 @@ def run(**given: Any) -> None:
         code = _run(given)
     except CannotCheck as error:
         _fail(str(error))
-    except _Ended:
+    except (_Ended, KeyboardInterrupt):
         _fail("the audit was ended before it was done; it goes on where it was when it is begun again")
     except click.ClickException:
         raise
@@ -217,17 +217,26 @@ class _Signals:
     def __init__(self) -> None:
         self.stop: Callable[[], None] | None = None
         """Ends what runs."""
+        self.is_held = False
+        """While Java is started: whoever leaves it alone then leaves it behind."""
+        self._was_sent = False
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._take)
 
     def renew(self) -> None:
-        """Takes back SIGINT, which PySpark takes for itself when a session is made."""
+        """Takes back SIGINT, which PySpark takes for itself when a session is made, and what came meanwhile."""
         signal.signal(signal.SIGINT, self._take)
+        self.is_held = False
+        if self._was_sent:
+            raise _Ended
 
     def _take(self, number: int, frame: FrameType | None) -> None:
-        if self.stop is None:
+        if self.stop is not None:
+            self.stop()
+        elif self.is_held:
+            self._was_sent = True
+        else:
             raise _Ended
-        self.stop()
 
 
 def _run(given: Mapping[str, Any]) -> int:
@@ -246,6 +255,7 @@ def _run(given: Mapping[str, Any]) -> int:
         if given["metrics_address"]:
             _serve(metrics, given["metrics_address"])
         try:
+            signals.is_held = True
             spark = open_session(setup)
             try:
                 signals.renew()
