@@ -94,6 +94,8 @@ def open_session(setup: Setup) -> SparkSession:
     settings = dict(_SETTINGS)
     if master.startswith("local"):
         _need_java()
+        # in a container the host's own name may lead nowhere, and Spark looks it up before it reads a setting
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings |= {**_LOCAL, "spark.driver.memory": setup.driver_memory}
         settings |= _BRIEF if setup.is_brief else {}
     settings |= _brought(setup, parts) | dict(setup.settings)
