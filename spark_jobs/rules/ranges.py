@@ -102,23 +102,23 @@ def sentence(template: str) -> Column:
         template: `{column}`, or with a word in front that is told for one or several: `{record:count}` becomes "1
             record" or "3 records", and `{offset:first:last}` "offset 7" or "offsets 7 to 9".
     """
-    parts = (F.lit(text) if not place % 2 else _told(*text.split(":")) for place, text in enumerate(_split(template)))
+    parts = (F.lit(text) if not place % 2 else _told(text) for place, text in enumerate(_BRACES.split(template)))
     return F.concat(*parts)
 
 
-def _split(template: str) -> list[str]:
-    return _BRACES.split(template)
+def _told(place: str) -> Column:
+    match place.split(":"):
+        case [word, count]:
+            return F.concat(_text(count), F.when(F.col(count) == 1, f" {word}").otherwise(f" {word}s"))
+        case [word, first, last]:
+            several = F.concat(F.lit(f"{word}s "), _text(first), F.lit(" to "), _text(last))
+            return F.when(F.col(first) == F.col(last), F.concat(F.lit(f"{word} "), _text(first))).otherwise(several)
+        case _:
+            return _text(place)
 
 
-def _told(*names: str) -> Column:
-    *word, first, last = names if len(names) > 2 else (*names[:-1], names[-1], names[-1])
-    one, other = (F.coalesce(F.col(name).cast("string"), F.lit("?")) for name in (first, last))
-    if not word:
-        return one
-    if len(names) == 2:
-        return F.concat(one, F.when(F.col(first) == 1, f" {word[0]}").otherwise(f" {word[0]}s"))
-    several = F.concat(F.lit(f"{word[0]}s "), one, F.lit(" to "), other)
-    return F.when(F.col(first) == F.col(last), F.concat(F.lit(f"{word[0]} "), one)).otherwise(several)
+def _text(name: str) -> Column:
+    return F.coalesce(F.col(name).cast("string"), F.lit("?"))
 
 
 def read_so_far(known: DataFrame, facts: Facts) -> DataFrame:

@@ -135,14 +135,14 @@ def test_mistakes_on_the_command_line_are_explained(tmp_path: Path, arguments: t
     """With exit code 2, before Spark is started."""
     (tmp_path / "config.yaml").write_text("security_protocol: SSL\npassword: x\n")
     given = [each.format(config=tmp_path / "config.yaml") for each in arguments]
-    ended = CliRunner().invoke(main, ["audit", "run", *given])
+    ended = CliRunner().invoke(main, ["audit", "run", "--out", str(tmp_path / "out"), *given])
     assert (ended.exit_code, words in ended.output) == (2, True), ended.output
 
 
-def test_a_missing_part_names_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_part_names_what_brings_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not with a stack, but with a command."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    ended = CliRunner().invoke(main, ["audit", "run", "--bootstrap", "x:1"])
+    ended = CliRunner().invoke(main, ["audit", "run", "--bootstrap", "x:1", "--out", str(tmp_path)])
     assert (ended.exit_code, "pip install 'kordon[audit]'" in ended.output) == (2, True)
     monkeypatch.undo()
     monkeypatch.setenv("PATH", "/nowhere")
