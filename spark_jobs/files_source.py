@@ -10,10 +10,10 @@ Options: `folder`; `max_bytes`, of a micro-batch; `positions` and `pinned` as in
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -28,6 +28,14 @@ ROWS: Final = StructType([StructField("value", BinaryType())])
 _ARROW: Final = pa.schema([("value", pa.binary())])
 
 Offsets: TypeAlias = dict[str, int]
+
+
+class _Unread(NamedTuple):
+    """A file that is not read to its end."""
+
+    name: str
+    begin: int
+    size: int
 
 
 @dataclass
@@ -69,16 +77,35 @@ class LinesStream(DataSourceStreamReader):
         return {}
 
     def latestOffset(self) -> Offsets:  # noqa: N802 - Spark's name
-        """Returns how far the next micro-batch goes: older files first, so that workers' numbers are in their order."""
+        """Returns how far the next micro-batch goes.
+
+        Where not all fits, each worker has its share of what fits, older files first: so all of them come to the same
+        time of day, about, and none is late only because others were read before it.
+        """
         found = dict(self._positions)
-        room = self._max_bytes
+        by_worker: dict[str, list[_Unread]] = {}
         for name, size in self._sizes():
-            begin = found.get(name, 0)
-            end = min(size, begin + room)
-            if end > begin and room > 0:
-                found[name] = _line_end(self._folder / name, begin, end)
-                room -= found[name] - begin
+            if (begin := found.get(name, 0)) < size:
+                by_worker.setdefault(_worker_of(name), []).append(_Unread(name, begin, size))
+        unread = {worker: sum(each.size - each.begin for each in files) for worker, files in by_worker.items()}
+        fits = min(1.0, self._max_bytes / max(1, sum(unread.values())))
+        for worker, files in by_worker.items():
+            found |= self._ends(files, int(fits * unread[worker]))
         return dict(sorted(found.items()))
+
+    def _ends(self, files: Iterable[_Unread], room: int) -> Offsets:
+        """Returns up to where some files of a worker are read; at least a line of the first, if it has one."""
+        ends: Offsets = {}
+        for name, begin, size in files:
+            path, left = self._folder / name, size - begin
+            end = _line_end(path, begin, begin + min(left, room))
+            if end == begin and not ends:
+                end = _line_end(path, begin, begin + min(left, self._max_bytes))
+            ends[name] = end
+            room -= left
+            if room < 0:
+                break
+        return {name: end for name, end in ends.items() if end}
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         """Returns what is to be read between two offsets: one part for each worker."""
@@ -86,7 +113,7 @@ class LinesStream(DataSourceStreamReader):
         by_worker: dict[str, list[tuple[str, int, int]]] = {}
         for name, stop in sorted(end.items()):
             if (begin := start.get(name, 0)) < stop:
-                by_worker.setdefault(name.rpartition("-")[0], []).append((str(self._folder / name), begin, stop))
+                by_worker.setdefault(_worker_of(name), []).append((str(self._folder / name), begin, stop))
         return [Lines(parts) for parts in by_worker.values()]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
@@ -112,6 +139,10 @@ class LinesStream(DataSourceStreamReader):
         if not self._is_pinned:
             self._pins, self._is_pinned = dict(found), True
         return [(name, min(size, self._pins[name])) for name, size in found if name in self._pins]
+
+
+def _worker_of(name: str) -> str:
+    return name.rpartition("-")[0]
 
 
 def _line_end(path: Path, begin: int, end: int) -> int:

@@ -62,6 +62,20 @@ def test_a_micro_batch_of_files_is_bounded(tmp_path: Path) -> None:
     assert read(stream, {}, at) == [[b"12345678"] * 10]
 
 
+def test_workers_have_their_shares_of_a_micro_batch(tmp_path: Path) -> None:
+    """So no worker's time runs ahead of the others'; whose share is less than a line is given one all the same."""
+    (tmp_path / "decisions-a-000000.jsonl").write_bytes(b"12345678\n" * 60)
+    (tmp_path / "decisions-a-000001.jsonl").write_bytes(b"12345678\n" * 20)
+    (tmp_path / "decisions-b-000000.jsonl").write_bytes(b"12345678\n" * 40)
+    (tmp_path / "decisions-c-000000.jsonl").write_bytes(b"12345678\n")
+    stream = LinesStream({"folder": str(tmp_path), "max_bytes": "360"})
+    at, shares = dict[str, int](), list[list[int]]()
+    while (following := stream.latestOffset()) != at:
+        shares.append([len(lines) for lines in read(stream, at, following)])
+        at = following
+    assert shares == [[26, 13, 1], [26, 13], [26, 13], [2, 1]]
+
+
 def test_a_pinned_stream_leaves_alone_what_comes_later(tmp_path: Path) -> None:
     """`--once` ends, however busy the proxy is."""
     file = tmp_path / "decisions-a-000000.jsonl"
