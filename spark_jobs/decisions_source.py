@@ -55,7 +55,7 @@ def from_topic(
 
 def from_files(spark: SparkSession, folder: Path, options: Mapping[str, str]) -> DataFrame:
     """Returns the stream of decisions of a folder (`files_source.py`, which knows the options)."""
-    rows = spark.readStream.format("kordon.decision-files").options(folder=str(folder), **options).load()
+    rows = spark.readStream.format("kordon.decision-files").options(folder=str(folder.absolute()), **options).load()
     return parsed(rows, "value", F.lit(-1), F.lit(None))
 
 

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls 
 from kordon.spark_jobs.errors import CannotCheck
 from kordon.spark_jobs.jars import TableFormat
 from kordon.spark_jobs.schema import FINDINGS
+from kordon.spark_jobs.storage import absolute
 
 TOPIC: Final = "__kordon.findings"
 TOPIC_CONFIGS: Final = {"cleanup.policy": "compact"}
@@ -107,7 +108,7 @@ class Table:
     def _write_delta(self, rows: DataFrame, replaced: str) -> None:
         writer = rows.write.format("delta").partitionBy(BATCH).mode("overwrite").option("replaceWhere", replaced)
         if "/" in self.name:
-            writer.save(self.name)
+            writer.save(absolute(self.name))
         else:
             writer.saveAsTable(self.name)
 

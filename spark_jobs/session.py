@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import chdir, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import pyspark
@@ -97,6 +99,7 @@ def open_session(setup: Setup) -> SparkSession:
         # in a container the host's own name may lead nowhere, and Spark looks it up before it reads a setting
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings |= {**_LOCAL, "spark.driver.memory": setup.driver_memory}
+        settings["spark.sql.warehouse.dir"] = str(Path("spark-warehouse").absolute())
         settings |= _BRIEF if setup.is_brief else {}
     settings |= _brought(setup, parts) | dict(setup.settings)
     # the workers' Python is the driver's: another one would not have Kordon
@@ -105,7 +108,8 @@ def open_session(setup: Setup) -> SparkSession:
     builder = builder.master(master) if master else builder
     for name, value in settings.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    with _away() if master.startswith("local") else nullcontext():
+        session = builder.getOrCreate()
     _need_classes(session, parts)
     partitions = setup.shuffle_partitions or max(1, session.sparkContext.defaultParallelism)
     session.conf.set("spark.sql.shuffle.partitions", str(partitions))
@@ -113,6 +117,15 @@ def open_session(setup: Setup) -> SparkSession:
     session.dataSource.register(BatchesSource)
     session.dataSource.register(DecisionFilesSource)
     return session
+
+
+@contextmanager
+def _away() -> Iterator[None]:
+    """Has Java begin in a folder that goes with this process: Spark makes folders (`artifacts`) where it begins."""
+    folder = TemporaryDirectory(prefix="kordon-audit-", ignore_cleanup_errors=True)
+    atexit.register(folder.cleanup)
+    with chdir(folder.name):
+        yield
 
 
 def close_session(session: SparkSession) -> None:
@@ -149,7 +162,7 @@ def _brought(setup: Setup, parts: Sequence[Part]) -> dict[str, str]:
         return settings  # what runs already gets no more jars: `spark-submit` was told of them
     wanted = [part for part in parts if part.packages.split(":")[1] not in (setup.packages or "")]
     jars = jars_of(wanted, setup.jars, Path(pyspark.__file__).parent)
-    return settings | ({"spark.jars": ",".join(map(str, jars))} if jars else {})
+    return settings | ({"spark.jars": ",".join(str(jar.absolute()) for jar in jars)} if jars else {})
 
 
 def _need_classes(session: SparkSession, parts: Sequence[Part]) -> None:

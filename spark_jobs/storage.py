@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -28,6 +29,11 @@ KEPT_VERSIONS: Final = 2
 """Of a state: the newest, and the one that a repetition of its micro-batch begins with."""
 
 
+def absolute(address: str) -> str:
+    """Returns where a folder is, whatever Java's working folder is; an address of another file system as it is."""
+    return address if "://" in address else str(Path(address).absolute())
+
+
 class Storage:
     """One audit's folder.
 
@@ -38,7 +44,7 @@ class Storage:
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
         self._spark = spark
-        self.folder = folder.rstrip("/")
+        self.folder = absolute(folder.rstrip("/"))
 
     def write(self, rows: DataFrame, table: str, batch_id: int, *, files: int | None = None) -> None:
         """Writes the version of a table behind a micro-batch.

@@ -181,10 +181,10 @@ def ended(tmp_path: Path, *arguments: str, program: Sequence[str] | None = None)
     files = tmp_path / "files"
     files.mkdir(exist_ok=True)
     append(files, "a", [0, 1, 4])
-    told = [*(program or command()), "--once", "--files", str(files), "--out", str(tmp_path / "out"), *arguments]
+    told = [*(program or command()), "--once", "--files", "files", "--out", "out", *arguments]
     # the environment that Kordon is installed in, as `activate` makes it
     place = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    return subprocess.run(told, capture_output=True, text=True, timeout=_SECONDS, check=False, env=place)
+    return subprocess.run(told, capture_output=True, text=True, timeout=_SECONDS, check=False, env=place, cwd=tmp_path)
 
 
 def kinds_in_delta(table: Path) -> list[str]:
@@ -212,10 +212,11 @@ def kinds_in_iceberg(table: Path) -> list[str]:
 
 
 def test_findings_go_to_a_table_of_delta(tmp_path: Path) -> None:
-    """By an option and Maven's jars."""
-    done = ended(tmp_path, "--table", str(tmp_path / "table"))
+    """By an option and Maven's jars; nothing of Spark's own is left where the command was given."""
+    done = ended(tmp_path, "--table", "tables/findings")
     assert done.returncode == 3, done.stderr[-3000:]
-    assert kinds_in_delta(tmp_path / "table") == ["gap"]
+    assert kinds_in_delta(tmp_path / "tables" / "findings") == ["gap"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["files", "out", "tables"]
 
 
 @pytest.mark.deep
