@@ -63,7 +63,7 @@ class Options:
     topics: tuple[str, ...] = ()
     """Read besides those that decisions say are managed."""
     late_ms: int = LATE_MS
-    trigger_seconds: float = 10.0
+    trigger_seconds: float = 60.0
     sinks: findings.Sinks = field(default_factory=findings.Sinks)
 
 

@@ -115,7 +115,7 @@ def _options(command: _Command) -> _Command:
             click.option(
                 "--trigger-seconds",
                 type=click.FloatRange(min=0),
-                default=10.0,
+                default=60.0,
                 show_default=True,
                 help="From one micro-batch to the next, at least.",
             ),

@@ -83,10 +83,11 @@ def admitted_behind_an_acknowledgement(entries: list[Entry]) -> bool:
 
 
 def admitted_twice(entries: list[Entry]) -> bool:
-    """Whether a sequence was admitted at two offsets."""
+    """Whether a sequence was admitted at two offsets; of a duplicate that is only answered there is none."""
     places = {
         (each.stream, each.producer_id, each.first_sequence, each.partition, each.first_offset)
         for each in (entry.decision for entry in of_kind(entries, Kind.ADMIT))
+        if each.first_offset is not None
     }
     return max(Counter(place[:3] for place in places).values()) > 1
 

@@ -88,7 +88,7 @@ def command(code: str) -> Callable[[int, Path], list[str]]:
     return lambda number, admin_socket: [sys.executable, "-c", code, str(number), str(admin_socket)]
 
 
-async def until(condition: Callable[[], Any], seconds: float = 20) -> Any:
+async def until(condition: Callable[[], Any], seconds: float = 120) -> Any:
     """Waits until a condition, or what it awaits, is true, and gives it back."""
     async with asyncio.timeout(seconds):
         while True:
