@@ -48,6 +48,8 @@ _LOCAL: Final[Mapping[str, str]] = {
     "spark.log.level": "ERROR",
 }
 """Of a session on this machine: nobody else has to reach it."""
+_MOST_LOCAL_PARTITIONS: Final = 4
+"""Of a shuffle on this machine: a micro-batch is small, and each of its hundred stages starts a task for each."""
 _BRIEF: Final[Mapping[str, str]] = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.adaptive.enabled": "false",
@@ -65,7 +67,7 @@ class Setup:
     """None: what `spark-submit` says, else as many threads as there are processors."""
     driver_memory: str = "1g"
     shuffle_partitions: int | None = None
-    """None: as many as Spark has cores by default."""
+    """None: as many as Spark has cores, on this machine no more than four."""
     jars: Path | None = None
     """Folder of the jars that Spark lacks; see `jars.py`."""
     packages: str | None = None
@@ -111,7 +113,9 @@ def open_session(setup: Setup) -> SparkSession:
     with _away() if master.startswith("local") else nullcontext():
         session = builder.getOrCreate()
     _need_classes(session, parts)
-    partitions = setup.shuffle_partitions or max(1, session.sparkContext.defaultParallelism)
+    cores = session.sparkContext.defaultParallelism
+    at_most = _MOST_LOCAL_PARTITIONS if master.startswith("local") else cores
+    partitions = setup.shuffle_partitions or max(1, min(cores, at_most))
     session.conf.set("spark.sql.shuffle.partitions", str(partitions))
     _look_up_once(session)
     session.dataSource.register(BatchesSource)
