@@ -18,7 +18,7 @@ from kordon.proxy import apis
 from kordon.proxy.addresses import Advertised
 from kordon.proxy.causes import IN_FLIGHT, LIMIT_OF_CAUSE, ORDINARY, CloseCause
 from kordon.proxy.config import Config, HostPort
-from kordon.proxy.decisions.journal import AnyJournal, Client, NoJournal
+from kordon.proxy.decisions.journal import Client, Journal, NoJournal
 from kordon.proxy.events import Drain
 from kordon.proxy.interception import NothingManaged, Services
 from kordon.proxy.relay import ReadBuffer, Relay
@@ -65,7 +65,7 @@ class Relays:
         advertised: Advertised,
         service: Services | None = None,
         *,
-        journal: AnyJournal | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.config = config
         self.tally = tally

@@ -19,7 +19,7 @@ from kordon.codecs.messages import request, response
 from kordon.codecs.schema import Buffer
 from kordon.codecs.split import filler, patch, split
 from kordon.proxy import apis
-from kordon.proxy.decisions.journal import AnyJournal, Client
+from kordon.proxy.decisions.journal import Client, Journal
 from kordon.proxy.managed.leaders import Leader
 from kordon.proxy.managed.readers import Readers
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
@@ -246,7 +246,7 @@ def _stray(draw: st.DrawFn, world: World, before: Layout) -> None:
 
 
 def readers_of(
-    world: World, most_bytes: int, cache_bytes: int, journal: AnyJournal | None = None
+    world: World, most_bytes: int, cache_bytes: int, journal: Journal | None = None
 ) -> tuple[Readers, ManagedTopic]:
     """Makes a worker's readers in front of a broker in memory."""
     topics = ManagedTopics()

@@ -28,7 +28,7 @@ from kordon.proxy.control.served import NothingPassed, Passed, Readers, Writers
 from kordon.proxy.control.takeovers import Takeovers
 from kordon.proxy.control.topic_janitor import Hands
 from kordon.proxy.control.topics_admin import TopicsAdmin
-from kordon.proxy.decisions.journal import AnyJournal, NoJournal
+from kordon.proxy.decisions.journal import Journal, NoJournal
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.images import Parts
@@ -88,7 +88,7 @@ class Keeper:
         make_writer: Callable[[], LayoutsWriter],
         admit: Callable[[str], Awaitable[None]],
         tools: Tools,
-        journal: AnyJournal | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self._admit = admit
         self._tools = tools

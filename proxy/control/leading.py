@@ -30,7 +30,7 @@ from kordon.proxy.control.takeover_steps import TakeoverSteps
 from kordon.proxy.control.takeovers import Takeovers
 from kordon.proxy.control.topic_janitor import Hands
 from kordon.proxy.control.topics_admin import TopicsAdmin, TopicsRefused
-from kordon.proxy.decisions.journal import AnyJournal, NoJournal
+from kordon.proxy.decisions.journal import Journal, NoJournal
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.topics import face_of
 from kordon.proxy.ordering.controller import (
@@ -116,7 +116,7 @@ class Leading:
         times: FenceTimes,
         on_layout: Callable[[Records, Offsets], None],
         cleaning: Cleaning,
-        journal: AnyJournal | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self._on_layout = on_layout
         self._times = times

@@ -9,7 +9,7 @@ from kordon.proxy.control.minutes import evidence_of
 
 if TYPE_CHECKING:
     from kordon.proxy.control.membership import Generation
-    from kordon.proxy.decisions.journal import AnyJournal
+    from kordon.proxy.decisions.journal import Journal
     from kordon.proxy.ordering.layout import Layout
     from kordon.proxy.ordering.records import AckRecord, FenceRecord
 
@@ -23,7 +23,7 @@ class MemberMinutes:
         journal: Where decisions are recorded.
     """
 
-    def __init__(self, journal: AnyJournal) -> None:
+    def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._fences: dict[str, tuple[FenceRecord, int | None]] = {}
         """By topic, the fence that stands, and the layout epoch in force; None where the topic is not known here."""

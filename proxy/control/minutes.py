@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kordon.proxy.control.ledger import Offsets, Records
-    from kordon.proxy.decisions.journal import AnyJournal
+    from kordon.proxy.decisions.journal import Journal
     from kordon.proxy.ordering.controller import Producers
 
 QUESTION: Final = "question"
@@ -36,7 +36,7 @@ class Minutes:
         members: Returns the incarnations of the present generation.
     """
 
-    def __init__(self, journal: AnyJournal, members: Callable[[], frozenset[str]]) -> None:
+    def __init__(self, journal: Journal, members: Callable[[], frozenset[str]]) -> None:
         self._journal = journal
         self._members = members
         self._fences: dict[str, tuple[FenceRecord, int, str]] = {}

@@ -22,7 +22,7 @@ from kordon.codecs.produce import Outcome, ProduceRequest, TopicData
 from kordon.proxy import apis
 from kordon.proxy.apis import Route
 from kordon.proxy.control.codes import name_of
-from kordon.proxy.decisions.journal import AnyJournal, Client, NoJournal
+from kordon.proxy.decisions.journal import Client, Journal, NoJournal
 from kordon.proxy.interception import Announce, Decision, Interception, Serve
 from kordon.proxy.managed.admin_requests import Asked
 from kordon.proxy.managed.followed import followed_by
@@ -100,7 +100,7 @@ class Guard:
         dialect: Served | None = None,
         *,
         client: Client | None = None,
-        journal: AnyJournal | None = None,
+        journal: Journal | None = None,
         claim: str = SUBJECT,
     ) -> None:
         self._journal = journal or NoJournal()

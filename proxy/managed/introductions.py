@@ -18,7 +18,7 @@ from kordon.proxy.managed.logins import SUBJECT, Login
 
 if TYPE_CHECKING:
     from kordon.proxy.apis import Route
-    from kordon.proxy.decisions.journal import AnyJournal, Client
+    from kordon.proxy.decisions.journal import Client, Journal
     from kordon.proxy.waiting import Body
 
 SAY_WHO: Final = frozenset({apis.INIT_PRODUCER_ID, apis.SASL_HANDSHAKE, apis.SASL_AUTHENTICATE})
@@ -38,7 +38,7 @@ class Introduction:
         claim: What names the user in a token (`decisions.oauth_claim`).
     """
 
-    def __init__(self, client: Client, journal: AnyJournal, claim: str = SUBJECT) -> None:
+    def __init__(self, client: Client, journal: Journal, claim: str = SUBJECT) -> None:
         self._client = client
         self._journal = journal
         self._login = Login(client, journal, claim)
@@ -94,7 +94,7 @@ class OnlyRecorded:
         claim: See `Introduction`.
     """
 
-    def __init__(self, journal: AnyJournal, claim: str = SUBJECT) -> None:
+    def __init__(self, journal: Journal, claim: str = SUBJECT) -> None:
         self._journal = journal
         self._claim = claim
 

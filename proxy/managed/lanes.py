@@ -17,7 +17,7 @@ from typing import Final
 
 from kordon.codecs.produce import Outcome
 from kordon.proxy.control.codes import Code
-from kordon.proxy.decisions.journal import AnyJournal, NoJournal
+from kordon.proxy.decisions.journal import Journal, NoJournal
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.course import Course, Why, ticket_of
 from kordon.proxy.managed.detours import LANES_PER_BROKER, Detours
@@ -66,7 +66,7 @@ class Lanes:
         links: Links,
         leaders: Leaders,
         lease_alive: Callable[[], bool],
-        journal: AnyJournal | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.counts = ProduceCounts()
         self.decisions = WriteDecisions(journal or NoJournal())

@@ -28,7 +28,7 @@ from kordon.codecs.messages import request
 from kordon.proxy import apis
 
 if TYPE_CHECKING:
-    from kordon.proxy.decisions.journal import AnyJournal, Client
+    from kordon.proxy.decisions.journal import Client, Journal
 
 SUBJECT: Final = "sub"
 """The claim that names a token's user, where brokers are not told another."""
@@ -52,7 +52,7 @@ class Login:
         claim: Of OAUTHBEARER tokens, what names the user (sasl.oauthbearer.sub.claim.name).
     """
 
-    def __init__(self, client: Client, journal: AnyJournal, claim: str = SUBJECT) -> None:
+    def __init__(self, client: Client, journal: Journal, claim: str = SUBJECT) -> None:
         self._client = client
         self._journal = journal
         self._claim = claim

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from kordon.proxy.control.codes import name_of
-from kordon.proxy.decisions.journal import AnyJournal, Client
+from kordon.proxy.decisions.journal import Client, Journal
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.ordering.streams import physical_stream
 
@@ -29,7 +29,7 @@ class OtherRefusals:
         sees_physical: Whether the clients' partitions are the physical ones as such.
     """
 
-    def __init__(self, journal: AnyJournal, topics: ManagedTopics, *, sees_physical: bool) -> None:
+    def __init__(self, journal: Journal, topics: ManagedTopics, *, sees_physical: bool) -> None:
         self.is_on = journal.is_on
         self._journal = journal
         self._topics = topics

@@ -22,7 +22,7 @@ import structlog
 from kordon.codecs.messages import request as request_of
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
-from kordon.proxy.decisions.journal import AnyJournal, Client, NoJournal
+from kordon.proxy.decisions.journal import Client, Journal, NoJournal
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.interception import Question, Serve
 from kordon.proxy.managed.metadata import is_own
@@ -113,7 +113,7 @@ class PositionReports:
         self,
         kept: ReportLog,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-        journal: AnyJournal | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.outcomes: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
         """How many reports came to what."""

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from kordon.codecs.decision import Kind
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code, name_of
-from kordon.proxy.decisions.journal import AnyJournal, Client
+from kordon.proxy.decisions.journal import Client, Journal
 from kordon.proxy.managed.chunks import Entry
 from kordon.proxy.managed.topics import ManagedTopic
 from kordon.proxy.ordering.chain import Stay
@@ -63,7 +63,7 @@ class ReadDecisions:
         journal: Of the worker.
     """
 
-    def __init__(self, journal: AnyJournal) -> None:
+    def __init__(self, journal: Journal) -> None:
         self.is_on = journal.is_on
         self._journal = journal
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
-from kordon.proxy.decisions.journal import AnyJournal, Client, NoJournal
+from kordon.proxy.decisions.journal import Client, Journal, NoJournal
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.chunks import Cache, ReadTally
 from kordon.proxy.managed.fetching import Fetching
@@ -91,7 +91,7 @@ class Readers:
         cache_bytes: int = CACHE_BYTES,
         read_layouts_to_end: Callable[[], Awaitable[object]] | None = None,
         may_serve: Callable[[], bool] = lambda: True,
-        journal: AnyJournal | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.tally = ReadTally()
         self.decisions = ReadDecisions(journal or NoJournal())

@@ -25,7 +25,7 @@ from kordon.proxy.apis import (
     Route,
 )
 from kordon.proxy.control.codes import Code
-from kordon.proxy.decisions.journal import AnyJournal, Client, NoJournal
+from kordon.proxy.decisions.journal import Client, Journal, NoJournal
 from kordon.proxy.interception import Decision, Serve, Service, Translate
 from kordon.proxy.managed.admin_requests import AdminRequests, Asked
 from kordon.proxy.managed.followed import TranslatedLater
@@ -148,7 +148,7 @@ class ManagedService:
         rights_max_age_seconds: float = 1.0,
         private: Mapping[int, PrivateServer] = MappingProxyType({}),
         dialect: ManagedService | None = None,
-        journal: AnyJournal | None = None,
+        journal: Journal | None = None,
         claim: str = SUBJECT,
     ) -> None:
         self._claim = claim

@@ -15,7 +15,7 @@ from kordon.proxy.control.codes import Code
 from kordon.proxy.ordering.takeover import may_be_shown
 
 if TYPE_CHECKING:
-    from kordon.proxy.decisions.journal import AnyJournal, Client
+    from kordon.proxy.decisions.journal import Client, Journal
     from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 
 TELLS_LAYOUTS: Final = frozenset({apis.METADATA, apis.DESCRIBE_TOPIC_PARTITIONS})
@@ -30,7 +30,7 @@ class ToldClient:
         journal: Where decisions are recorded.
     """
 
-    def __init__(self, client: Client, topics: ManagedTopics, journal: AnyJournal) -> None:
+    def __init__(self, client: Client, topics: ManagedTopics, journal: Journal) -> None:
         self._client = client
         self._topics = topics
         self._journal = journal

@@ -22,7 +22,7 @@ from kordon.proxy.control.layouts_writer import LayoutsWriter
 from kordon.proxy.control.membership import Membership, new_incarnation
 from kordon.proxy.control.own_rights import OwnRights
 from kordon.proxy.control.topics_admin import TopicsAdmin
-from kordon.proxy.decisions.journal import AnyJournal, NoJournal
+from kordon.proxy.decisions.journal import Journal, NoJournal
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed import acls, dialect, groups, physical
 from kordon.proxy.managed.aborted import ReadCommitted
@@ -75,7 +75,7 @@ class ManagedWorker:
         self,
         config: Config,
         topology: Topology,
-        journal: AnyJournal | None = None,
+        journal: Journal | None = None,
         incarnation: str | None = None,
     ) -> None:
         ordering = config.ordering

@@ -13,7 +13,7 @@ from kordon.codecs.decision import Decision, Kind
 from kordon.codecs.produce import Outcome
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code, name_of
-from kordon.proxy.decisions.journal import AnyJournal, Client
+from kordon.proxy.decisions.journal import Client, Journal
 from kordon.proxy.decisions.runs import last_sequence
 from kordon.proxy.managed.course import Course, Why, client_of
 from kordon.proxy.managed.topics import ManagedTopic
@@ -41,7 +41,7 @@ class WriteDecisions:
         journal: Of the worker.
     """
 
-    def __init__(self, journal: AnyJournal) -> None:
+    def __init__(self, journal: Journal) -> None:
         self.is_on = journal.is_on
         self._journal = journal
 

@@ -18,7 +18,7 @@ from kordon.codecs.dialect import INVALID_PARTITION_METADATA
 from kordon.codecs.messages import request, response
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
-from kordon.proxy.decisions.journal import AnyJournal, Client
+from kordon.proxy.decisions.journal import Client, Journal
 from kordon.proxy.managed.gated_fetching import GatedFetch
 from kordon.proxy.managed.gating import Gates
 from kordon.proxy.managed.readers import Readers
@@ -66,7 +66,7 @@ class Dialect:
         world: World,
         most_bytes: int = 1 << 20,
         cache_bytes: int = 1 << 20,
-        journal: AnyJournal | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.client = Client(1)
         self.readers, self.topic = readers_of(world, most_bytes, cache_bytes, journal)
