@@ -151,6 +151,18 @@ def _decisions(day: Day, worker: int, rounds: npt.NDArray[np.int64]) -> Any:
     return pc.take(pa.concat_arrays(runs), pa.array(np.lexsort((keys[1], keys[0]))))
 
 
+def _place(v: npt.NDArray[np.int64]) -> dict[str, Any]:
+    return {
+        "client_id": '"bench"',
+        "topic": f'"{TOPIC}"',
+        "stream": v,
+        "partition": v // VIRTUAL,
+        "layout_epoch": 0,
+        "move": 0,
+        "layouts_offset": _LAYOUTS_OFFSET,
+    }
+
+
 def _admits(day: Day, at: npt.NDArray[np.int64], v: npt.NDArray[np.int64]) -> Any:
     records = day.batches * day.records
     first = at * day.round_records + v % VIRTUAL * day.records
@@ -158,13 +170,7 @@ def _admits(day: Day, at: npt.NDArray[np.int64], v: npt.NDArray[np.int64]) -> An
         kind='"admit"',
         at_ms=START_MS + at * 1_000,
         connection=v,
-        client_id='"bench"',
-        topic=f'"{TOPIC}"',
-        stream=v,
-        partition=v // VIRTUAL,
-        layout_epoch=0,
-        move=0,
-        layouts_offset=_LAYOUTS_OFFSET,
+        **_place(v),
         producer_id=_PRODUCER + v % VIRTUAL,
         producer_epoch=0,
         first_sequence=at * records,
@@ -182,13 +188,7 @@ def _deliveries(day: Day, at: npt.NDArray[np.int64], v: npt.NDArray[np.int64]) -
         kind='"deliver"',
         at_ms=START_MS + at * 1_000 + 500,
         connection=day.streams + v,
-        client_id='"bench"',
-        topic=f'"{TOPIC}"',
-        stream=v,
-        partition=v // VIRTUAL,
-        layout_epoch=0,
-        move=0,
-        layouts_offset=_LAYOUTS_OFFSET,
+        **_place(v),
         first_offset=at * day.round_records,
         last_offset=(at + 1) * day.round_records - 1,
         records=day.batches * day.records,
