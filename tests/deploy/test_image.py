@@ -39,8 +39,6 @@ AUDIT_TAG = "kordon-audit:test"
 MAX_IMAGE_MB = 250
 MAX_AUDIT_IMAGE_MB = 1300
 """Java, PySpark and Arrow are most of it."""
-STATE = "/var/lib/kordon"
-"""The auditor's volume."""
 STOP_SECONDS = 40
 BUILD_SECONDS = 1800
 AUDIT_SECONDS = 900
