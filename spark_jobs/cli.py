@@ -293,6 +293,7 @@ def _asked(given: Mapping[str, Any]) -> Options:
     from kordon.spark_jobs.decisions_source import java_security  # noqa: PLC0415
     from kordon.spark_jobs.findings import Sinks, Table, Topic  # noqa: PLC0415
     from kordon.spark_jobs.sources import Reading  # noqa: PLC0415
+    from kordon.spark_jobs.storage import absolute  # noqa: PLC0415
 
     bootstrap = given["bootstrap"]
     if not bootstrap and not given["folder"]:
@@ -303,9 +304,8 @@ def _asked(given: Mapping[str, Any]) -> Options:
         where = {"kafka.bootstrap.servers": bootstrap, **java_security(security)}
         topic = Topic(name=given["findings_topic"], options=where)
     table = Table(name=given["table"], format=given["table_format"]) if given["table"] else None
-    out = given["out"]
     return Options(
-        out=out if "://" in out else str(Path(out).resolve()),
+        out=absolute(given["out"]),
         reading=Reading(
             bootstrap=bootstrap,
             security=security,

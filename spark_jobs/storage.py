@@ -31,7 +31,7 @@ KEPT_VERSIONS: Final = 2
 
 def absolute(address: str) -> str:
     """Returns where a folder is, whatever Java's working folder is; an address of another file system as it is."""
-    return address if "://" in address else str(Path(address).absolute())
+    return address if "://" in address else str(Path(address).resolve())
 
 
 class Storage:
