@@ -23,7 +23,7 @@ class ChangeSteps:
     def __init__(self, bootstrap: str) -> None:
         config = {"bootstrap.servers": bootstrap, "group.id": "steps", "isolation.level": "read_uncommitted"}
         self._consumer = Consumer(config | {"fetch.wait.max.ms": "5"})
-        _, end = self._consumer.get_watermark_offsets(TopicPartition(LAYOUTS, 0), timeout=30)
+        _, end = self._consumer.get_watermark_offsets(TopicPartition(LAYOUTS, 0), timeout=60)
         self._consumer.assign([TopicPartition(LAYOUTS, 0, end)])
 
     def __enter__(self) -> Self:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Final, Self
 
 _CHUNK_BYTES: Final = 64 * 1024
-_START_SECONDS: Final = 10.0
+_START_SECONDS: Final = 60.0
 _LATE_SECONDS: Final = 1.0
 
 

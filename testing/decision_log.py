@@ -24,7 +24,7 @@ def read_topic(bootstrap: str) -> list[Entry]:
     """
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "nobody", "enable.auto.commit": False})
     try:
-        partitions = consumer.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
+        partitions = consumer.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions
         entries: list[Entry] = []
         for number in partitions:
             entries += _read_partition(consumer, number)
@@ -34,7 +34,7 @@ def read_topic(bootstrap: str) -> list[Entry]:
 
 
 def _read_partition(consumer: Consumer, number: int) -> Iterable[Entry]:
-    first, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=30)
+    first, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=60)
     consumer.assign([TopicPartition(TOPIC, number, first)])
     deadline = time.monotonic() + _PATIENCE_SECONDS
     position = first

@@ -21,7 +21,7 @@ import psutil
 
 from kordon.testing.socket_watch import SocketWatch
 
-SCRIPT_SECONDS = 150
+SCRIPT_SECONDS = 400
 """After this a script hangs."""
 
 _VARYING = (

@@ -13,8 +13,8 @@ from typing import IO, Final
 
 from kordon.testing.jars import need
 
-START_SECONDS: Final = 90.0
-STOP_SECONDS: Final = 30.0
+START_SECONDS: Final = 240.0
+STOP_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.1
 DIES_WITH_PARENT: Final = ("setpriv", "--pdeathsig", "KILL")
 """Puts before a command: the kernel kills it when this process ends, however that happens."""

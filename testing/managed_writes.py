@@ -90,7 +90,7 @@ class Worker:
         names = {"name": self.topic.name, "topic_id": FACE_ID}
         fields = {"acks": acks, "timeout_ms": 10_000, "topic_data": [names | {"partition_data": parts}]}
         body = request(PRODUCE).build(version, fields)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             if by_table:
                 served = await self.service.serve(version, request(PRODUCE).parse(version, body), self.client)
                 answered = response(PRODUCE).build(version, served)
@@ -171,7 +171,7 @@ class Worker:
         return found
 
     async def _leader(self, partition: int) -> UpstreamClient:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 leader = (await self.leaders.of(self.topic.name)).get(partition)
                 if leader is not None and leader.node_id != NO_NODE:
@@ -181,7 +181,7 @@ class Worker:
 
     async def until_led(self, partitions: Collection[int]) -> None:
         """Returns when the broker itself knows that it leads these: it tells of a new topic a moment earlier."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(await self.ends_of(partitions)) < len(partitions):  # noqa: ASYNC110  a broker is asked
                 await asyncio.sleep(0.02)
 
@@ -194,7 +194,7 @@ class Worker:
     async def move(self, u: int) -> None:
         """Changes the layout as the controller does: fence, drain, cuts and images, adoption."""
         sealed = self.seal(u)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await self.lanes.drain(self.topic.name, sealed)
         await self.adopt(u)
 
@@ -203,7 +203,7 @@ class Worker:
         layout = self.topic.layout
         following = layout.next_epoch(u)
         touched = layout.sealed_by(following) | layout.opened_by(following)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:  # rule C6: what was lost on its way may land in between
                 cuts = await self.ends_of(touched)
                 images = await self._images(following)

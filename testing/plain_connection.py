@@ -10,7 +10,7 @@ from typing import Any, Self
 from kordon.codecs.headers import build_request_header, parse_response_header
 from kordon.codecs.messages import request, response
 
-_TIMEOUT_SECONDS = 20
+_TIMEOUT_SECONDS = 60
 
 
 class PlainConnection:

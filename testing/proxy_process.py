@@ -23,8 +23,9 @@ from kordon.testing.java_process import DIES_WITH_PARENT
 from kordon.testing.ports import free_ports
 
 FOLDER_PREFIX: Final = "kordon-proxy-"
-START_SECONDS: Final = 30.0
-STOP_SECONDS: Final = 45.0
+START_SECONDS: Final = 180.0
+"""Against hanging only: beside another lane, at a low priority, Python alone was seen to need over 30 s."""
+STOP_SECONDS: Final = 120.0
 _NODE_IDS: Final = 8
 """Ports kept free behind the bootstrap port: brokers have node ids below this."""
 
@@ -161,13 +162,13 @@ class ProxyProcess:
 
     def status(self) -> dict[str, Any]:
         """Returns /status."""
-        with urllib.request.urlopen(f"http://{self.admin}/status", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{self.admin}/status", timeout=60) as answer:
             found: dict[str, Any] = json.load(answer)
         return found
 
     def metrics(self) -> str:
         """Returns /metrics."""
-        with urllib.request.urlopen(f"http://{self.admin}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{self.admin}/metrics", timeout=60) as answer:
             text: str = answer.read().decode()
         return text
 
@@ -193,7 +194,7 @@ class ProxyProcess:
         while True:
             if self._process.poll() is not None:
                 raise ProxyFailed(f"kordon ended with exit code {self._process.returncode}:\n{self.log()}")
-            with suppress(OSError), urllib.request.urlopen(f"http://{self.admin}/{page}", timeout=5):
+            with suppress(OSError), urllib.request.urlopen(f"http://{self.admin}/{page}", timeout=60):
                 return
             if time.monotonic() > deadline:
                 raise ProxyFailed(f"kordon is not {page} after {START_SECONDS} s:\n{self.log()}")

@@ -275,7 +275,7 @@ async def read_all(readers: Readers, vs: list[int], **fields: Any) -> dict[int, 
     found: dict[int, list[str]] = {v: [] for v in vs}
     at = dict.fromkeys(vs, 0)
     lagging = set(vs)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while lagging:
             for v, row in (await fetch(readers, at, **fields)).items():
                 assert row.error_code == 0

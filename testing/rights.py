@@ -130,27 +130,27 @@ class Secured:
     def allow(self, *acls: Allowed) -> None:
         """Gives rights; returns when the broker knows them."""
         for each in acls:
-            self.operator.create_acls([each.as_binding()])[each.as_binding()].result(20)
+            self.operator.create_acls([each.as_binding()])[each.as_binding()].result(60)
             wait_until(f"{each}", partial(self._has, each))
 
     def revoke(self, *acls: Allowed) -> None:
         """Takes rights back; returns when the broker knows it."""
         for each in acls:
-            self.operator.delete_acls([each.as_filter()])[each.as_filter()].result(20)
+            self.operator.delete_acls([each.as_filter()])[each.as_filter()].result(60)
             wait_until(f"no {each}", partial(self._has_not, each))
 
     def on_topic(self, name: str) -> set[tuple[str, str]]:
         """Returns who has what ACLs on a topic, literally."""
         kind, pattern = ResourceType.TOPIC, ResourcePatternType.LITERAL
         wanted = AclBindingFilter(kind, name, pattern, _ANYBODY, _ANYBODY, AclOperation.ANY, AclPermissionType.ANY)
-        return {(each.principal, each.operation.name) for each in self.operator.describe_acls(wanted).result(20)}
+        return {(each.principal, each.operation.name) for each in self.operator.describe_acls(wanted).result(60)}
 
     def settings(self, user: str) -> Mapping[str, Any]:
         """Settings of a client that comes through Kordon."""
         return {"bootstrap.servers": self.kordon.bootstrap, **login(user)}
 
     def _has(self, acl: Allowed) -> bool:
-        return bool(self.operator.describe_acls(acl.as_filter()).result(20))
+        return bool(self.operator.describe_acls(acl.as_filter()).result(60))
 
     def _has_not(self, acl: Allowed) -> bool:
         return not self._has(acl)

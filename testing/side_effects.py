@@ -29,7 +29,7 @@ from confluent_kafka.admin import (
 
 from kordon.testing.steps import TIMESTAMP_MS, in_order
 
-READ_SECONDS = 20
+READ_SECONDS = 60
 """A topic that takes longer to read is not readable."""
 
 _FETCH, _FETCH_VERSION = 1, 4
@@ -48,7 +48,7 @@ def side_effects(bootstrap: str, prefix: str) -> dict[str, Any]:
         prefix: Begins the names of what the run made; taken out of the result.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    topics = sorted(name for name in admin.list_topics(timeout=10).topics if name.startswith(prefix))
+    topics = sorted(name for name in admin.list_topics(timeout=60).topics if name.startswith(prefix))
     found = {
         "topics": {name: _topic(admin, bootstrap, name) for name in topics},
         "groups": _groups(admin, prefix),
@@ -67,7 +67,7 @@ def _topic(admin: AdminClient, bootstrap: str, topic: str) -> dict[str, Any]:
             log["batches"] = _batches_of(fetcher, topic, number, log["start"], log["end"])
     return {
         "replicas": {number: len(partition.replicas) for number, partition in partitions.items()},
-        "config": {e.name: e.value for e in config.result(10).values() if not e.is_default},
+        "config": {e.name: e.value for e in config.result(60).values() if not e.is_default},
         "logs": logs,
     }
 
@@ -126,11 +126,11 @@ def _kind(batch: dict[str, Any]) -> tuple[Any, ...]:
 
 def _groups(admin: AdminClient, prefix: str) -> dict[str, Any]:
     groups: dict[str, Any] = {}
-    for group in admin.list_consumer_groups().result(10).valid:
+    for group in admin.list_consumer_groups().result(60).valid:
         if group.group_id.startswith(prefix):
             ask = [ConsumerGroupTopicPartitions(group.group_id)]
             (offsets,) = admin.list_consumer_group_offsets(ask).values()
-            committed = [(at.topic, at.partition, at.offset) for at in offsets.result(10).topic_partitions]
+            committed = [(at.topic, at.partition, at.offset) for at in offsets.result(60).topic_partitions]
             groups[group.group_id] = {
                 "type": group.type.name,
                 "state": group.state.name,
@@ -143,7 +143,7 @@ def _acls(admin: AdminClient, prefix: str) -> list[str]:
     every = AclBindingFilter(
         ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
     )
-    return in_order(str(rule) for rule in admin.describe_acls(every).result(10) if rule.name.startswith(prefix))
+    return in_order(str(rule) for rule in admin.describe_acls(every).result(60) if rule.name.startswith(prefix))
 
 
 def _without(value: Any, prefix: str) -> Any:

@@ -94,7 +94,7 @@ def records(topic: str, count: int) -> list[tuple[bytes, bytes]]:
     return [(f"key-{n}".encode(), f"{kind}-{n} ".encode() * (1 + n * 7)) for n in range(count)]
 
 
-def wait_until(what: str, holds: Callable[[], object], seconds: float = 20) -> None:
+def wait_until(what: str, holds: Callable[[], object], seconds: float = 90) -> None:
     """Polls until something holds.
 
     Raises:

@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def nothing_left_behind() -> Iterator[None]:
     """Fails the run, at its very end, if a process or a cluster's folder of it is still there."""
     yield
-    _, alive = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=5)
+    _, alive = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=60)
     left = [" ".join(process.cmdline()) for process in alive if process.status() != psutil.STATUS_ZOMBIE]
     assert [command for command in left if "multiprocessing" not in command] == []
     assert [folder for folder in held_folders() if folder.name.startswith(FOLDER_PREFIX)] == []

@@ -24,7 +24,7 @@ DIALECT_PRODUCERS: Final = ("dialect",)
 """Beside the others: they know partitions by other numbers, so histories of both kinds are judged apart."""
 DIALECT_GROUPS: Final = ("dialect-group",)
 _PROTOCOLS: Final = {"java-classic": "classic", "java-kip848": "consumer"}
-_END_SECONDS: Final = 20.0
+_END_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
 _SILENCE_SECONDS: Final = 1.0
 

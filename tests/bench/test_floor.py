@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kordon.bench.floor import REQUEST_HEAD, Floor, Heads
 
-WAIT_SECONDS = 10.0
+WAIT_SECONDS = 60.0
 
 
 @given(

@@ -30,5 +30,5 @@ async def test_a_keeper_that_is_woken_while_it_is_ended_ends() -> None:
     await asyncio.sleep(0.1)  # it waits until it is time to look again
     keeper.look()
     ending = asyncio.ensure_future(keeper.close())
-    _, late = await asyncio.wait({ending}, timeout=5)
+    _, late = await asyncio.wait({ending}, timeout=60)
     assert not late

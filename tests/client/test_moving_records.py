@@ -240,8 +240,8 @@ async def play(seed: int, trouble: float, codec: Any = None, taken_over_at: int 
             model.counts.append(model.chance.choice([u for u in range(N, V + 1) if u != model.counts[-1]]))
         if model.chance.random() < 0.3:
             await asyncio.sleep(0.001 * model.happens())
-    await asyncio.wait_for(producer.flush(), 30)
-    await asyncio.wait_for(asyncio.gather(*futures), 30)
+    await asyncio.wait_for(producer.flush(), 60)
+    await asyncio.wait_for(asyncio.gather(*futures), 60)
     await producer.stop()
     return model
 
@@ -302,12 +302,12 @@ async def play_with_failures(seed: int, trouble: float) -> tuple[Model, dict[int
         if model.chance.random() < 0.03:
             model.counts.append(model.chance.choice([u for u in range(N, V + 1) if u != model.counts[-1]]))
         if model.chance.random() < 0.03:
-            await asyncio.wait_for(producer.flush(), 30)
+            await asyncio.wait_for(producer.flush(), 60)
             model.forget()
         if model.chance.random() < 0.3:
             await asyncio.sleep(0.001 * model.happens())
-    await asyncio.wait_for(producer.flush(), 30)
-    outcomes = await asyncio.wait_for(asyncio.gather(*futures.values(), return_exceptions=True), 30)
+    await asyncio.wait_for(producer.flush(), 60)
+    outcomes = await asyncio.wait_for(asyncio.gather(*futures.values(), return_exceptions=True), 60)
     await producer.stop()
     return model, dict(zip(futures, outcomes, strict=True))
 

@@ -49,7 +49,7 @@ class Broken(PartitionKeyRebalanceListener):
 
 def why_held(proxy: ProxyProcess, topic: str) -> list[str]:
     """Returns what `kordon topics describe` says of what groups wait for, as soon as both members have reported."""
-    with urllib.request.urlopen(f"http://{proxy.admin}/topics/{topic}", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{proxy.admin}/topics/{topic}", timeout=60) as answer:
         whys = [row["why"] for row in json.load(answer)["held_for_groups"]]
     return [why for why in whys if "no member has it" not in why]
 

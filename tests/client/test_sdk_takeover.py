@@ -156,7 +156,7 @@ def wait_until_taken_over(proxy: ProxyProcess, topic: str) -> None:
     """Waits until nothing of a takeover is left to do."""
     end = time.monotonic() + PATIENCE_SECONDS
     while True:
-        with urllib.request.urlopen(f"http://{proxy.admin}/topics/{topic}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{proxy.admin}/topics/{topic}", timeout=60) as answer:
             held = json.load(answer)["held"]
         if not held:
             return

@@ -49,7 +49,7 @@ HEADERS = [("kind", b"test"), ("empty", b""), ("none", None)]
 def one(futures: dict[Any, Future[Any]]) -> Any:
     """Waits for the only answer of an admin call."""
     (future,) = futures.values()
-    return future.result(20)
+    return future.result(60)
 
 
 class Librdkafka:
@@ -81,7 +81,7 @@ class Librdkafka:
         """Creates a topic and waits until it can be used."""
         topic = self.name(what)
         one(self.admin.create_topics([NewTopic(topic, partitions, 1, config=KEEP | (config or {}))]))
-        wait_until(topic, lambda: self.admin.list_topics(topic, 10).topics[topic].error is None)
+        wait_until(topic, lambda: self.admin.list_topics(topic, 60).topics[topic].error is None)
         for partition in range(partitions):
             self.wait_for_end(topic, partition, 0)  # known is not yet led, and what comes too early with acks=0 is lost
         return topic
@@ -91,14 +91,14 @@ class Librdkafka:
         topic = self.name("made")
         create = self.admin.create_topics
         self.step("create topic", lambda: one(create([NewTopic(topic, 2, 1, config=KEEP)])))
-        wait_until(topic, lambda: self.admin.list_topics(topic, 10).topics[topic].error is None)
+        wait_until(topic, lambda: self.admin.list_topics(topic, 60).topics[topic].error is None)
         self.step("create it again", lambda: one(create([NewTopic(topic, 2, 1)])))
         self.step("invalid config", lambda: one(create([NewTopic(self.name("x"), 1, 1, config={"no.such": "1"})])))
         self.step("validate only", lambda: one(create([NewTopic(self.name("y"), 1, 1)], validate_only=True)))
         self.step("too many replicas", lambda: one(create([NewTopic(self.name("z"), 1, 9)])))
         self.step("grow", lambda: one(self.admin.create_partitions([NewPartitions(topic, 3)])))
         self.step("shrink", lambda: one(self.admin.create_partitions([NewPartitions(topic, 1)])))
-        wait_until("3 partitions", lambda: len(self.admin.list_topics(topic, 10).topics[topic].partitions) == 3)
+        wait_until("3 partitions", lambda: len(self.admin.list_topics(topic, 60).topics[topic].partitions) == 3)
         self.step("describe topic", self.describe, topic)
         self.step("describe unknown topic", self.describe, self.name("nowhere"))
         gone = self.create("gone")
@@ -144,8 +144,8 @@ class Librdkafka:
         pattern = AclBindingFilter(ResourceType.TOPIC, self.name("acl"), ResourcePatternType.ANY, None, None,
                                    AclOperation.ANY, AclPermissionType.ANY)  # fmt: skip
         self.step("add ACL", lambda: one(self.admin.create_acls([binding])))
-        wait_until("the rule", lambda: self.admin.describe_acls(pattern).result(10))
-        self.step("list ACLs", lambda: in_order(map(str, self.admin.describe_acls(pattern).result(10))))
+        wait_until("the rule", lambda: self.admin.describe_acls(pattern).result(60))
+        self.step("list ACLs", lambda: in_order(map(str, self.admin.describe_acls(pattern).result(60))))
         self.step("remove ACLs", lambda: in_order(map(str, one(self.admin.delete_acls([pattern])))))
 
     def send(self, producer: Producer, topic: str, partition: int, count: int = 5) -> list[object]:
@@ -364,7 +364,7 @@ class Librdkafka:
         self.step("watermarks", self.watermarks, TopicPartition(topic, 1))
         self.step("list groups", self.list_groups)
         self.step("cluster", self.describe_cluster)
-        self.step("brokers", lambda: {i: str(b) for i, b in self.admin.list_topics(topic, 10).brokers.items()})
+        self.step("brokers", lambda: {i: str(b) for i, b in self.admin.list_topics(topic, 60).brokers.items()})
         self.step("elect leaders", self.elect, topic)
 
     def wait_for_end(self, topic: str, partition: int, offset: int) -> None:
@@ -397,12 +397,12 @@ class Librdkafka:
         """Asks for the preferred leader, which leads already."""
         future = self.admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(topic, 0)])
         return {
-            f"{partition.topic}-{partition.partition}": str(error) for partition, error in future.result(20).items()
+            f"{partition.topic}-{partition.partition}": str(error) for partition, error in future.result(60).items()
         }
 
     def list_groups(self) -> object:
         """Lists this run's groups."""
-        found = self.admin.list_consumer_groups().result(20)
+        found = self.admin.list_consumer_groups().result(60)
         return in_order(
             (g.group_id, g.state.name, g.type.name, g.is_simple_consumer_group)
             for g in found.valid
@@ -411,7 +411,7 @@ class Librdkafka:
 
     def describe_cluster(self) -> object:
         """Describes the cluster and its nodes."""
-        found = self.admin.describe_cluster(include_authorized_operations=True).result(20)
+        found = self.admin.describe_cluster(include_authorized_operations=True).result(60)
         return {
             "cluster_id": found.cluster_id,
             "controller": str(found.controller),

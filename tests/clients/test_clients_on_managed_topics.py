@@ -151,9 +151,9 @@ def check(reader: str, lines: Sequence[str], sent: dict[str, int]) -> None:
 def lag(bootstrap: str, topic: str, group: str) -> int:
     """Returns what a group has left to read, as exporters reckon it."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    told = admin.list_consumer_group_offsets([GroupOffsets(group)])[group].result(30).topic_partitions or ()
+    told = admin.list_consumer_group_offsets([GroupOffsets(group)])[group].result(60).topic_partitions or ()
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
-    ends = [consumer.get_watermark_offsets(TopicPartition(topic, each.partition), timeout=30)[1] for each in told]
+    ends = [consumer.get_watermark_offsets(TopicPartition(topic, each.partition), timeout=60)[1] for each in told]
     consumer.close()
     return sum(map(int, ends)) - sum(int(each.offset) for each in told)
 

@@ -30,7 +30,7 @@ async def test_what_is_not_replicated_is_seen_in_the_log_end_and_forbids_a_cut(
     follower = next(broker for broker in cluster3.brokers if broker.node_id != leader.node_id)
     async with AIOKafkaProducer(bootstrap_servers=cluster3.bootstrap(), acks=1) as producer:
         await producer.send_and_wait(topic, b"replicated")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 if (await admin.ends(topic, 0)).is_settled:
                     break

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-SECONDS = 40.0
+SECONDS = 90.0
 SESSION_MS = 6_000
 
 

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.skipif(DESCRIBED_PRODUCERS.is_missing, reason=DESCRIBED_PRODUCERS.reason),
 ]
 
-SECONDS = 20.0
+SECONDS = 90.0
 DAY_MS = 24 * 60 * 60 * 1000
 
 

@@ -74,9 +74,9 @@ def test_topic_holds_all_that_was_decided_when_kordon_has_stopped(open_cluster: 
     bootstrap = open_cluster.bootstrap("PLAINTEXT")
     with ProxyProcess.start(bootstrap, config={"decisions": {"to": "topic", "run_ms": 200}}) as proxy:
         sender = traffic(proxy, "on-record")
-        seen = AdminClient({"bootstrap.servers": proxy.bootstrap}).list_topics(timeout=30).topics
+        seen = AdminClient({"bootstrap.servers": proxy.bootstrap}).list_topics(timeout=60).topics
         assert TOPIC not in seen
-        assert TOPIC in AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).topics
+        assert TOPIC in AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=60).topics
         assert proxy.stop() == 0
     assert_on_record(log_of(read_topic(bootstrap), "on-record"), "on-record", sender)
 
@@ -118,7 +118,7 @@ def refusing_writes(bootstrap: str) -> Iterator[None]:
     def take(most_bytes: str) -> None:
         entry = ConfigEntry("max.message.bytes", most_bytes, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
-        admin.incremental_alter_configs([resource])[resource].result(30)
+        admin.incremental_alter_configs([resource])[resource].result(60)
 
     take("10")
     try:

@@ -110,7 +110,7 @@ def test_stop_waits_no_longer_than_it_says() -> None:
         recorder = a_recorder(sink)
         for _ in range(3):
             recorder.journal.note(Decision(kind=Kind.LIMIT))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await recorder.close(0.05)
         return recorder
 

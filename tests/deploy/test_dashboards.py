@@ -165,7 +165,7 @@ class Prometheus(NamedTuple):
     def query(self, expression: str) -> list[dict[str, Any]]:
         """The samples that an instant query gives now."""
         form = urllib.parse.urlencode({"query": expression})
-        with urllib.request.urlopen(f"{self.url}/api/v1/query?{form}", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.url}/api/v1/query?{form}", timeout=60) as answer:
             found = json.load(answer)
         assert found["status"] == "success"
         result = found["data"]["result"]
@@ -202,7 +202,7 @@ def prometheus(targets: dict[str, str], folder: Path) -> Iterator[Prometheus]:
 
 def wait_until_ready(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
     """Waits until Prometheus answers; shows its log when it does not."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 180
     while time.monotonic() < deadline and server.poll() is None:
         try:
             with urllib.request.urlopen(f"{url}/-/ready", timeout=2):

@@ -46,7 +46,7 @@ def test_flags_alone_mean_run_and_words_are_commands(fake_kordon: Path, argument
     with subprocess.Popen(
         [IMAGE / "entrypoint.sh", *arguments], env=environment, stdout=subprocess.PIPE, text=True
     ) as process:
-        output, _ = process.communicate(timeout=10)
+        output, _ = process.communicate(timeout=60)
     assert output.strip() == f"{process.pid} {meant}".strip()
 
 

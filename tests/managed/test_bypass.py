@@ -110,5 +110,5 @@ def test_what_went_round_kordon_is_delivered_once_counted_and_shown(open_cluster
     assert numbers == sorted({number for _, number in sender.acknowledged} | stranger.written)
     assert bypassed(proxy) > 0
     assert warnings(proxy, "bypassed") == 1
-    with urllib.request.urlopen(f"http://{proxy.admin}/topics/bypassed", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{proxy.admin}/topics/bypassed", timeout=60) as answer:
         assert json.load(answer)["bypassed_batches"] == bypassed(proxy)

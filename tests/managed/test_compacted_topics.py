@@ -96,7 +96,7 @@ def test_compaction_that_was_switched_on_without_kordon_is_a_finding(
     configure(compacting_brokers.bootstrap(), "yields", {"cleanup.policy": "compact,delete"})
 
     def findings() -> set[str]:
-        pages = [json.load(urllib.request.urlopen(f"http://{each.admin}/topics", timeout=10)) for each in proxies]
+        pages = [json.load(urllib.request.urlopen(f"http://{each.admin}/topics", timeout=60)) for each in proxies]
         return {finding["kind"] for page in pages for finding in page["findings"] if finding["topic"] == "yields"}
 
     wait_until("it is found", lambda: findings() == {"compacted_without_janitor"}, PATIENCE_SECONDS)

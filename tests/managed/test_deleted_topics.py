@@ -46,17 +46,17 @@ def a_used_topic(proxies: list[ProxyProcess], topic: str) -> AdminClient:
 
 def partitions(admin: AdminClient, topic: str) -> int:
     """How many partitions a client sees; 0: there is no such topic."""
-    return len(admin.list_topics(topic, timeout=30).topics[topic].partitions)
+    return len(admin.list_topics(topic, timeout=60).topics[topic].partitions)
 
 
 def names(admin: AdminClient) -> set[str]:
     """Returns the names of all topics."""
-    return set(admin.list_topics(timeout=30).topics)
+    return set(admin.list_topics(timeout=60).topics)
 
 
 def findings(proxy: ProxyProcess) -> dict[str, Any]:
     """What a proxy shows of topics that something went wrong with, by name."""
-    with urllib.request.urlopen(f"http://{proxy.admin}/topics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{proxy.admin}/topics", timeout=60) as answer:
         return {each["topic"]: each for each in json.load(answer)["findings"]}
 
 

@@ -37,7 +37,7 @@ def ends(bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "ends"})
     try:
         parts = [TopicPartition(topic, v) for v in range(VIRTUAL_PARTITIONS)]
-        return {part.partition: consumer.get_watermark_offsets(part, timeout=30) for part in parts}
+        return {part.partition: consumer.get_watermark_offsets(part, timeout=60) for part in parts}
     finally:
         consumer.close()
 
@@ -82,7 +82,7 @@ def test_a_topic_that_is_emptied_frees_its_space(proxies: list[ProxyProcess], op
     real = Consumer({"bootstrap.servers": open_cluster.bootstrap("PLAINTEXT"), "group.id": "real"})
     try:
         for q in range(4):
-            low, end = real.get_watermark_offsets(TopicPartition("emptied", q), timeout=30)
+            low, end = real.get_watermark_offsets(TopicPartition("emptied", q), timeout=60)
             assert low == end
     finally:
         real.close()

@@ -64,7 +64,7 @@ def leads(brokers: Cluster, topic: str, partition: int = 0) -> int:
 
 def has_all_copies(brokers: Cluster) -> bool:
     """Whether each partition has as many copies in sync as it shall have."""
-    topics = AdminClient({"bootstrap.servers": brokers.bootstrap()}).list_topics(timeout=30).topics.values()
+    topics = AdminClient({"bootstrap.servers": brokers.bootstrap()}).list_topics(timeout=60).topics.values()
     return all(len(each.isrs) == len(each.replicas) for topic in topics for each in topic.partitions.values())
 
 
@@ -79,7 +79,7 @@ def ask_other_than(admin: AdminClient, broker: Broker) -> None:
 
     Brokers that use KRaft name any of them that lives, another one each time.
     """
-    wait_until("another broker is named", lambda: admin.list_topics(timeout=30).controller_id != broker.node_id)
+    wait_until("another broker is named", lambda: admin.list_topics(timeout=60).controller_id != broker.node_id)
 
 
 def elect_preferred(brokers: Cluster) -> None:

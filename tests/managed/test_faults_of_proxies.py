@@ -39,7 +39,7 @@ def has_partitions(admin: AdminClient, topic: str, partitions: int) -> bool:
     """Whether a managed topic has so many (U); False, too, while nobody can say it."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     try:
-        configs = admin.describe_configs([resource], request_timeout=30)[resource].result(40)
+        configs = admin.describe_configs([resource], request_timeout=30)[resource].result(60)
     except KafkaException:
         return False
     return int(configs["kordon.undeleted.partition.count"].value) == partitions

@@ -48,7 +48,7 @@ class Partitions:
 
     def offsets(self, partition: int) -> tuple[int, int]:
         """The first offset that is still there, and the end."""
-        first, end = self._consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=30)
+        first, end = self._consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=60)
         return int(first), int(end)
 
     def are_empty(self, partitions: range) -> bool:

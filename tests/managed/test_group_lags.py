@@ -202,7 +202,7 @@ async def run_until(lags: GroupLags, *, told: bool) -> None:
     tasks = Tasks()
     tasks.start(lags.run(), name="look")
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while bool(lags.told) is not told:  # noqa: ASYNC110 - it is a mapping, replaced
                 await asyncio.sleep(0)
     finally:

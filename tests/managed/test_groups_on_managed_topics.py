@@ -124,7 +124,7 @@ def test_offsets_are_found_along_the_whole_history(proxy: ProxyProcess) -> None:
         resize(admin, "spans", count).result(60)
     produce(proxy.bootstrap, "spans", 3000, 1000)
     consumer = Consumer({"bootstrap.servers": proxy.bootstrap, "group.id": "unused"})
-    marks = [consumer.get_watermark_offsets(TopicPartition("spans", v), timeout=20) for v in range(VIRTUAL_PARTITIONS)]
+    marks = [consumer.get_watermark_offsets(TopicPartition("spans", v), timeout=60) for v in range(VIRTUAL_PARTITIONS)]
     consumer.close()
     assert all(low == 0 for low, _ in marks)
     assert sum(high - low for low, high in marks) >= 4000

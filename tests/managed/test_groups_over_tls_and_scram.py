@@ -93,7 +93,7 @@ def test_clients_over_tls_and_scram_use_a_managed_topic_over_resizes() -> None:
         }
         admin = create_managed(proxy.bootstrap, TOPIC, settings)
         count = write(settings, admin)
-        assert len(admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions) == VIRTUAL_PARTITIONS
+        assert len(admin.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions) == VIRTUAL_PARTITIONS
         for protocol in GROUP_PROTOCOLS:
             got = read(settings, count, protocol)
             assert sorted(number for _, number in got) == list(range(count)), protocol

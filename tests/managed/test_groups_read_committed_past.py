@@ -161,7 +161,7 @@ def test_aborted_records_of_the_past_stay_hidden(proxy: ProxyProcess) -> None:
     """An open transaction is waited out by whoever manages the topic; then all is as it was, over a growth too."""
     topic, bootstrap = "had-transactions", proxy.bootstrap
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(60)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
     producer.init_transactions(60)
     for name in "abc":

@@ -37,7 +37,7 @@ def test_clients_see_virtual_partitions_and_nothing_of_kordons_own(proxies: list
         if count != 3:
             resize(admin, "seen", count).result(60)
         for proxy in proxies:
-            topics = AdminClient({"bootstrap.servers": proxy.bootstrap}).list_topics(timeout=30).topics
+            topics = AdminClient({"bootstrap.servers": proxy.bootstrap}).list_topics(timeout=60).topics
             assert len(topics["seen"].partitions) == VIRTUAL_PARTITIONS
             assert not [name for name in topics if name.startswith("__kordon")]
 
@@ -65,5 +65,5 @@ def test_all_proxies_know_a_topic_when_its_creation_is_answered(proxies: list[Pr
     for number in range(3):
         topic = f"known-{number}"
         create_managed(proxies[0].bootstrap, topic)
-        seen = AdminClient({"bootstrap.servers": proxies[1].bootstrap}).list_topics(topic, timeout=30)
+        seen = AdminClient({"bootstrap.servers": proxies[1].bootstrap}).list_topics(topic, timeout=60)
         assert len(seen.topics[topic].partitions) == VIRTUAL_PARTITIONS

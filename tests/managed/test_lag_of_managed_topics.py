@@ -57,14 +57,14 @@ def committed(bootstrap: str, group: str) -> Mapping[int, int]:
     """Returns by partition what a lag exporter is told of a group."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     told = admin.list_consumer_group_offsets([GroupOffsets(group)])
-    return {each.partition: each.offset for each in told[group].result(30).topic_partitions or ()}
+    return {each.partition: each.offset for each in told[group].result(60).topic_partitions or ()}
 
 
 def lag(bootstrap: str, topic: str) -> Mapping[int, int]:
     """Returns by partition the lag of the group that is called like the topic, as exporters reckon it."""
     offsets = committed(bootstrap, topic)
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
-    ends = {v: consumer.get_watermark_offsets(TopicPartition(topic, v), timeout=30)[1] for v in offsets}
+    ends = {v: consumer.get_watermark_offsets(TopicPartition(topic, v), timeout=60)[1] for v in offsets}
     consumer.close()
     return {v: end - offsets[v] for v, end in ends.items()}
 
@@ -145,5 +145,5 @@ def test_the_metric_tells_the_lag_that_exporters_reckon_before_and_after_a_growt
 
     commit_behind_the_last_records(proxy.bootstrap, topic, 3)
     wait_until("no lag any more", lambda: told(proxy, topic) == none)
-    admin.delete_consumer_groups([topic])[topic].result(30)
+    admin.delete_consumer_groups([topic])[topic].result(60)
     wait_until("no series", lambda: not told(proxy, topic))

@@ -51,7 +51,7 @@ async def create(links: Links, topic: str, replicas: dict[int, list[int]]) -> No
 
 async def all_led(leaders: Leaders, topic: str, count: int) -> dict[int, Leader]:
     """Returns the leaders when all partitions have one."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             known = await leaders.of(topic)
             if len(known) == count and all(leader.node_id >= 0 for leader in known.values()):
@@ -156,7 +156,7 @@ async def test_what_is_known_grows_old(cluster: Cluster, monkeypatch: pytest.Mon
         await create(links, "leaders-old", {0: [1]})
         await all_led(leaders, "leaders-old", 1)
         questions = counted_questions(links, monkeypatch)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not questions:
                 await leaders.of("leaders-old")
                 await asyncio.sleep(0.01)

@@ -35,7 +35,7 @@ def proxy(open_cluster: Cluster) -> Generator[ProxyProcess, None, None]:
 def shown(admin: AdminClient, topic: str) -> tuple[str, bool]:
     """Returns the value that DescribeConfigs tells, and whether it is the default."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    entry = admin.describe_configs([resource])[resource].result(30)[CONFIG]
+    entry = admin.describe_configs([resource])[resource].result(60)[CONFIG]
     return entry.value, entry.is_default
 
 
@@ -44,7 +44,7 @@ def change(admin: AdminClient, topic: str, value: str | None) -> None:
     operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
     entry = ConfigEntry(CONFIG, value, incremental_operation=operation)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result(30)
+    admin.incremental_alter_configs([resource])[resource].result(60)
 
 
 def test_it_is_true_until_it_is_set_and_after_it_is_deleted(open_cluster: Cluster, proxy: ProxyProcess) -> None:
@@ -67,7 +67,7 @@ def test_a_topic_is_created_without(proxy: ProxyProcess) -> None:
     config = {"kordon.virtual.partitions": "12", CONFIG: "false"}
     admin.create_topics([NewTopic("unordered", 3, 1, config=config)])["unordered"].result(60)
     assert shown(admin, "unordered") == ("false", False)
-    with urllib.request.urlopen(f"http://{proxy.admin}/topics/unordered", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{proxy.admin}/topics/unordered", timeout=60) as answer:
         assert json.load(answer)["ordered_delivery"] is False
 
 

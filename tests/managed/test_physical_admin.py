@@ -168,7 +168,7 @@ def test_real_admin_clients_see_no_trace_of_kordons_own_topics(open_cluster: Clu
             "kafka-transactions", *server, "describe-producers", "--topic", "lying", "--partition", "11"
         ).stdout
         every = [TopicPartition("lying", v) for v in range(VIRTUAL_PARTITIONS)]
-        elected = admin.elect_leaders(ElectionType.PREFERRED, every).result(30)
+        elected = admin.elect_leaders(ElectionType.PREFERRED, every).result(60)
     assert "lying-0" in log_dirs
     assert "__kordon" not in log_dirs
     header, row = (line.split() for line in producers.splitlines())

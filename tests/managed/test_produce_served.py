@@ -32,7 +32,7 @@ async def worker(cluster: Cluster) -> AsyncIterator[Worker]:
 async def polled(what: str, holds: Callable[[], object]) -> None:
     """Waits until something holds; looks at every turn of the loop, so that nothing short-lived is missed."""
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not holds():  # noqa: ASYNC110  any state may be looked at
                 await asyncio.sleep(0)
     except TimeoutError:
@@ -332,7 +332,7 @@ async def test_a_drain_ends_when_all_is_answered(worker: Worker) -> None:
     sends = [asyncio.ensure_future(worker.send((v, a_batch(f"{n}")))) for v in range(4) for n in range(20)]
     await polled("some are sent", lambda: worker.lanes.under_way)
     sealed = worker.seal(4)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await worker.lanes.drain(worker.topic.name, sealed)
     written = sum(send.done() for send in sends)
     assert written < len(sends)

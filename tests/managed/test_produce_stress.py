@@ -31,7 +31,7 @@ async def test_nothing_is_lost_doubled_or_reordered(cluster: Cluster) -> None:
                     (await worker.links.to(1, f"lane {number}")).close()
                     await asyncio.sleep(0.03)
                 sealed = worker.seal(u)
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     await asyncio.gather(*(each.lanes.drain(worker.topic.name, sealed) for each in workers))
                 await worker.adopt(u)
 

@@ -124,7 +124,7 @@ async def make_topic(links: Links, leaders: Leaders, name: str) -> UUID:
     }
     answer = await links.ask_any("test", 19, range(5, 6), fields)
     assert [row.error_code for row in answer.topics] == [NONE]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while [leader.node_id >= 0 for leader in (await leaders.of(name)).values()] != [True] * 3:
             leaders.forget(name)
     topic_id = await leaders.topic_id(name)
@@ -371,7 +371,7 @@ async def test_a_dead_broker_is_a_retriable_error() -> None:
             stage = Stage(links, topics, next(iter(topics)), Questions(links, leaders))
             assert (await stage.offsets({0: LATEST}))[0].offset == 0
             own.brokers[0].kill()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 assert (await stage.offsets({0: LATEST}))[0].error_code in {5, 6}
 
 

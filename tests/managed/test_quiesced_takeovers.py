@@ -158,7 +158,7 @@ def test_producers_that_were_idle_see_the_new_number_before_they_send(
     """Their connections end at all proxies when the topic is taken over, so they ask for Metadata."""
     bootstraps = [proxy.bootstrap for proxy in proxies]
     admin = AdminClient({"bootstrap.servers": bootstraps[0]})
-    admin.create_topics([NewTopic(TOPIC, OLD_COUNT, 1)])[TOPIC].result(30)
+    admin.create_topics([NewTopic(TOPIC, OLD_COUNT, 1)])[TOPIC].result(60)
     everything = Everything(bootstraps[1])
     with idle_producers(bootstraps, tmp_path) as producers:
         for each in producers.values():

@@ -112,7 +112,7 @@ class Driver:
         """Reads a virtual partition from its start until its lag is 0; returns offsets and values."""
         found: list[tuple[int, str]] = []
         at, epoch = 0, -1
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 row = (await self.fetch({v: at}, **fields))[v]
                 assert row.error_code == 0
@@ -158,7 +158,7 @@ async def driver(
     await links.ask_any("admin", CREATE_TOPICS, range(5, 6), {"topics": [row], "timeout_ms": 10_000})
     made = Driver(links, name, Layout.created(name, UUID(int=1), n, v_count))
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(await made.ends()) < v_count:
                 made.leaders.forget(name)
         yield made
@@ -333,7 +333,7 @@ async def test_readers_follow_a_leader_that_moves(cluster3: Cluster) -> None:
         await asyncio.to_thread(cluster3.move_leader, made.name, 0, former % 3 + 1)
         made.leaders.forget(made.name)
         await made.produce(0, "after")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             row = (await waiting)[0]
         assert row.error_code == 0
         assert [each.values for each in opened(row.records)] == [[(1, "after")]]

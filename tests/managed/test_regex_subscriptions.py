@@ -160,7 +160,7 @@ def test_a_real_member_reads_managed_and_other_topics_also_later_ones(
         pytest.skip("brokers match expressions since Kafka 4 (KIP-848)")
     admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
     create_managed(proxy.bootstrap, "matched-managed")
-    admin.create_topics([NewTopic("matched-plain", 2, 1)])["matched-plain"].result(30)
+    admin.create_topics([NewTopic("matched-plain", 2, 1)])["matched-plain"].result(60)
     producer = Producer({"bootstrap.servers": proxy.bootstrap})
     config = {"group.id": "matchers", "group.protocol": "consumer", "auto.offset.reset": "earliest"}
     consumer = Consumer({"bootstrap.servers": proxy.bootstrap, "topic.metadata.refresh.interval.ms": 1000, **config})

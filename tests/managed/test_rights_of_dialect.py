@@ -33,7 +33,7 @@ def guarded(strict_cluster: Secured) -> Secured:
     found = strict_cluster
     found.allow(*(Allowed(user, AclOperation.ALL, TOPIC) for user in ("kordon", "alice")))
     found.allow(Allowed("alice", AclOperation.ALL, ORDINARY), of_group("alice"))
-    found.operator.create_topics([NewTopic(ORDINARY, VIRTUAL_PARTITIONS, 1)])[ORDINARY].result(20)
+    found.operator.create_topics([NewTopic(ORDINARY, VIRTUAL_PARTITIONS, 1)])[ORDINARY].result(60)
     admin = create_managed(found.kordon.bootstrap, TOPIC, login("admin"))
     with logged_in(found, "alice") as alice:
         assert alice.produce(TOPIC, 1, a_batch("one"), count=3).error_code == Code.NONE

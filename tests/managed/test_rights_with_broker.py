@@ -38,7 +38,7 @@ def secured(strict_cluster: Secured) -> Secured:
     found.allow(*(Allowed(user, AclOperation.ALL, TOPIC) for user in ("kordon", "alice")))
     found.allow(Allowed("alice", AclOperation.ALL, ORDINARY))
     found.allow(*(Allowed(user, AclOperation.READ, "group-", _GROUP, _PREFIXED) for user in ("alice", "bob")))
-    found.operator.create_topics([NewTopic(ORDINARY, VIRTUAL_PARTITIONS, 1)])[ORDINARY].result(20)
+    found.operator.create_topics([NewTopic(ORDINARY, VIRTUAL_PARTITIONS, 1)])[ORDINARY].result(60)
     create_managed(found.kordon.bootstrap, TOPIC, login("admin"))
     return found
 
@@ -333,7 +333,7 @@ def test_the_acls_of_a_face_go_with_its_topic(secured: Secured) -> None:
 def test_a_right_that_kordon_lacks_is_named_with_the_command_that_gives_it(secured: Secured) -> None:
     """Whoever wants a topic managed learns it at once, and nothing is begun."""
     topic = "not-kordons"
-    secured.operator.create_topics([NewTopic(topic, 3, 1)])[topic].result(20)
+    secured.operator.create_topics([NewTopic(topic, 3, 1)])[topic].result(60)
     secured.allow(Allowed("kordon", AclOperation.READ, topic))
     admin = AdminClient(dict(secured.settings("admin")))
     with pytest.raises(KafkaException) as refused:

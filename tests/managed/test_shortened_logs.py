@@ -101,7 +101,7 @@ def in_sync(brokers: Cluster, partition: int) -> set[int]:
 
 def losses(proxy: ProxyProcess) -> list[str]:
     """What Kordon says was lost of the topic."""
-    with urllib.request.urlopen(f"http://{proxy.admin}/topics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{proxy.admin}/topics", timeout=60) as answer:
         findings = json.load(answer)["findings"]
     return [each["text"] for each in findings if each["kind"] == "records_lost" and each["topic"] == TOPIC]
 
@@ -119,7 +119,7 @@ def test_a_topic_works_on_behind_what_an_unclean_election_took(brokers: Cluster)
         brokers.brokers[1].kill()
         wait_until("one copy is stale", lambda: in_sync(brokers, 0) == {1}, 60)
         # librdkafka takes any broker for the controller, and would wait for a dead one for a minute
-        wait_until("a living broker is named", lambda: admin.list_topics(timeout=30).controller_id != 2, 60)
+        wait_until("a living broker is named", lambda: admin.list_topics(timeout=60).controller_id != 2, 60)
         before_cut = writer.write()
         copies = [NewPartitions(TOPIC, 2, replica_assignment=[[3, 1]])]  # what the growth takes: nothing is lost there
         direct = AdminClient({"bootstrap.servers": brokers.bootstrap()})

@@ -27,13 +27,13 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 def create(bootstrap: str, topic: str) -> AdminClient:
     """Makes an ordinary topic of 3 partitions."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(60)
     return admin
 
 
 def facts(proxy: ProxyProcess, topic: str) -> dict[str, Any]:
     """What /topics/NAME says."""
-    with urllib.request.urlopen(f"http://{proxy.admin}/topics/{topic}", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{proxy.admin}/topics/{topic}", timeout=60) as answer:
         found: dict[str, Any] = json.load(answer)
     return found
 
@@ -94,7 +94,7 @@ def test_what_is_quiesced_is_taken_over_at_once_and_what_is_not_stays_as_it_was(
     busy.send_for(0.1, refused)
     assert "somebody writes to busy" in str(refused.exception(60))
     busy.finish()
-    assert len(admin.list_topics(other, timeout=20).topics[other].partitions) == 3
+    assert len(admin.list_topics(other, timeout=60).topics[other].partitions) == 3
     assert_all_once_and_in_order(busy, read_all(proxies[0].bootstrap, other, busy.sent))
 
     done.result(60)

@@ -44,8 +44,8 @@ def done(*arguments: str) -> str:
 def create(bootstrap: str, topic: str, partitions: int = 3) -> AdminClient:
     """Makes an ordinary topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
-    wait_until("the broker knows the topic", lambda: topic in admin.list_topics(timeout=30).topics)
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
+    wait_until("the broker knows the topic", lambda: topic in admin.list_topics(timeout=60).topics)
     return admin
 
 
@@ -115,12 +115,12 @@ def test_a_topic_of_which_nothing_was_changed_can_be_let_go(proxy: ProxyProcess)
     to = ("--bootstrap", proxy.bootstrap)
     admin = create(proxy.bootstrap, "cli-alone")
     done("manage", "cli-alone", "--virtual", "3", "--yes", *to)
-    assert admin.list_topics(timeout=30).topics["cli-alone"].error is None
+    assert admin.list_topics(timeout=60).topics["cli-alone"].error is None
 
     assert run("unmanage", "cli-alone", *to, answer="n\n").exit_code == 1
     assert done("unmanage", "cli-alone", "--yes", *to).startswith("cli-alone is not managed any more")
     wait_until("nobody knows it", lambda: run("describe", "cli-alone", "--admin", proxy.admin).exit_code == 1)
-    assert len(admin.list_topics(timeout=30).topics["cli-alone"].partitions) == 3
+    assert len(admin.list_topics(timeout=60).topics["cli-alone"].partitions) == 3
 
 
 def test_a_topic_that_was_resized_can_be_let_go_once_it_is_empty(proxy: ProxyProcess) -> None:
@@ -142,7 +142,7 @@ def test_a_topic_that_was_resized_can_be_let_go_once_it_is_empty(proxy: ProxyPro
     for answer in deleting.delete_records(ends).values():
         answer.result(60)
     done("unmanage", "cli-leaving", "--yes", *to)
-    wait_until("4 partitions", lambda: len(admin.list_topics(timeout=30).topics["cli-leaving"].partitions) == 4)
+    wait_until("4 partitions", lambda: len(admin.list_topics(timeout=60).topics["cli-leaving"].partitions) == 4)
     after = Sender(proxy.bootstrap, "cli-leaving")
     after.send_for(0.2)
     after.finish()
@@ -154,7 +154,7 @@ def test_configs_of_a_managed_topic_are_there_for_any_admin_client(proxy: ProxyP
     admin = create(proxy.bootstrap, "cli-configs")
     done("manage", "cli-configs", "--virtual", "6", "--yes", "--bootstrap", proxy.bootstrap)
     resource = ConfigResource(ResourceType.TOPIC, "cli-configs")
-    configs = admin.describe_configs([resource])[resource].result(30)
+    configs = admin.describe_configs([resource])[resource].result(60)
     assert configs["kordon.virtual.partitions"].value == "6"
     assert configs["kordon.undeleted.partition.count"].value == "3"
     assert configs["retention.ms"].value is not None
@@ -182,6 +182,6 @@ def test_a_proxy_that_starts_never_shows_a_managed_topic_as_an_ordinary_one(
     done("manage", "cli-start", "--virtual", "12", "--yes", "--bootstrap", proxy.bootstrap)
     for _ in range(3):
         with ProxyProcess.start(open_cluster.bootstrap("PLAINTEXT"), wait_ready=False) as started:
-            topics = AdminClient({"bootstrap.servers": started.bootstrap}).list_topics(timeout=30).topics
+            topics = AdminClient({"bootstrap.servers": started.bootstrap}).list_topics(timeout=60).topics
             assert len(topics["cli-start"].partitions) == 12
             assert [name for name in topics if name.startswith("__kordon")] == []

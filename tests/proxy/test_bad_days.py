@@ -26,7 +26,7 @@ API_VERSIONS = request_frame(18, 3, 7, client_software_name="test", client_softw
 
 def connect(address: str) -> socket.socket:
     host, port = address.rsplit(":", 1)
-    return socket.create_connection((host, int(port)), timeout=20)
+    return socket.create_connection((host, int(port)), timeout=60)
 
 
 def frame(sock: socket.socket) -> bytes:
@@ -45,7 +45,7 @@ def frame(sock: socket.socket) -> bytes:
 
 def readiness(proxy: ProxyProcess) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://{proxy.admin}/readyz", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{proxy.admin}/readyz", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

@@ -22,7 +22,7 @@ API_VERSIONS = request_frame(18, 2, 7)
 def connected(address: str) -> Iterator[socket.socket]:
     """A plain TCP connection that does not wait for ever."""
     host, port = address.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=20) as sock:
+    with socket.create_connection((host, int(port)), timeout=60) as sock:
         yield sock
 
 

@@ -127,7 +127,7 @@ def test_plain_bytes_on_a_tls_port_are_named(secure_cluster: Cluster) -> None:
     assert files is not None
     with proxied(secure_cluster, "PLAINTEXT", downstream_tls(files)) as proxy:
         host, port = proxy.bootstrap.rsplit(":", 1)
-        with socket.create_connection((host, int(port)), timeout=20) as sock:
+        with socket.create_connection((host, int(port)), timeout=60) as sock:
             sock.sendall(b"\0\0\0\x10\0\x12\0\0\0\0\0\1\xff\xff" + b"\0" * 30)
             with suppress(ConnectionError):
                 while sock.recv(1000):
@@ -200,7 +200,7 @@ def test_kordons_own_log_in_finds_the_brokers(secure_cluster: Cluster) -> None:
 
 def handshake(bootstrap: str, context: ssl.SSLContext, name: str = "localhost") -> ssl.SSLSocket:
     host, port = bootstrap.rsplit(":", 1)
-    sock = socket.create_connection((host, int(port)), timeout=20)
+    sock = socket.create_connection((host, int(port)), timeout=60)
     return context.wrap_socket(sock, server_hostname=name)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-SECONDS = 30.0
+SECONDS = 90.0
 
 
 class Run:

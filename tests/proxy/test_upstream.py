@@ -84,7 +84,7 @@ class Peer:
 
     async def have(self, count: int) -> None:
         """Returns when so many Metadata requests wait."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(self.asked) < count:
                 self.arrived.clear()
                 await self.arrived.wait()
@@ -101,7 +101,7 @@ async def peer_and_client(**options: int) -> AsyncIterator[tuple[Peer, UpstreamC
     async with server, UpstreamClient(address, config, None) as client:
         yield peer, client
     peer.let_in.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await peer.gone.wait()
 
 
@@ -198,7 +198,7 @@ async def test_a_late_answer_behind_a_patient_request_is_late_all_the_same() -> 
         await peer.have(2)
         peer.answer_next(1)
         assert (await patient).controller_id == 1
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             with pytest.raises(UpstreamUnavailable, match="no answer in time"):
                 await hasty
 
@@ -266,7 +266,7 @@ async def test_an_unreadable_answer_fails_only_its_own_request() -> None:
 async def test_requests_wait_for_the_end_of_a_new_log_in() -> None:
     """KIP-368: brokers close a connection on which anything comes between the parts of a log-in; the order is kept."""
     async with peer_and_client(session_ms=100, timeout_ms=10_000) as (peer, client):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await peer.arrived.wait()
         assert peer.log_ins == [*LOG_IN, apis.SASL_HANDSHAKE]
         outcomes = [client.send(*METADATA) for _ in range(3)]
@@ -283,7 +283,7 @@ async def test_requests_wait_for_the_end_of_a_new_log_in() -> None:
 async def test_a_log_in_that_is_not_renewed_ends_the_connection() -> None:
     """What was held meanwhile fails with it."""
     async with peer_and_client(session_ms=100, timeout_ms=300) as (peer, client):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await peer.arrived.wait()
         with pytest.raises(UpstreamUnavailable, match="no answer in time"):
             await client.send(*METADATA, timeout=60)
@@ -314,7 +314,7 @@ async def test_a_broker_killed_in_the_middle_fails_what_waits() -> None:
             own.brokers[0].pause()
             waiting = [client.send(*METADATA, 60) for _ in range(3)]
             own.brokers[0].kill()
-            outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 20)
+            outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 60)
             assert client.closed
         assert [type(outcome) for outcome in outcomes] == [UpstreamUnavailable] * 3
         with pytest.raises(UpstreamUnavailable):

@@ -91,6 +91,6 @@ async def test_watching_calls_on_each_change(file: Path, monkeypatch: pytest.Mon
         for text in ("22", "333"):
             await asyncio.sleep(0)  # the first look is taken when the task begins
             file.write_text(text)  # noqa: ASYNC240
-            assert await asyncio.wait_for(told.get(), 10) == text
+            assert await asyncio.wait_for(told.get(), 60) == text
     finally:
         watching.cancel()

@@ -114,7 +114,7 @@ async def supervised(folder: Path, loaded: Loaded | None = None, code: str = WOR
     finally:
         pids = [worker.process.pid for worker in supervisor.workers if worker.process]
         stop.ask("test")
-        assert await asyncio.wait_for(running, 30) == EXIT_OK
+        assert await asyncio.wait_for(running, 60) == EXIT_OK
         assert not [pid for pid in pids if alive(pid)]
 
 
@@ -197,7 +197,7 @@ async def test_secrets_reach_workers_through_the_pipe_only(tmp_path: Path) -> No
 async def test_worker_that_cannot_start_ends_the_supervisor(tmp_path: Path) -> None:
     """When a worker says at its start that it cannot, starting it again would not help: exit code 1."""
     supervisor = Supervisor(a_configuration(), tmp_path, command("raise SystemExit(1)"))
-    assert await asyncio.wait_for(supervisor.run(Stop()), 30) == EXIT_FAILED
+    assert await asyncio.wait_for(supervisor.run(Stop()), 60) == EXIT_FAILED
 
 
 async def test_worker_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +218,7 @@ async def test_port_of_somebody_else_is_not_shared(tmp_path: Path) -> None:
         other.listen()
         address = HostPort("127.0.0.1", other.getsockname()[1])
         supervisor = Supervisor(a_configuration(KORDON_LISTEN__ADDRESS=str(address)), tmp_path, command(WORKER))
-        assert await asyncio.wait_for(supervisor.run(Stop()), 30) == EXIT_FAILED
+        assert await asyncio.wait_for(supervisor.run(Stop()), 60) == EXIT_FAILED
         assert all(worker.process is None for worker in supervisor.workers)
 
 

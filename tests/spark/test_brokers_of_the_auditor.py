@@ -35,7 +35,7 @@ def topic_of(cluster: RealCluster, configs: dict[str, str] | None = None, partit
     name = f"audit-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap()})
     for made in admin.create_topics([NewTopic(name, partitions, 1, config=configs or {})]).values():
-        made.result(30)
+        made.result(60)
     return name
 
 
@@ -123,7 +123,7 @@ def test_what_deletion_took_is_passed_over_and_said(cluster: RealCluster) -> Non
     produce(cluster, topic, 100, **{"batch.num.messages": 10, "linger.ms": 5})
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap()})
     for done in admin.delete_records([TopicPartition(topic, 0, 60)]).values():
-        done.result(30)
+        done.result(60)
     place = Place(topic, 0)
     with Cluster(cluster.bootstrap(), Security()) as asked:
         *found, last = rows(read_partition(asked, place, 0, 100))

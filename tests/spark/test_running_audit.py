@@ -55,7 +55,7 @@ class Running(NamedTuple):
     def metric(self, name: str, **labels: str) -> float | None:
         """What it tells of a metric; None: nothing."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as answer:
                 text = answer.read().decode()
         except OSError:
             return None
@@ -116,7 +116,7 @@ def written(bootstrap: str, topic: str) -> dict[bytes, set[bytes]]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "nobody", "enable.auto.commit": False})
     found: dict[bytes, set[bytes]] = defaultdict(set)
     try:
-        first, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+        first, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)
         consumer.assign([TopicPartition(topic, 0, first)])
         position = first
         while position < end:
