@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import Any, Final, TypeVar
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -29,9 +28,9 @@ from kordon.spark_jobs.brokers import BrokersUnavailable, Place
 from kordon.spark_jobs.delivery import Delivery
 from kordon.spark_jobs.errors import CannotCheck
 from kordon.spark_jobs.findings import Sinks
+from kordon.spark_jobs.frames import dealt, local_rows, stacked, worked_out
 from kordon.spark_jobs.known import Known, Read, Seen, Told, Totals
 from kordon.spark_jobs.lives import Lives
-from kordon.spark_jobs.local_rows import local_rows
 from kordon.spark_jobs.metrics import Counted, Metrics
 from kordon.spark_jobs.rules import gaps
 from kordon.spark_jobs.rules.all_rules import ALL
@@ -191,9 +190,9 @@ class Engine:
 
     def _facts(self, before: Known, rows: DataFrame, batch_id: int) -> tuple[Known, Facts]:
         self._parts.step("facts")
-        told = rows.where("decision is not null").select("decision.*")
-        decisions = self._persist(self._new(told, before))
-        read = rows.where("batch is not null").select("batch.*")
+        told = dealt(rows.where("decision is not null").select("decision.*"))
+        decisions = worked_out(self._new(told, before))
+        read = worked_out(dealt(rows.where("batch is not null").select("batch.*")))
         batches = read.where("next_offset is null").select(*BATCHES.names)
         known = self._next(before, told, decisions, read)
         self._lives = Lives(let_go=known.let_go, now=_gone(before, known.let_go))
@@ -225,7 +224,7 @@ class Engine:
         if not before.workers:
             return once
         rows = [(name, seen.number) for name, seen in before.workers.items()]
-        seen = F.broadcast(local_rows(self._spark, rows, _SEEN))
+        seen = local_rows(self._spark, rows, _SEEN)
         return once.join(seen, "worker", "left").where("seen is null or number > seen").select(*DECISIONS.names)
 
     def _next(self, before: Known, told: DataFrame, decisions: DataFrame, read: DataFrame) -> Known:
@@ -259,15 +258,15 @@ class Engine:
 
     def _judge(self, facts: Facts, *, keeps: bool = True) -> list[Counted]:
         batch_id = facts.batch_id
-        outcomes = {gaps.RULE.number: self._outcome(gaps.RULE, facts)}
-        if keeps:
-            self._keep(gaps.RULE, outcomes[gaps.RULE.number], batch_id)
+        outcomes = {gaps.RULE.number: self._outcome(gaps.RULE, facts, keeps=keeps)}
         missing = self._storage.read(_state_of(gaps.RULE), batch_id if keeps else batch_id - 1, gaps.STATE)
         given = replace(facts, gaps=gaps.known(missing))
-        outcomes |= {rule.number: self._outcome(rule, given) for rule in self._rules[1:]}
-        if keeps:
-            self._each(lambda rule: self._keep(rule, outcomes[rule.number], batch_id), self._rules[1:])
-        found = _all(each.findings.select(*FINDINGS.names) for each in outcomes.values())
+
+        def judge(rule: Rule) -> None:
+            outcomes[rule.number] = self._outcome(rule, given, keeps=keeps)
+
+        self._each(judge, self._rules[1:])
+        found = _all(each.findings for each in outcomes.values())
         self._put("findings", found, batch_id, files=1)
         looked = (_by(number, each.checked) for number, each in outcomes.items())
         self._put("checked", _all(looked), batch_id, files=1)
@@ -285,13 +284,22 @@ class Engine:
         late = self._storage.read("checked", batch_id, _CHECKED).where("late").groupBy("rule")
         missed = late.agg(F.lit(LATE).alias("verdict"), F.lit(None).alias("kind"), F.sum("count").alias("count"))
         names = {rule.number: rule.name for rule in self._rules}
-        return [Counted(names[row[0]], *row[1:]) for row in found.unionByName(missed).collect()]
+        return [Counted(names[row[0]], *row[1:]) for row in stacked(found, missed).collect()]
 
-    def _outcome(self, rule: Rule, facts: Facts) -> Outcome:
-        return self._lives.judged(rule, facts, self._storage.read(_state_of(rule), facts.batch_id - 1, rule.state))
-
-    def _keep(self, rule: Rule, outcome: Outcome, batch_id: int) -> None:
-        self._put(_state_of(rule), outcome.state.select(*rule.state.names), batch_id)
+    def _outcome(self, rule: Rule, facts: Facts, *, keeps: bool) -> Outcome:
+        """Has a rule judge, once for all that comes of it, and keeps its state."""
+        before = worked_out(self._storage.read(_state_of(rule), facts.batch_id - 1, rule.state))
+        outcome = self._lives.judged(rule, facts, before)
+        parts = {"findings": FINDINGS, "state": rule.state, "checked": CHECKED}
+        tables = (
+            getattr(outcome, name).selectExpr(f"struct({', '.join(schema.names)}) as {name}")
+            for name, schema in parts.items()
+        )
+        whole = worked_out(stacked(*tables))
+        outcome = Outcome(**{name: whole.where(F.col(name).isNotNull()).select(f"{name}.*") for name in parts})
+        if keeps:
+            self._put(_state_of(rule), outcome.state, facts.batch_id)
+        return outcome
 
     def _fold(self, summary: Summary, facts: Facts, findings: DataFrame) -> None:
         table = f"summaries/{summary.name}"
@@ -348,4 +356,4 @@ def _by(number: int, checked: DataFrame) -> DataFrame:
 
 
 def _all(tables: Iterable[DataFrame]) -> DataFrame:
-    return reduce(DataFrame.unionByName, tables)
+    return stacked(*tables)

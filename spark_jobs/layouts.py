@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 
-from kordon.spark_jobs.local_rows import local_rows
+from kordon.spark_jobs.frames import local_rows, stacked
 from kordon.spark_jobs.schema import SEGMENTS, STAYS
 
 NEWEST: Final = "topic string, layouts_offset long, layout_epoch int, layout string, let_go long"
@@ -75,7 +75,7 @@ def newest(decisions: DataFrame, known: DataFrame | None = None) -> DataFrame:
         F.get_json_object("evidence", "$.layout").alias("layout"),
         F.when(F.col("kind") == _LETTING_GO, F.col("layouts_offset")).alias("let_go"),
     )
-    every = told if known is None else told.unionByName(known)
+    every = told if known is None else stacked(told, known)
     order = Window.partitionBy("topic").orderBy(
         F.desc("layouts_offset"), F.desc("layout_epoch"), F.col("layout").desc_nulls_last()
     )

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls 
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from kordon.codecs.decision import Kind
-from kordon.spark_jobs.local_rows import local_rows
+from kordon.spark_jobs.frames import local_rows, stacked
 from kordon.spark_jobs.rules.rule import UNKNOWN, Facts, Outcome, Rule
 from kordon.spark_jobs.rules.tables import checked
 from kordon.spark_jobs.schema import DECISIONS
@@ -50,7 +50,7 @@ class Lives:
         outcome = rule.check(replace(facts, decisions=self._parted(facts, is_former=False)), self._kept(state))
         former = self._parted(facts, is_former=True).where(F.col("kind").isin(*_JUDGED))
         gone = checked(former.select("topic", F.lit(UNKNOWN).alias("verdict")))
-        return replace(outcome, checked=outcome.checked.unionByName(gone))
+        return replace(outcome, checked=stacked(outcome.checked, gone))
 
     def _kept(self, state: DataFrame) -> DataFrame:
         if not self.now or "topic" not in state.columns:
@@ -61,6 +61,6 @@ class Lives:
         """Returns the decisions about former topics, or all others."""
         told = facts.decisions
         since = local_rows(told.sparkSession, [*self.let_go.items()], _SINCE)
-        joined = told.join(F.broadcast(since), "topic", "left")
+        joined = told.join(since, "topic", "left")
         ends_it = F.coalesce(F.col("layouts_offset") <= F.col("_since"), F.lit(False))
         return joined.where(ends_it if is_former else ~ends_it).select(*DECISIONS.names)

@@ -29,7 +29,6 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stateStore.stateSchemaCheck": "true",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.adaptive.enabled": "true",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # rules are large plans for little data: what can be concluded of null and equal columns costs more than it saves
@@ -46,17 +45,18 @@ _LOCAL: Final[Mapping[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.log.level": "ERROR",
-}
-"""Of a session on this machine: nobody else has to reach it."""
-_MOST_LOCAL_PARTITIONS: Final = 4
-"""Of a shuffle on this machine: a micro-batch is small, and each of its hundred stages starts a task for each."""
-_BRIEF: Final[Mapping[str, str]] = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # tables of one partition are joined where they are (`frames.py`): sending one of them round is a job of its own
     "spark.sql.adaptive.enabled": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    # times and numbers of micro-batches stand in plans: compiled to Java, each would be compiled anew each time
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
 }
-"""Of a session that soon ends: to compile plans to Java, and Java to machine code, takes longer than it saves then."""
+"""Of a session on this machine: nobody else has to reach it."""
+_BRIEF: Final[Mapping[str, str]] = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
+}
+"""Of a session that soon ends: to compile much to machine code takes longer than it saves then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class Setup:
     """None: what `spark-submit` says, else as many threads as there are processors."""
     driver_memory: str = "1g"
     shuffle_partitions: int | None = None
-    """None: as many as Spark has cores, on this machine no more than four."""
+    """None: one on this machine (`frames.py`), elsewhere as many as Spark has cores."""
     jars: Path | None = None
     """Folder of the jars that Spark lacks; see `jars.py`."""
     packages: str | None = None
@@ -113,9 +113,8 @@ def open_session(setup: Setup) -> SparkSession:
     with _away() if master.startswith("local") else nullcontext():
         session = builder.getOrCreate()
     _need_classes(session, parts)
-    cores = session.sparkContext.defaultParallelism
-    at_most = _MOST_LOCAL_PARTITIONS if master.startswith("local") else cores
-    partitions = setup.shuffle_partitions or max(1, min(cores, at_most))
+    usual = 1 if master.startswith("local") else session.sparkContext.defaultParallelism
+    partitions = setup.shuffle_partitions or usual
     session.conf.set("spark.sql.shuffle.partitions", str(partitions))
     _look_up_once(session)
     session.dataSource.register(BatchesSource)
@@ -147,10 +146,23 @@ def close_session(session: SparkSession) -> None:
     SparkContext._gateway = SparkContext._jvm = None  # pyright: ignore[reportPrivateUsage]
 
 
+class _Remembered:
+    """A class of Java's whose members are looked up once; PySpark asks Java for each of them with each column."""
+
+    def __init__(self, java_class: Any) -> None:
+        self._java_class = java_class
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self._java_class, name)
+        setattr(self, name, member)
+        return member
+
+
 def _look_up_once(session: SparkSession) -> None:
     jvm: Any = session.sparkContext._jvm  # pyright: ignore[reportPrivateUsage]
     for name in _LOOKED_UP:
-        setattr(jvm, name, getattr(jvm, name))
+        found = getattr(jvm, name)
+        setattr(jvm, name, found if isinstance(found, _Remembered) else _Remembered(found))
 
 
 def _is_submitted() -> bool:

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 from kordon.spark_jobs.errors import CannotCheck
-from kordon.spark_jobs.local_rows import local_rows
+from kordon.spark_jobs.frames import gathered, local_rows
 
 _OFFSET_LINES: Final = 3
 """Of Spark's offset files: their version, metadata of the micro-batch, a line for each source."""
@@ -44,6 +44,8 @@ class Storage:
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
         self._spark = spark
+        jvm: Any = spark.sparkContext._jvm  # pyright: ignore[reportPrivateUsage]
+        self._path_class: Any = jvm.org.apache.hadoop.fs.Path
         self.folder = absolute(folder.rstrip("/"))
 
     def write(self, rows: DataFrame, table: str, batch_id: int, *, files: int | None = None) -> None:
@@ -63,7 +65,7 @@ class Storage:
         path = self._path(table, batch_id)
         if batch_id < 0 or not self._exists(f"{path}/_SUCCESS"):
             return local_rows(self._spark, [], schema)
-        return self._spark.read.schema(schema).parquet(path)
+        return gathered(self._spark.read.schema(schema).parquet(path))
 
     def read_all(self, table: str, first: int, last: int, schema: StructType) -> DataFrame:
         """Returns what micro-batches from `first` to `last` have left in a table, their numbers in a column `batch`."""
@@ -159,8 +161,7 @@ class Storage:
 
     # Spark's Python side has no file systems of its own; those of its JVM know what Spark knows
     def _hadoop_path(self, address: str) -> Any:
-        jvm: Any = self._spark.sparkContext._jvm  # pyright: ignore[reportPrivateUsage]
-        return jvm.org.apache.hadoop.fs.Path(address)
+        return self._path_class(address)
 
     def _atomic(self, path: Any) -> Any:
         """Returns what Spark writes its own checkpoints by."""

@@ -17,7 +17,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 
-from kordon.spark_jobs.rules.ranges import FOR_EVER, rows, together
+from kordon.spark_jobs.frames import stacked, worked_out
+from kordon.spark_jobs.rules.ranges import FOR_EVER, rows
 from kordon.spark_jobs.rules.rule import Facts
 
 NO_V: Final = (1 << 15) - 2
@@ -103,7 +104,7 @@ def certain_to(known: DataFrame, facts: Facts) -> DataFrame:
         F.col("kind").isin("admit", "deliver") & F.col("last_offset").isNotNull() & F.col("partition").isNotNull()
     )
     ends = facts.stays.where("end is not null").select("topic", "partition", (F.col("end") - 1).alias("last_offset"))
-    every = together(
+    every = stacked(
         known.select("topic", "partition", "last_offset"), proven.select("topic", "partition", "last_offset"), ends
     )
     return rows(every.groupBy("topic", "partition").agg(F.max("last_offset").alias("last_offset")), "certain")
@@ -123,7 +124,7 @@ def settled(batches: DataFrame, certain: DataFrame, facts: Facts) -> tuple[DataF
     at_once = F.col("kind").isin(BEFORE, BYPASS, CONTROL, MARKER)
     is_settled = at_once | is_late(facts) | F.coalesce(F.col("base_offset") <= F.col("to"), F.lit(False))
     judged = batches.join(ends, same, "left").withColumn("is_settled", is_settled)
-    judged = judged.localCheckpoint(eager=False)  # it goes several ways from here, each with a plan of its own
+    judged = worked_out(judged)  # it goes several ways from here, each with a plan of its own
     done = judged.where("is_settled").drop("end_topic", "end_partition", "to", "is_settled")
     return done, rows(judged.where("not is_settled"), "batch")
 

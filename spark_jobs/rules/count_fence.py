@@ -34,6 +34,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 
+from kordon.spark_jobs.frames import stacked
 from kordon.spark_jobs.rules.belonging import (
     BYPASS,
     MOVES,
@@ -45,7 +46,7 @@ from kordon.spark_jobs.rules.belonging import (
     settled,
     told,
 )
-from kordon.spark_jobs.rules.ranges import FOR_EVER, ROW, rows, sentence, table, together
+from kordon.spark_jobs.rules.ranges import FOR_EVER, ROW, rows, sentence, table
 from kordon.spark_jobs.rules.rule import FAIL, LATE, PASS, UNKNOWN, Facts, Outcome, Rule
 from kordon.spark_jobs.rules.tables import checked, decision, findings
 
@@ -57,18 +58,18 @@ _WRITER: Final = ("topic", "partition", "stream", "move", "producer_id")
 def check(facts: Facts, state: DataFrame) -> Outcome:
     """Judges new batches by where they stand, and new acknowledgements by the cuts."""
     certain = certain_to(table(state, "certain"), facts)
-    batches = owned(together(table(state, "batch"), told(facts.batches, facts)), facts.stays)
+    batches = owned(stacked(table(state, "batch"), told(facts.batches, facts)), facts.stays)
     judged, waiting = settled(batches, certain, facts)
     bypassed = _grown(judged.where(F.col("kind") == BYPASS), table(state, "bypass"), "bypass")
     misplaced = _grown(_misplaced(judged, facts), table(state, "misplaced"), "misplaced")
     acked = _held_against_stays(facts, table(state, "acked"))
-    broken = together(
+    broken = stacked(
         _bypass(bypassed.where("is_new"), facts),
         _stale_batches(misplaced.where("is_new"), facts),
         _behind_cuts(acked, facts),
         _stale_counts(facts),
     )
-    kept = together(
+    kept = stacked(
         certain,
         waiting,
         rows(bypassed.where(~is_late(facts)), "bypass"),
@@ -80,7 +81,7 @@ def check(facts: Facts, state: DataFrame) -> Outcome:
 
 def _grown(new: DataFrame, known: DataFrame, what: str) -> DataFrame:
     """Joins what writers have written with what is known of them; `is_new` where there is more of it."""
-    marked = together(rows(new, what).withColumn("is_new", F.lit(True)), known.withColumn("is_new", F.lit(False)))
+    marked = stacked(rows(new, what).withColumn("is_new", F.lit(True)), known.withColumn("is_new", F.lit(False)))
     return marked.groupBy(*_WRITER).agg(
         F.min("base_offset").alias("base_offset"),
         F.min("base_offset").alias("first_offset"),
@@ -154,7 +155,7 @@ def _held_against_stays(facts: Facts, known: DataFrame) -> DataFrame:
         seen_ms=F.lit(facts.newest_ms),
     )
     place = ("base_offset", "last_offset", "layout_epoch", "decision", "seen_ms")
-    last = together(told_now, known).groupBy(*_STAY).agg(F.max_by(F.struct(*place), "last_offset").alias("last"))
+    last = stacked(told_now, known).groupBy(*_STAY).agg(F.max_by(F.struct(*place), "last_offset").alias("last"))
     ends = (
         facts.stays.where("tagged")
         .groupBy(*_STAY)
@@ -235,11 +236,11 @@ def _stale_counts(facts: Facts) -> DataFrame:
 def _checked(judged: DataFrame, acked: DataFrame, facts: Facts) -> DataFrame:
     lived, here, _ = _lived(facts)
     strays = judged.where(F.col("kind") == STRAY).join(lived, here, "left_semi")
-    right = together(judged.where(~F.col("kind").isin(BYPASS, STRAY)), strays)
+    right = stacked(judged.where(~F.col("kind").isin(BYPASS, STRAY)), strays)
     verdict = F.when(F.col("kind") == UNKNOWN_TOPIC, UNKNOWN).otherwise(PASS)
     columns = ("topic", "partition", "stream", F.col("base_offset").alias("first_offset"), "last_offset")
     waited = acked.where(F.col("verdict") == LATE).select(*columns, "verdict")
-    return checked(together(right.select(*columns, verdict.alias("verdict")), waited))
+    return checked(stacked(right.select(*columns, verdict.alias("verdict")), waited))
 
 
 RULE: Final = Rule(

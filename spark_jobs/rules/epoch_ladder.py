@@ -36,6 +36,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls 
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from kordon.codecs.decision import Kind
+from kordon.spark_jobs.frames import stacked
 from kordon.spark_jobs.rules.gaps import with_gaps
 from kordon.spark_jobs.rules.rule import FAIL, PASS, UNKNOWN, Facts, Outcome, Rule
 from kordon.spark_jobs.rules.tables import checked, conform, decision, findings
@@ -74,7 +75,7 @@ def _check(facts: Facts, state: DataFrame) -> Outcome:
     judged = steps.withColumn("kind", _kind()).withColumn("verdict", _verdict())
     before = F.when(F.col("_before_number").isNotNull(), decision("worker", "_before_number"))
     wrong = judged.where("kind is not null").withColumn("_other", before)
-    wrong = wrong.unionByName(_doubled(answers, state), allowMissingColumns=True)
+    wrong = stacked(wrong, _doubled(answers, state))
     return Outcome(
         findings=_findings(wrong, facts),
         state=_next_state(facts, answers, state),
@@ -110,7 +111,7 @@ def _item(name: str, place: int) -> Column:
 def _steps(answers: DataFrame, state: DataFrame) -> DataFrame:
     """Returns the new answers, each with the one before it that was no error."""
     in_order = Window.partitionBy(*_KEY).orderBy("number").rowsBetween(Window.unboundedPreceding, -1)
-    every = answers.unionByName(state.withColumn("error", F.lit(None).cast("int")), allowMissingColumns=True)
+    every = stacked(answers, state.withColumn("error", F.lit(None).cast("int")))
     is_granted = F.coalesce(F.col("error"), F.lit(0)) == 0
     newest = F.last(
         F.when(is_granted, F.struct("number", "given_id", "given_epoch", "producer_id", "producer_epoch")),
@@ -173,7 +174,7 @@ def _verdict() -> Column:
 def _doubled(answers: DataFrame, state: DataFrame) -> DataFrame:
     """Returns answers to new instances that another worker had given as well."""
     granted = answers.where(F.col("error") == 0)
-    every = granted.unionByName(state, allowMissingColumns=True).select(
+    every = stacked(granted, state).select(
         "transactional_id",
         "producer_id",
         "producer_epoch",
@@ -210,7 +211,7 @@ def _findings(wrong: DataFrame, facts: Facts) -> DataFrame:
 
 def _next_state(facts: Facts, answers: DataFrame, state: DataFrame) -> DataFrame:
     latest = Window.partitionBy(*_KEY).orderBy(F.desc("number"))
-    every = answers.where(F.col("error") == 0).unionByName(state, allowMissingColumns=True)
+    every = stacked(answers.where(F.col("error") == 0), state)
     newest = every.withColumn("_place", F.row_number().over(latest)).where("_place = 1")
     return conform(newest.where(F.col("at_ms") > F.lit(facts.newest_ms - EXPIRES_MS)), STATE)
 

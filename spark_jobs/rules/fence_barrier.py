@@ -41,10 +41,11 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 
+from kordon.spark_jobs.frames import stacked, worked_out
 from kordon.spark_jobs.rules.fence_changes import STATE, commits_of, known_of, oldest, writes_of
 from kordon.spark_jobs.rules.fence_verdicts import JUDGED, judged_of
 from kordon.spark_jobs.rules.rule import LATE, PASS, Facts, Outcome, Rule
-from kordon.spark_jobs.rules.tables import QUIET_MS, checked, conform, findings, union, worked_out
+from kordon.spark_jobs.rules.tables import QUIET_MS, checked, conform, findings, union
 
 
 def _check(facts: Facts, state: DataFrame) -> Outcome:
@@ -52,15 +53,15 @@ def _check(facts: Facts, state: DataFrame) -> Outcome:
     commits = worked_out(commits_of(known))
     judged = judged_of(facts, known, commits)
     told = known.where("what = 'told'").select("reason")
-    new = worked_out(judged.join(F.broadcast(told), "reason", "left_anti"))
+    new = worked_out(judged.join(told, "reason", "left_anti"))
     kept = oldest(commits_of(state))
-    admits = writes_of(facts).join(F.broadcast(kept), "topic", "left")
+    admits = writes_of(facts).join(kept, "topic", "left")
     is_late = F.coalesce(F.col("layouts_offset") < F.col("_oldest"), F.lit(False))
     passed = admits.withColumn("verdict", F.when(is_late, LATE).otherwise(PASS))
     return Outcome(
         findings=findings(new.where(F.col("verdict") != PASS), RULE.number, RULE.name, ("reason",), facts),
         state=_next_state(facts, known, commits, new),
-        checked=checked(conform(passed, JUDGED).unionByName(new)),
+        checked=checked(stacked(conform(passed, JUDGED), new)),
     )
 
 
@@ -72,9 +73,9 @@ def _next_state(facts: Facts, known: DataFrame, commits: DataFrame, new: DataFra
     of_a_day = f"at_ms > {facts.newest_ms - QUIET_MS}"
     return conform(
         union([known, told], STATE)
-        .join(F.broadcast(oldest(commits)), "topic", "left")
-        .join(F.broadcast(committed), ["topic", "fence"], "left")
-        .join(F.broadcast(cancelled), ["topic", "fence"], "left")
+        .join(oldest(commits), "topic", "left")
+        .join(committed, ["topic", "fence"], "left")
+        .join(cancelled, ["topic", "fence"], "left")
         .where(
             "case"
             f" when what in ('heard', 'lease', 'forget') then {of_a_day}"

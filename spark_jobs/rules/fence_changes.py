@@ -62,7 +62,7 @@ def known_of(facts: Facts, state: DataFrame) -> DataFrame:
         STATE,
     )
     let_go = every.where("what = 'forget'").groupBy("topic").agg(F.max("layouts_offset").alias("_let_go"))
-    living = every.join(F.broadcast(let_go), "topic", "left").where(
+    living = every.join(let_go, "topic", "left").where(
         "what = 'forget' or _let_go is null or layouts_offset is null or layouts_offset > _let_go"
     )
     others = living.where("what not in ('admit', 'heard')")

@@ -220,7 +220,7 @@ def _admits(facts: Facts, known: DataFrame, commits: DataFrame) -> list[DataFram
     behind = (
         old.join(cuts, ["topic", "partition"])
         .where("_of = fence and last_offset >= _end")
-        .join(F.broadcast(shortened), ["topic", "partition"], "left_anti")
+        .join(shortened, ["topic", "partition"], "left_anti")
     )
     return [
         _wrong(early, "early-admit", "under a layout that was not in force yet"),

@@ -54,7 +54,7 @@ def with_gaps(rows: DataFrame, gaps: DataFrame | None, *, after: str, until: str
     if gaps is None:
         return rows.withColumn("across_gap", F.lit(False))
     by_worker = gaps.groupBy("worker").agg(F.collect_list(F.struct("first_number", "last_number")).alias("_gaps"))
-    joined = rows.join(F.broadcast(by_worker), "worker", "left")
+    joined = rows.join(by_worker, "worker", "left")
     lies_between = F.exists(
         "_gaps",
         lambda gap: (
@@ -89,9 +89,7 @@ def _check(facts: Facts, state: DataFrame) -> Outcome:
 
 def _new_gaps(facts: Facts, state: DataFrame) -> DataFrame:
     last = state.where(~F.col("is_gap")).select(F.col("worker"), F.col("last_number").alias("_last"))
-    numbers = facts.decisions.select("worker", "host", "number", "kind", "reason", "at_ms").join(
-        F.broadcast(last), "worker", "left"
-    )
+    numbers = facts.decisions.select("worker", "host", "number", "kind", "reason", "at_ms").join(last, "worker", "left")
     in_order = Window.partitionBy("worker").orderBy("number")
     before = F.coalesce(F.lag("number").over(in_order), F.col("_last"), F.lit(-1))
     dropped = F.concat(F.lit("the worker dropped them ("), F.coalesce("reason", F.lit("no reason told")), F.lit(")"))

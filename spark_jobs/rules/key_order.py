@@ -26,6 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls 
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from kordon.codecs.decision import Kind
+from kordon.spark_jobs.frames import stacked
 from kordon.spark_jobs.rules.gaps import with_gaps
 from kordon.spark_jobs.rules.rule import FAIL, PASS, UNKNOWN, Facts, Outcome, Rule
 from kordon.spark_jobs.rules.tables import QUIET_MS, checked, conform, decision, findings, union
@@ -97,7 +98,7 @@ def _steps(facts: Facts, state: DataFrame) -> DataFrame:
     )
     in_order = Window.partitionBy(*_READER).orderBy("number")
     return (
-        state.unionByName(new, allowMissingColumns=True)
+        stacked(state, new)
         .withColumn("_before", F.lag(F.struct("move", "next_offset")).over(in_order))
         .withColumn("_before_number", F.lag("number").over(in_order))
     )
@@ -125,7 +126,7 @@ def _next_state(facts: Facts, steps: DataFrame) -> DataFrame:
     closed = facts.decisions.where(F.col("kind") == Kind.CLOSE.value).select("worker", "connection").distinct()
     newest = steps.withColumn("_place", F.row_number().over(latest)).where("_place = 1")
     heard_of = newest.where(F.col("at_ms") > F.lit(facts.newest_ms - QUIET_MS))
-    return conform(heard_of.join(F.broadcast(closed), ["worker", "connection"], "left_anti"), STATE)
+    return conform(heard_of.join(closed, ["worker", "connection"], "left_anti"), STATE)
 
 
 RULE: Final = Rule(

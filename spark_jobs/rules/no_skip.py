@@ -35,6 +35,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 
+from kordon.spark_jobs.frames import stacked, worked_out
 from kordon.spark_jobs.rules.belonging import (
     BEFORE,
     BYPASS,
@@ -47,7 +48,7 @@ from kordon.spark_jobs.rules.belonging import (
     told,
 )
 from kordon.spark_jobs.rules.gaps import with_gaps
-from kordon.spark_jobs.rules.ranges import FOR_EVER, ROW, read_so_far, rows, sentence, table, together
+from kordon.spark_jobs.rules.ranges import FOR_EVER, ROW, read_so_far, rows, sentence, table
 from kordon.spark_jobs.rules.rule import FAIL, LATE, PASS, UNKNOWN, Facts, Outcome, Rule
 from kordon.spark_jobs.rules.tables import QUIET_MS, checked, decision, findings
 
@@ -66,14 +67,14 @@ _PASSED_OVER: Final = 0
 def check(facts: Facts, state: DataFrame) -> Outcome:
     """Judges new deliveries, as far as the topics have been read."""
     certain = certain_to(table(state, "certain"), facts)
-    batches = owned(together(table(state, "batch"), told(facts.batches, facts)), facts.stays)
+    batches = owned(stacked(table(state, "batch"), told(facts.batches, facts)), facts.stays)
     judged, waiting = settled(batches, certain, facts)
     read = read_so_far(table(state, "read"), facts)
-    has = together(table(state, "has"), _has(judged)).localCheckpoint(eager=False)
-    steps = _steps(facts, table(state, "reader")).localCheckpoint(eager=False)
-    ranges = together(table(state, "range"), _delivered(steps), _passed_over(steps, facts))
-    verdicts = _verdicts(ranges, has, read, facts).localCheckpoint(eager=False)
-    kept = together(
+    has = worked_out(stacked(table(state, "has"), _has(judged)))
+    steps = worked_out(_steps(facts, table(state, "reader")))
+    ranges = stacked(table(state, "range"), _delivered(steps), _passed_over(steps, facts))
+    verdicts = worked_out(_verdicts(ranges, has, read, facts))
+    kept = stacked(
         certain,
         waiting,
         read,
@@ -129,7 +130,7 @@ def _steps(facts: Facts, readers: DataFrame) -> DataFrame:
         seen_ms=F.lit(facts.newest_ms),
     )
     order = Window.partitionBy(*_READER).orderBy("producer_id")
-    return together(named, readers).withColumns(
+    return stacked(named, readers).withColumns(
         {
             "stood": F.when(F.lag("base_offset").over(order).isNotNull(), F.lag("last_offset").over(order)),
             "stood_move": F.lag("move").over(order),

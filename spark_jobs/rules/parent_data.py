@@ -20,7 +20,7 @@ _PLACE: Final = ("topic", "partition")
 def data_of(facts: Facts, state: DataFrame) -> DataFrame:
     """Returns what is known of the topics' batches, with what is new; of a topic that was let go nothing is kept."""
     let_go = facts.decisions.where(F.col("kind") == Kind.FORGET.value).select("topic").distinct()
-    old = state.where("what in ('tail', 'run', 'forgotten', 'read')").join(F.broadcast(let_go), "topic", "left_anti")
+    old = state.where("what in ('tail', 'run', 'forgotten', 'read')").join(let_go, "topic", "left_anti")
     seen = facts.batches.where(f"not is_control and (v is null or v != {JANITOR})")
     tails = (
         union([old.where("what = 'tail'"), seen.select(*_PLACE, "v", "move", "last_offset")], STATE)

@@ -37,11 +37,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 from pyspark.sql.types import StringType, StructField, StructType
 
+from kordon.spark_jobs.frames import worked_out
 from kordon.spark_jobs.rules.parent_data import data_of
 from kordon.spark_jobs.rules.parent_needs import WAIT, judged_of
 from kordon.spark_jobs.rules.parent_readers import STATE, events_of, readers_of, steps_of
 from kordon.spark_jobs.rules.rule import FAIL, PASS, UNKNOWN, Facts, Outcome, Rule
-from kordon.spark_jobs.rules.tables import checked, decision, findings, union, worked_out
+from kordon.spark_jobs.rules.tables import checked, decision, findings, union
 
 
 def _check(facts: Facts, state: DataFrame) -> Outcome:

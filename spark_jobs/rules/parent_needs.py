@@ -7,6 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 
+from kordon.spark_jobs.frames import stacked
 from kordon.spark_jobs.rules.belonging import MOVES, NO_V
 from kordon.spark_jobs.rules.rule import FAIL, LATE, PASS, UNKNOWN, Facts
 
@@ -16,7 +17,7 @@ WAIT: Final = "wait"
 
 def judged_of(facts: Facts, steps: DataFrame, data: DataFrame) -> DataFrame:
     """Adds a verdict to each step: the worst of what it needs; what is not known yet waits."""
-    needs = _looked_up(_needs_of_segments(facts, steps).unionByName(_needs_of_stays(facts, steps)), data)
+    needs = _looked_up(stacked(_needs_of_segments(facts, steps), _needs_of_stays(facts, steps)), data)
     identity = ["worker", "number"]
     worst = needs.groupBy(*identity).agg(
         F.max(
@@ -44,7 +45,7 @@ def _needs_of_segments(facts: Facts, steps: DataFrame) -> DataFrame:
         F.max("compacted").alias("_compacted"),
     )
     needs = line.select("topic", "_compacted", F.expr(_ALL_NEEDS).alias("_needs"))
-    asked = steps.where("stream < 0").join(F.broadcast(needs), "topic", "left")
+    asked = steps.where("stream < 0").join(needs, "topic", "left")
     key = F.concat_ws("/", F.col("partition"), F.col("move"))
     of_it = asked.withColumn("_of_it", F.try_element_at("_needs", key))
     none = F.expr("map(cast(-1 as int), cast(null as bigint))")
@@ -147,7 +148,7 @@ def _needs_of_stays(facts: Facts, steps: DataFrame) -> DataFrame:
         .select("worker", "number", "topic")
         .withColumns({"_of": F.lit(-1), **nothing, "_what": F.lit("tail"), "_compacted": F.lit(False)})
     )
-    return told.unionByName(untold)
+    return stacked(told, untold)
 
 
 def _looked_up(needs: DataFrame, data: DataFrame) -> DataFrame:

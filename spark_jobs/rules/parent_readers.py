@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls 
 from pyspark.sql.types import BooleanType, IntegerType, LongType, MapType, StringType, StructField, StructType
 
 from kordon.codecs.decision import Kind
+from kordon.spark_jobs.frames import stacked
 from kordon.spark_jobs.rules.gaps import with_gaps
 from kordon.spark_jobs.rules.rule import Facts
 
@@ -68,7 +69,7 @@ def events_of(facts: Facts, state: DataFrame) -> DataFrame:
     )
     readers = state.where("what = 'reader'").withColumn("shown", F.col("positions"))
     columns = (each for each in new.columns if each != "is_ungated")
-    every = new.unionByName(readers.select(*columns, "is_rewind"), allowMissingColumns=True)
+    every = stacked(new, readers.select(*columns, "is_rewind"))
     by_reader = Window.partitionBy(*_READER).orderBy("number")
     before = by_reader.rowsBetween(Window.unboundedPreceding, -1)
     stood = F.when(
@@ -160,7 +161,7 @@ def readers_of(facts: Facts, events: DataFrame) -> DataFrame:
         .withColumn("position", F.when(is_release, F.col("_stood.position")).otherwise(F.col("position")))
         .withColumn("what", F.lit("reader"))
         .where(F.col("_at") > F.lit(facts.newest_ms - READERS_MS))
-        .join(F.broadcast(closed), ["worker", "connection"], "left_anti")
+        .join(closed, ["worker", "connection"], "left_anti")
     )
 
 

@@ -8,7 +8,6 @@ of producers, streams and readers, and not with the number of batches.
 from __future__ import annotations
 
 import re
-from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -64,24 +63,12 @@ def rows(frame: DataFrame, what: str, **columns: Column) -> DataFrame:
         what: The table within the state.
         columns: Made of the frame's columns, by the name that they are to have.
     """
-    have = set(frame.columns)
-    told = {"what": F.lit(what), **columns}
-    return frame.select(
-        *(
-            told.get(name, F.col(name) if name in have else F.lit(None)).cast(field.dataType).alias(name)
-            for name, field in ((each.name, each) for each in ROW.fields)
-        )
-    )
+    return frame.withColumns({"what": F.lit(what), **columns}).to(ROW)
 
 
 def table(state: DataFrame, what: str) -> DataFrame:
     """Returns one table of a state."""
     return state.where(F.col("what") == what)
-
-
-def together(*frames: DataFrame) -> DataFrame:
-    """Returns all rows of frames of one shape."""
-    return reduce(DataFrame.unionByName, frames)
 
 
 def distance(later: Column, earlier: Column) -> Column:
@@ -102,23 +89,27 @@ def sentence(template: str) -> Column:
         template: `{column}`, or with a word in front that is told for one or several: `{record:count}` becomes "1
             record" or "3 records", and `{offset:first:last}` "offset 7" or "offsets 7 to 9".
     """
-    parts = (F.lit(text) if not place % 2 else _told(text) for place, text in enumerate(_BRACES.split(template)))
-    return F.concat(*parts)
+    parts = (_quoted(text) if not place % 2 else _told(text) for place, text in enumerate(_BRACES.split(template)))
+    return F.expr(f"concat({', '.join(parts)})")  # one text: each column put together in Python is a talk with Java
 
 
-def _told(place: str) -> Column:
+def _told(place: str) -> str:
     match place.split(":"):
         case [word, count]:
-            return F.concat(_text(count), F.when(F.col(count) == 1, f" {word}").otherwise(f" {word}s"))
+            return f"concat({_text(count)}, if({count} <=> 1, ' {word}', ' {word}s'))"
         case [word, first, last]:
-            several = F.concat(F.lit(f"{word}s "), _text(first), F.lit(" to "), _text(last))
-            return F.when(F.col(first) == F.col(last), F.concat(F.lit(f"{word} "), _text(first))).otherwise(several)
+            several = f"concat('{word}s ', {_text(first)}, ' to ', {_text(last)})"
+            return f"if({first} <=> {last}, concat('{word} ', {_text(first)}), {several})"
         case _:
             return _text(place)
 
 
-def _text(name: str) -> Column:
-    return F.coalesce(F.col(name).cast("string"), F.lit("?"))
+def _text(name: str) -> str:
+    return f"coalesce(cast({name} as string), '?')"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def read_so_far(known: DataFrame, facts: Facts) -> DataFrame:

@@ -35,6 +35,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 
+from kordon.spark_jobs.frames import stacked, worked_out
 from kordon.spark_jobs.rules.belonging import BEFORE, OPENED, OWN, certain_to, is_late, owned, settled, told
 from kordon.spark_jobs.rules.ranges import (
     FOR_EVER,
@@ -46,7 +47,6 @@ from kordon.spark_jobs.rules.ranges import (
     rows,
     sentence,
     table,
-    together,
 )
 from kordon.spark_jobs.rules.rule import FAIL, LATE, PASS, UNKNOWN, Facts, Outcome, Rule
 from kordon.spark_jobs.rules.tables import checked, decision, findings
@@ -62,19 +62,17 @@ _HOME: Final = (*_IDENTITY, *_PLACE)
 def check(facts: Facts, state: DataFrame) -> Outcome:
     """Judges the sequences of new batches, and whether what was acknowledged is there."""
     certain = certain_to(table(state, "certain"), facts)
-    batches = owned(together(table(state, "batch"), told(facts.batches, facts)), facts.stays)
+    batches = owned(stacked(table(state, "batch"), told(facts.batches, facts)), facts.stays)
     judged, waiting = settled(batches, certain, facts)
     read = read_so_far(table(state, "read"), facts)
-    places = _places(facts, read).localCheckpoint(eager=False)
-    written = together(_written(judged).withColumn("is_new", F.lit(True)), _known(table(state, "home")))
-    homes = _homes(written).localCheckpoint(eager=False)
+    places = worked_out(_places(facts, read))
+    written = stacked(_written(judged).withColumn("is_new", F.lit(True)), _known(table(state, "home")))
+    homes = worked_out(_homes(written))
     newest = homes.groupBy(*_PRODUCER).agg(F.max("producer_epoch").alias("newest_epoch"))
-    admits = _verdicts(together(table(state, "admit"), _admits(facts)), places, homes, newest, facts)
-    admits = admits.localCheckpoint(eager=False)
-    broken = _broken_runs(written, places)
-    broken = broken.localCheckpoint(eager=False)
-    found = together(_findings_of_runs(broken, facts), _not_there_once(admits, facts))
-    kept = together(
+    admits = worked_out(_verdicts(stacked(table(state, "admit"), _admits(facts)), places, homes, newest, facts))
+    broken = worked_out(_broken_runs(written, places))
+    found = stacked(_findings_of_runs(broken, facts), _not_there_once(admits, facts))
+    kept = stacked(
         certain,
         waiting,
         read,
@@ -285,7 +283,7 @@ def _checked(admits: DataFrame, broken: DataFrame, facts: Facts) -> DataFrame:
     others = facts.decisions.where("kind = 'admit' and topic is not null and (producer_id is null or producer_id < 0)")
     columns = ("topic", "partition", "stream", "first_offset", "last_offset", "verdict")
     unjudged = others.withColumn("verdict", F.lit(UNKNOWN))
-    return checked(together(*(each.select(*columns) for each in (judged, taken, unjudged))))
+    return checked(stacked(*(each.select(*columns) for each in (judged, taken, unjudged))))
 
 
 RULE: Final = Rule(

@@ -3,38 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 from pyspark.sql.types import StructType
 
+from kordon.spark_jobs.frames import stacked
 from kordon.spark_jobs.rules.rule import CHECKED, FINDINGS, LATE, PASS, UNKNOWN, Facts
 
 QUIET_MS: Final = 24 * 60 * 60 * 1000
 """What has been silent for so long, in decisions' time, is dropped from states; if it comes back, it begins anew."""
 
 
-def worked_out(table: DataFrame) -> DataFrame:
-    """Returns a table that is worked out now and once, and not by each that is made of it: plans stay small."""
-    return table.localCheckpoint()
-
-
 def conform(rows: DataFrame, schema: StructType) -> DataFrame:
     """Returns the columns of a schema, in its order; those that `rows` has not are null."""
-    has = set(rows.columns)
-    return rows.select(
-        *(
-            (F.col(each.name) if each.name in has else F.lit(None)).cast(each.dataType).alias(each.name)
-            for each in schema.fields
-        )
-    )
+    return rows.to(schema)
 
 
 def union(tables: Sequence[DataFrame], schema: StructType) -> DataFrame:
     """Returns all rows of some tables, each with the columns of a schema."""
-    return reduce(DataFrame.unionByName, (conform(each, schema) for each in tables))
+    return stacked(*(conform(each, schema) for each in tables))
 
 
 def findings(rows: DataFrame, number: int, name: str, identity: Sequence[str], facts: Facts) -> DataFrame:
@@ -47,8 +36,8 @@ def findings(rows: DataFrame, number: int, name: str, identity: Sequence[str], f
         identity: Columns that tell one finding from others, besides its rule and kind.
         facts: Of the micro-batch.
     """
-    told = (F.coalesce(F.col(each).cast("string"), F.lit("-")) for each in identity)
-    finding_id = F.sha2(F.concat_ws("/", F.lit(str(number)), "kind", *told), 256)
+    told = ", ".join(f"coalesce(cast({each} as string), '-')" for each in identity)
+    finding_id = F.expr(f"sha2(concat_ws('/', '{number}', kind, {told}), 256)")
     filled = rows.withColumns(
         {
             "finding_id": finding_id,

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 
 from kordon.codecs.decision import Kind
+from kordon.spark_jobs.frames import stacked
 from kordon.spark_jobs.rules.rule import Facts
 from kordon.spark_jobs.summaries.summary import Summary, at_kind, columns, newest_of
 
@@ -51,7 +52,7 @@ def _fences(facts: Facts, findings: DataFrame, state: DataFrame) -> DataFrame:
         (F.sum if each == "acknowledged" else F.min if each in first else F.max)(each).alias(each)
         for each in _FENCES.names[2:]
     ]
-    grouped = state.unionByName(new).groupBy("topic", "fence").agg(*folds).select(*_FENCES.names)
+    grouped = stacked(state, new).groupBy("topic", "fence").agg(*folds).select(*_FENCES.names)
     latest = F.greatest("fenced_ms", "acknowledged_ms", "cut_ms", "committed_ms", "cancelled_ms")
     return newest_of(grouped, MOST_FENCES, latest, ("topic",))
 
@@ -92,7 +93,7 @@ def _layouts(facts: Facts, findings: DataFrame, state: DataFrame) -> DataFrame:
         (F.sum if each == "adopted" else F.min if each in first else F.max)(each).alias(each)
         for each in _LAYOUTS.names[2:]
     ]
-    grouped = state.unionByName(new).groupBy("topic", "layout_epoch").agg(*folds).select(*_LAYOUTS.names)
+    grouped = stacked(state, new).groupBy("topic", "layout_epoch").agg(*folds).select(*_LAYOUTS.names)
     return newest_of(grouped, MOST_LAYOUTS, F.col("layout_epoch"), ("topic",))
 
 

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 
 from kordon.codecs.decision import Kind
+from kordon.spark_jobs.frames import stacked
 from kordon.spark_jobs.rules.rule import Facts
 from kordon.spark_jobs.summaries.summary import Summary, at_kind, columns, newest_of
 
@@ -40,7 +41,7 @@ def _workers(facts: Facts, findings: DataFrame, state: DataFrame) -> DataFrame:
     folds = [
         (F.min if each in first else F.max if each in last else F.sum)(each).alias(each) for each in _WORKERS.names[2:]
     ]
-    return newest_of(state.unionByName(new).groupBy("worker", "host").agg(*folds), MOST_WORKERS, F.col("last_ms"))
+    return newest_of(stacked(state, new).groupBy("worker", "host").agg(*folds), MOST_WORKERS, F.col("last_ms"))
 
 
 _REASONS: Final = columns(
@@ -59,7 +60,7 @@ def _reasons(facts: Facts, findings: DataFrame, state: DataFrame) -> DataFrame:
         F.col("at_ms").alias("last_ms"),
     )
     grouped = (
-        state.unionByName(new)
+        stacked(state, new)
         .groupBy(*_REASONED)
         .agg(F.sum("times").alias("times"), F.min("first_ms").alias("first_ms"), F.max("last_ms").alias("last_ms"))
     )

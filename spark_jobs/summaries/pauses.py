@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 
 from kordon.codecs.decision import Kind
+from kordon.spark_jobs.frames import stacked
 from kordon.spark_jobs.rules.rule import Facts
 from kordon.spark_jobs.summaries.summary import Summary, columns, newest_of
 
@@ -44,7 +45,7 @@ def _pauses(facts: Facts, findings: DataFrame, state: DataFrame) -> DataFrame:
     )
     following = F.lead("at_ms").over(Window.partitionBy(*_HELD).orderBy("number"))
     held = (
-        still.unionByName(new)
+        stacked(still, new)
         .withColumn("ended_ms", following)
         .where(F.col("kind") == Kind.HOLD.value)
         .withColumnRenamed("at_ms", "began_ms")
@@ -53,8 +54,8 @@ def _pauses(facts: Facts, findings: DataFrame, state: DataFrame) -> DataFrame:
         .withColumn("longest_ms", F.col("ended_ms") - F.col("began_ms"))
     )
     opened = newest_of(held.where(is_open), MOST_HOLDS, F.col("began_ms")).select(*_PAUSES.names)
-    merged = _merged(state.where(~is_open).unionByName(held.where(~is_open), allowMissingColumns=True))
-    return opened.unionByName(newest_of(merged, MOST_PAUSES, F.col("began_ms"), ("topic", "what", "reason")))
+    merged = _merged(stacked(state.where(~is_open), held.where(~is_open)))
+    return stacked(opened, newest_of(merged, MOST_PAUSES, F.col("began_ms"), ("topic", "what", "reason")))
 
 
 def _not_before(end: str) -> Column:

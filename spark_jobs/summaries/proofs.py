@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 
 from kordon.codecs.decision import Kind
+from kordon.spark_jobs.frames import stacked
 from kordon.spark_jobs.rules.rule import Facts
 from kordon.spark_jobs.summaries.summary import Summary, columns
 
@@ -36,15 +37,15 @@ def _proofs(facts: Facts, findings: DataFrame, state: DataFrame) -> DataFrame:
         .distinct()
         .withColumn("_named", F.lit(True))
     )
-    told = facts.decisions.join(F.broadcast(named), ["worker", "number"], "left").withColumn("held", _held())
+    told = facts.decisions.join(named, ["worker", "number"], "left").withColumn("held", _held())
     others = told.where("held = 'recent'").orderBy(F.col("at_ms").desc()).limit(MOST_RECENT)
-    new = told.where("held != 'recent'").unionByName(others)
+    new = stacked(told.where("held != 'recent'"), others)
     new = new.select("worker", "number", "at_ms", "held", _as_json(facts.decisions).alias("decision"))
-    before = state.join(F.broadcast(named), ["worker", "number"], "left")
+    before = state.join(named, ["worker", "number"], "left")
     before = before.withColumn("held", F.when(F.col("_named"), "named").otherwise(F.col("held"))).drop("_named")
     newest = F.row_number().over(Window.partitionBy("held").orderBy(F.col("at_ms").desc_nulls_last()))
     most = F.expr(f"case held when 'named' then {MOST_NAMED} when 'step' then {MOST_STEPS} else {MOST_RECENT} end")
-    both = before.unionByName(new).dropDuplicates(["worker", "number"])
+    both = stacked(before, new).dropDuplicates(["worker", "number"])
     return both.withColumn("_place", newest).where(F.col("_place") <= most).select(*_PROOFS.names)
 
 

@@ -7,6 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 
+from kordon.spark_jobs.frames import stacked
 from kordon.spark_jobs.rules.rule import Facts
 from kordon.spark_jobs.summaries.summary import Summary, columns
 
@@ -28,7 +29,7 @@ def _read_decisions(facts: Facts, findings: DataFrame, state: DataFrame) -> Data
         F.col("at_ms").alias("last_ms"),
     )
     return (
-        state.unionByName(new)
+        stacked(state, new)
         .groupBy("log_partition", "kind")
         .agg(
             F.sum("decisions").alias("decisions"),
@@ -67,7 +68,7 @@ def _read_batches(facts: Facts, findings: DataFrame, state: DataFrame) -> DataFr
         time.alias("last_ms"),
     )
     reached = facts.read_to.select("topic", "partition", "log_start", "next_offset")
-    both = state.unionByName(read).unionByName(reached, allowMissingColumns=True)
+    both = stacked(state, read, reached)
     first = {"first_offset", "first_ms"}
     sums = {"batches", "records", "bytes", "untagged", "control"}
     folds = [

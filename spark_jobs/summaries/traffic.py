@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 
 from kordon.codecs.decision import Kind
+from kordon.spark_jobs.frames import stacked
 from kordon.spark_jobs.rules.rule import Facts
 from kordon.spark_jobs.summaries.summary import Summary, at_kind, columns
 
@@ -52,13 +53,13 @@ def _traffic(facts: Facts, findings: DataFrame, state: DataFrame) -> DataFrame:
         at_kind(Kind.DELIVER, F.col("last_offset")).alias("delivered_to"),
         at_kind(Kind.REFUSE, times).alias("refused"),
     )
-    both = state.unionByName(new)
+    both = stacked(state, new)
     sums = [each for each in _TRAFFIC.names[6:] if not each.endswith("_to")]
     reach = [each for each in _TRAFFIC.names[6:] if each.endswith("_to")]
     start = (F.col("bucket_ms") - F.pmod("bucket_ms", "_width")).alias("bucket_ms")
     return (
         both.drop("width_ms")
-        .crossJoin(F.broadcast(both.agg(_width().alias("_width"))))
+        .crossJoin(both.agg(_width().alias("_width")))
         .groupBy(*_PLACES, start, F.col("_width").alias("width_ms"))
         .agg(*(F.sum(each).alias(each) for each in sums), *(F.max(each).alias(each) for each in reach))
         .select(*_TRAFFIC.names)
