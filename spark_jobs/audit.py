@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass, field
 from enum import IntEnum
 from typing import Final
 
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -93,6 +94,7 @@ class Audit:
         self._lag = Lag(reading, self._brokers)
         self._stopping = False
         self._look_at = 0.0
+        self._is_waiting = False
 
     def run(self) -> None:
         """Runs until `stop` is called.
@@ -136,9 +138,21 @@ class Audit:
         try:
             self._brokers.partitions([self._options.reading.decisions_topic])
         except BrokersUnavailable as error:
-            log.warning("the audit waits for the brokers: %s", error)
+            self._miss(error)
             return False
+        self._meet()
         return True
+
+    def _miss(self, error: BrokersUnavailable) -> None:
+        """Says once that brokers are away, not again and again."""
+        if not self._is_waiting:
+            log.warning("the audit waits for the brokers: %s", error)
+        self._is_waiting = True
+
+    def _meet(self) -> None:
+        if self._is_waiting:
+            log.info("the brokers answer again")
+        self._is_waiting = False
 
     def _pause(self) -> None:
         until = time.monotonic() + _AGAIN_SECONDS
@@ -212,7 +226,7 @@ class Audit:
             self.engine.resume(last)
             self._metrics.resume(self.engine.totals.as_dict())
         elif self._cluster is not None:
-            self.engine.expect(managed_topics(self._spark, self._options.reading))
+            self.engine.expect(self._managed_topics())
         judged = [{"number": each.number, "name": each.name, "proves": each.proves} for each in (gaps.RULE, *ALL)]
         waiting = [asdict(each) for each in PLACES]
         self.storage.put_json(
@@ -225,6 +239,12 @@ class Audit:
                 "late_ms": self._options.late_ms,
             },
         )
+
+    def _managed_topics(self) -> frozenset[str]:
+        try:
+            return managed_topics(self._spark, self._options.reading)
+        except (PySparkException, Py4JError) as error:
+            raise CannotCheck(f"decisions cannot be read: {cause_of(str(error))}") from error
 
     def _reach(self) -> None:
         reading, sinks = self._options.reading, self._options.sinks
@@ -254,8 +274,8 @@ class Audit:
                 self._cluster.make_topic(topic, findings.TOPIC_CONFIGS)
         except BrokersUnavailable as error:
             log.warning(
-                "the topic %s cannot be made (%s): make it, with cleanup.policy=compact, or have none by "
-                "--findings-topic ''",
+                "the topic %s cannot be made (%s): if it is not there, make it, with cleanup.policy=compact; allow the "
+                "auditor's user (--config) to write it, or have none by --findings-topic ''",
                 topic,
                 error,
             )
@@ -298,5 +318,9 @@ class Audit:
         try:
             judged = self.storage.offsets(self.engine.last_batch)
             self._metrics.lag(self._lag.measure(judged, self.engine.topics, self.engine.totals))
-        except (BrokersUnavailable, ValueError, OSError):
-            return  # it is told when they answer
+        except BrokersUnavailable as error:
+            self._miss(error)
+        except (ValueError, OSError):
+            return  # a file that has gone since, or a checkpoint that is being written
+        else:
+            self._meet()

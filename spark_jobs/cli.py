@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
 
-from kordon.spark_jobs.errors import CannotCheck, MissingPart, cause_of
+from kordon.spark_jobs.errors import CannotCheck, MissingPart, cause_of, words_of
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -202,8 +202,7 @@ def run(**given: Any) -> None:
     except click.ClickException:
         raise
     except Exception as error:  # no verdict, whatever it is: Python's own exit code would be one
-        log.error("the audit ended by an error of its own", exc_info=error)
-        _fail(f"the audit ended by an error of its own: {cause_of(str(error))}")
+        _fail(str(_of_its_own(error)))
     sys.exit(code)
 
 
@@ -260,6 +259,10 @@ def _run(given: Mapping[str, Any]) -> int:
             try:
                 signals.renew()
                 return _audit(spark, options, metrics, signals, is_once=given["once"])
+            except (CannotCheck, click.ClickException):
+                raise
+            except Exception as error:
+                raise _of_its_own(error) from error  # now, as Java's errors can say nothing when it has ended
             finally:
                 close_session(spark)
         finally:
@@ -285,6 +288,11 @@ def _audit(spark: SparkSession, options: Options, metrics: Metrics, signals: _Si
         told = "Spark was ended at the same time; what was under way is repeated by the next run"
     click.echo(f"ended: {told}")
     return int(Verdict.PASS)
+
+
+def _of_its_own(error: Exception) -> CannotCheck:
+    log.error("the audit ended by an error of its own", exc_info=error)
+    return CannotCheck(f"the audit ended by an error of its own: {cause_of(words_of(error))}")
 
 
 def _asked(given: Mapping[str, Any]) -> Options:

@@ -55,6 +55,7 @@ class Delivery:
             self._writes["table"] = table.told, table.write
         self._waiting: dict[str, int] | None = None
         self._again_at: dict[str, float] = {}
+        self._told: dict[str, str] = {}
         self._last: int | None = None
 
     @property
@@ -103,15 +104,23 @@ class Delivery:
                 raise  # the audit is being ended
             self._again_at[place] = self._clock() + AGAIN_SECONDS
             self._wait(place, first, last)
-            log.warning(
-                "findings cannot be written to %s, they stay in %s and are written when that works again: %s",
-                told,
-                self._storage.folder,
-                cause_of(str(error)),
-            )
+            self._warn(place, told, cause_of(str(error)))
             return
         self._again_at.pop(place, None)
+        self._told.pop(place, None)
         self._done(place, told)
+
+    def _warn(self, place: str, told: str, cause: str) -> None:
+        """Says why, once: as long as it is the same, the metric tells that it goes on."""
+        if self._told.get(place) == cause:
+            return
+        self._told[place] = cause
+        log.warning(
+            "findings cannot be written to %s, they stay in %s and are written when that works again: %s",
+            told,
+            self._storage.folder,
+            cause,
+        )
 
     def _wait(self, place: str, first: int, last: int) -> None:
         if self.waiting.get(place) != first:

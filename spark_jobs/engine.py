@@ -1,6 +1,7 @@
 """One micro-batch of the audit: what is new goes through every rule, and what comes of it is written down.
 
-    facts ── GAPS ──> the other rules ──> states ──> findings, checked ──> summaries ──> topic, metrics, progress.json
+    facts ── GAPS, belonging ──> the other rules ──> findings, checked ──> summaries ──> topic, metrics, progress.json
+                                          └──> states
 
 Everything is written under the micro-batch's number over what an earlier try has left, and the rules begin with the
 states of the number before. So a job that was killed anywhere, and repeats the micro-batch, neither misses a finding
@@ -32,8 +33,9 @@ from kordon.spark_jobs.frames import dealt, local_rows, stacked, worked_out
 from kordon.spark_jobs.known import Known, Read, Seen, Told, Totals
 from kordon.spark_jobs.lives import Lives
 from kordon.spark_jobs.metrics import Counted, Metrics
-from kordon.spark_jobs.rules import gaps
+from kordon.spark_jobs.rules import belonging, gaps
 from kordon.spark_jobs.rules.all_rules import ALL
+from kordon.spark_jobs.rules.ranges import ROW
 from kordon.spark_jobs.rules.rule import LATE, UNKNOWN, Facts, Outcome, Rule
 from kordon.spark_jobs.schema import BATCHES, CHECKED, DECISIONS, FINDINGS, READ_TO
 from kordon.spark_jobs.storage import Storage
@@ -44,6 +46,7 @@ _NEVER_LATE_MS: Final = 1 << 60
 _SIDE_BY_SIDE: Final = 4
 """Rules are small: their jobs wait for their planning more than for a processor."""
 _KNOWN: Final = "state/_known"
+_WAITING: Final = "state/_waiting"
 _SEEN: Final = StructType([StructField("worker", StringType()), StructField("seen", LongType())])
 _CHECKED: Final = StructType([StructField("rule", IntegerType()), *CHECKED.fields, StructField("late", BooleanType())])
 """What is kept of it: `late` says why it is unknown."""
@@ -134,7 +137,11 @@ class Engine:
             self._parts.metrics.count_findings(counted)  # not before: a micro-batch that is repeated counts once
             self._tell(batch_id, time.monotonic() - began)
             self._parts.step("forget")
-            tables = [*map(_state_of, self._rules), *(f"summaries/{each.name}" for each in self._parts.summaries)]
+            tables = [
+                _WAITING,
+                *map(_state_of, self._rules),
+                *(f"summaries/{each.name}" for each in self._parts.summaries),
+            ]
             self._storage.forget([_KNOWN, *tables], batch_id)
             self._parts.step("end")
 
@@ -207,6 +214,7 @@ class Engine:
         return Facts(
             decisions=decisions,
             batches=batches,
+            placed=self._nothing(belonging.PLACED),
             segments=segments,
             stays=stays,
             read_to=local_rows(self._spark, known.read_to, READ_TO),
@@ -260,7 +268,7 @@ class Engine:
         batch_id = facts.batch_id
         outcomes = {gaps.RULE.number: self._outcome(gaps.RULE, facts, keeps=keeps)}
         missing = self._storage.read(_state_of(gaps.RULE), batch_id if keeps else batch_id - 1, gaps.STATE)
-        given = replace(facts, gaps=gaps.known(missing))
+        given = replace(facts, gaps=gaps.known(missing), placed=self._placed(facts, keeps=keeps))
 
         def judge(rule: Rule) -> None:
             outcomes[rule.number] = self._outcome(rule, given, keeps=keeps)
@@ -285,6 +293,14 @@ class Engine:
         missed = late.agg(F.lit(LATE).alias("verdict"), F.lit(None).alias("kind"), F.sum("count").alias("count"))
         names = {rule.number: rule.name for rule in self._rules}
         return [Counted(names[row[0]], *row[1:]) for row in stacked(found, missed).collect()]
+
+    def _placed(self, facts: Facts, *, keeps: bool) -> DataFrame:
+        """Has it worked out whose the new batches are, and keeps those that wait."""
+        before = worked_out(self._storage.read(_WAITING, facts.batch_id - 1, ROW))
+        placed, waiting = belonging.placed(*self._lives.living(facts, before))
+        if keeps:
+            self._put(_WAITING, waiting, facts.batch_id)
+        return placed
 
     def _outcome(self, rule: Rule, facts: Facts, *, keeps: bool) -> Outcome:
         """Has a rule judge, once for all that comes of it, and keeps its state."""

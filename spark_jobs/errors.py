@@ -20,9 +20,10 @@ _CURES: Final[Mapping[str, str]] = {
     "No space left on device": "make room where --out is, or where Spark keeps its own files (spark.local.dir)",
     "Disk quota exceeded": "make room where --out is, or where Spark keeps its own files (spark.local.dir)",
     "Permission denied": "give the auditor the right to read and write there",
-    "TopicAuthorizationException": "allow the auditor's user (--config) to read and write that topic",
+    "TopicAuthorizationException": "allow the auditor's user (--config) to read it; to write it, if it is for findings",
     "GroupAuthorizationException": "allow the auditor's user (--config) the groups spark-kafka-source-*",
-    "ClusterAuthorizationException": "allow the auditor's user (--config) IDEMPOTENT_WRITE on the cluster",
+    "ClusterAuthorizationException": "allow the auditor's user (--config) to write the topic for findings; brokers before 2.8 ask "
+    "for IDEMPOTENT_WRITE on the cluster, too",
     "SaslAuthenticationException": "look at the log-in in --config",
     "not present in metadata": "make the topic, or let the auditor's user see it, and look whether its brokers are up",
     "OutOfMemoryError": "give Spark more memory (--driver-memory), or less at a time (--max-mb, --max-decisions)",
@@ -36,6 +37,14 @@ class CannotCheck(RuntimeError):  # noqa: N818 - says what it means for the audi
 
 class MissingPart(CannotCheck):
     """Something that the audit is made with is not installed; the message names what brings it."""
+
+
+def words_of(error: BaseException) -> str:
+    """Returns what an error says of itself; one of Java's asks Java for that, which may have ended."""
+    try:
+        return str(error)
+    except Exception:  # whatever keeps it from speaking
+        return f"{type(error).__name__}: Java has ended, and with it what it said"
 
 
 def cause_of(text: str) -> str:

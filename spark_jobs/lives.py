@@ -47,10 +47,16 @@ class Lives:
         """
         if rule.name not in ON_TOPICS or not self.let_go:
             return rule.check(facts, state)
-        outcome = rule.check(replace(facts, decisions=self._parted(facts, is_former=False)), self._kept(state))
+        outcome = rule.check(*self.living(facts, state))
         former = self._parted(facts, is_former=True).where(F.col("kind").isin(*_JUDGED))
         gone = checked(former.select("topic", F.lit(UNKNOWN).alias("verdict")))
         return replace(outcome, checked=stacked(outcome.checked, gone))
+
+    def living(self, facts: Facts, state: DataFrame) -> tuple[Facts, DataFrame]:
+        """Leaves out decisions about former topics, and what was kept of those that are let go now."""
+        if not self.let_go:
+            return facts, state
+        return replace(facts, decisions=self._parted(facts, is_former=False)), self._kept(state)
 
     def _kept(self, state: DataFrame) -> DataFrame:
         if not self.now or "topic" not in state.columns:

@@ -2,6 +2,8 @@
 
     checkpoint/                 Spark's own: how far the sources were read
     state/<rule>/<id>           what a rule keeps behind a micro-batch
+    state/_waiting/<id>         batches of which it is not certain yet whose they are
+    state/_known/<id>           layouts, workers, and how far was read
     findings/batch=<id>         found in it
     checked/batch=<id>          looked at in it
     summaries/<name>/<id>       what the report draws

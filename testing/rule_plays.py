@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, Final
 
@@ -14,6 +14,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls 
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
 
+from kordon.spark_jobs.rules import belonging
+from kordon.spark_jobs.rules.ranges import ROW
 from kordon.spark_jobs.rules.rule import Facts, Rule
 from kordon.spark_jobs.schema import BATCHES, DECISIONS, READ_TO, SEGMENTS, STAYS
 
@@ -48,6 +50,8 @@ class Played:
     checked: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     state: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """Behind the last micro-batch."""
+    waiting: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """Batches that are not certain yet, and up to where all are."""
 
     def found(self, *columns: str) -> list[Any]:
         """Returns some columns of all findings, sorted; one column without tuples."""
@@ -107,13 +111,20 @@ def play(
             newest_ms=newest_ms,
             late_ms=late_ms,
             is_last=batch.is_last,
+            placed=table(spark, [], belonging.PLACED),
             gaps=table(spark, gaps, GAPS),
         )
+        waiting = table(spark, played.waiting, ROW)
+        if rule.state is ROW:
+            placed, waiting = belonging.placed(facts, waiting)
+            facts = replace(facts, placed=placed)
         outcome = rule.check(facts, table(spark, played.state, rule.state))
-        told = _rows({"findings": outcome.findings, "checked": outcome.checked, "state": outcome.state})
+        tables = {"findings": outcome.findings, "checked": outcome.checked, "state": outcome.state}
+        told = _rows({**tables, "waiting": waiting})
         played.findings += told["findings"]
         played.checked += told["checked"]
         played.state = told["state"]
+        played.waiting = told["waiting"]
     return played
 
 

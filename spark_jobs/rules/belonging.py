@@ -7,7 +7,8 @@ behind a cut of which no decision has been read yet. So it waits until it is cer
 - what was acknowledged or delivered at an offset stands before the next cut, and all that is below it does, too;
 - what has waited for `late_ms` of decisions' time is judged by the layouts that are known then.
 
-So what waits is what was written in the seconds by which the log of decisions is behind; at most in `late_ms`.
+So what waits is what was written in the seconds by which the log of decisions is behind; at most in `late_ms`. All of
+it is worked out once per micro-batch, before the rules that ask for it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
+from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
 from kordon.spark_jobs.frames import stacked, worked_out
-from kordon.spark_jobs.rules.ranges import FOR_EVER, rows
+from kordon.spark_jobs.rules.ranges import FOR_EVER, ROW, rows, table
 from kordon.spark_jobs.rules.rule import Facts
 
 NO_V: Final = (1 << 15) - 2
@@ -45,13 +47,36 @@ STRAY: Final = "stray"
 UNKNOWN_TOPIC: Final = "unmanaged"
 """No layout of its topic is known."""
 
+PLACED: Final = StructType(
+    [
+        *ROW.fields,
+        StructField("kind", StringType()),
+        StructField("home_move", IntegerType()),
+        StructField("home_start", LongType()),
+        StructField("compacted", BooleanType()),
+    ]
+)
+"""Batches, and what they are; `stream` and `home_…` of those that are somebody's."""
 
-def told(batches: DataFrame, facts: Facts) -> DataFrame:
-    """Returns new batches in the shape of state, with the time at which they came."""
-    return rows(batches, "batch", batches=F.lit(1), seen_ms=F.lit(facts.newest_ms))
+
+def placed(facts: Facts, state: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Works out whose new batches are, once for all rules that ask.
+
+    Args:
+        facts: Of the micro-batch.
+        state: What this returned before; none at first.
+
+    Returns:
+        Batches of which it has become certain, as `Facts.placed` has them, and the state: those that wait still, and
+        up to where layouts are certain. It is bounded by what is written while the log of decisions is behind.
+    """
+    certain = _certain_to(table(state, "certain"), facts)
+    new = rows(facts.batches, "batch", batches=F.lit(1), seen_ms=F.lit(facts.newest_ms))
+    done, waiting = _settled(_owned(stacked(table(state, "batch"), new), facts.stays), certain, facts)
+    return done, stacked(certain, waiting)
 
 
-def owned(batches: DataFrame, stays: DataFrame) -> DataFrame:
+def _owned(batches: DataFrame, stays: DataFrame) -> DataFrame:
     """Adds to batches what they are: `kind`, and the `stream` and `home_move` of those that are somebody's.
 
     Args:
@@ -93,7 +118,7 @@ def owned(batches: DataFrame, stays: DataFrame) -> DataFrame:
     ).drop("named")
 
 
-def certain_to(known: DataFrame, facts: Facts) -> DataFrame:
+def _certain_to(known: DataFrame, facts: Facts) -> DataFrame:
     """Returns up to which offset of each partition layouts are certain, as rows of state: `last_offset` is the last.
 
     Args:
@@ -115,8 +140,8 @@ def is_late(facts: Facts) -> Column:
     return F.lit(facts.is_last) | (F.lit(facts.newest_ms) - F.col("seen_ms") >= facts.late_ms)
 
 
-def settled(batches: DataFrame, certain: DataFrame, facts: Facts) -> tuple[DataFrame, DataFrame]:
-    """Parts batches, as `owned` returns them, into those that can be judged and those that have to wait."""
+def _settled(batches: DataFrame, certain: DataFrame, facts: Facts) -> tuple[DataFrame, DataFrame]:
+    """Parts batches, as `_owned` returns them, into those that can be judged and those that have to wait."""
     ends = certain.select(
         F.col("topic").alias("end_topic"), F.col("partition").alias("end_partition"), F.col("last_offset").alias("to")
     )

@@ -16,7 +16,6 @@
 
 State, all of it bounded:
 
-- batches that are not certain yet (`belonging.py`);
 - per stay that is still open, the last offset that was acknowledged and by which decision: when the cut comes, all
   that was acknowledged behind it lies up to there. Later decisions are held against the cut as they come;
 - writers round Kordon, and identities that were misplaced, that wrote within `late_ms`: one row each per partition.
@@ -40,11 +39,7 @@ from kordon.spark_jobs.rules.belonging import (
     MOVES,
     STRAY,
     UNKNOWN_TOPIC,
-    certain_to,
     is_late,
-    owned,
-    settled,
-    told,
 )
 from kordon.spark_jobs.rules.ranges import FOR_EVER, ROW, rows, sentence, table
 from kordon.spark_jobs.rules.rule import FAIL, LATE, PASS, UNKNOWN, Facts, Outcome, Rule
@@ -57,11 +52,8 @@ _WRITER: Final = ("topic", "partition", "stream", "move", "producer_id")
 
 def check(facts: Facts, state: DataFrame) -> Outcome:
     """Judges new batches by where they stand, and new acknowledgements by the cuts."""
-    certain = certain_to(table(state, "certain"), facts)
-    batches = owned(stacked(table(state, "batch"), told(facts.batches, facts)), facts.stays)
-    judged, waiting = settled(batches, certain, facts)
-    bypassed = _grown(judged.where(F.col("kind") == BYPASS), table(state, "bypass"), "bypass")
-    misplaced = _grown(_misplaced(judged, facts), table(state, "misplaced"), "misplaced")
+    bypassed = _grown(facts.placed.where(F.col("kind") == BYPASS), table(state, "bypass"), "bypass")
+    misplaced = _grown(_misplaced(facts.placed, facts), table(state, "misplaced"), "misplaced")
     acked = _held_against_stays(facts, table(state, "acked"))
     broken = stacked(
         _bypass(bypassed.where("is_new"), facts),
@@ -70,13 +62,11 @@ def check(facts: Facts, state: DataFrame) -> Outcome:
         _stale_counts(facts),
     )
     kept = stacked(
-        certain,
-        waiting,
         rows(bypassed.where(~is_late(facts)), "bypass"),
         rows(misplaced.where(~is_late(facts)), "misplaced"),
         rows(acked.where(F.col("verdict") == "wait"), "acked"),
     )
-    return Outcome(findings=broken, state=kept, checked=_checked(judged, acked, facts))
+    return Outcome(findings=broken, state=kept, checked=_checked(facts.placed, acked, facts))
 
 
 def _grown(new: DataFrame, known: DataFrame, what: str) -> DataFrame:

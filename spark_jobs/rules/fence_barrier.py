@@ -21,12 +21,13 @@ never heard of again, the controller's or its own decisions are missing, or no d
 unknown. Cuts of a log that got shorter (rule C10) say nothing of what was admitted.
 
 State: the steps of fences that are under way and of the two newest layouts per topic; per worker, partition and layout
-epoch one row of what it admitted; per worker how far it was heard of, and its lease. Bounded by the workers of a day
-(`QUIET_MS`) times the partitions. Of a change that was followed by two others no more is kept: an ADMIT that comes
-later than that is counted as unknown.
+epoch one row of what it admitted; per worker by which decisions it came to rest on more of the layouts, and its lease.
+Bounded by the workers of a day (`QUIET_MS`) times the partitions, and times the changes of that day. Of a change that
+was followed by two others no more is kept: an ADMIT that comes later than that is counted as unknown.
 
-A gap of a worker makes unknown whether it acknowledged, wherever the gap lies; who was judged before the gap was read
-keeps the verdict.
+A gap of a worker makes unknown whether it acknowledged if it lies in front of the first decision by which the worker
+went on under the new layout. It is known by then, as decisions of a worker come in order; what is missing behind that
+cannot have been the acknowledgement. So it is the same whatever was read in one micro-batch.
 
 What comes late: acknowledgements and fences are waited for, `late_ms` from the COMMIT on; then they are missing, and it
 is unknown.

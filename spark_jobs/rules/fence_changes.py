@@ -36,9 +36,9 @@ STATE: Final = StructType(
         StructField("at_ms", LongType()),
     ]
 )
-"""`what`: the kind of the decision; or *heard*: how far a worker was heard of; *told*: `reason` was judged already. Of
-an *admit*, `number` and `first_offset` are those of the newest run, `last_offset` is the largest, `layouts_offset` the
-smallest."""
+"""`what`: the kind of the decision; or *heard*: a worker's first that rests on so much of the layouts topic; *told*:
+`reason` was judged already. Of an *admit*, `number` and `first_offset` are those of the newest run, `last_offset` is
+the largest, `layouts_offset` the smallest."""
 _STEPS: Final = (Kind.FENCE, Kind.ACKNOWLEDGE, Kind.CUT, Kind.COMMIT, Kind.CANCEL, Kind.LEASE, Kind.FORGET)
 _PRODUCE: Final = 0
 ADMIT_KEY: Final = ("topic", "partition", "worker", "layout_epoch")
@@ -56,7 +56,7 @@ def known_of(facts: Facts, state: DataFrame) -> DataFrame:
         .withColumn("acknowledged_at", F.from_json(F.get_json_object(text, "$.acknowledged_at"), "map<string, bigint>"))
         .where("what not in ('commit', 'cut', 'fence', 'acknowledge', 'cancel') or fence is not null")
     )
-    heard = facts.decisions.select("worker", "layouts_offset", "at_ms")
+    heard = facts.decisions.select("worker", "number", "layouts_offset", "at_ms")
     every = union(
         [state, steps, writes_of(facts), heard.withColumn("what", F.lit("heard"))],
         STATE,
@@ -77,12 +77,14 @@ def known_of(facts: Facts, state: DataFrame) -> DataFrame:
             F.max("at_ms").alias("at_ms"),
         )
     )
-    workers = (
-        living.where("what = 'heard'")
-        .groupBy("what", "worker")
-        .agg(F.max("layouts_offset").alias("layouts_offset"), F.max("at_ms").alias("at_ms"))
-    )
-    return union([others, admits, workers], STATE)
+    return union([others, admits, _steps(living.where("what = 'heard'"))], STATE)
+
+
+def _steps(heard: DataFrame) -> DataFrame:
+    """Returns those decisions of each worker that rest on more of the layouts topic than all before them."""
+    before = Window.partitionBy("worker").orderBy("number").rowsBetween(Window.unboundedPreceding, -1)
+    with_before = heard.withColumn("_before", F.max("layouts_offset").over(before))
+    return with_before.where("layouts_offset > coalesce(_before, layouts_offset - 1)")
 
 
 def writes_of(facts: Facts) -> DataFrame:
@@ -135,13 +137,14 @@ def acknowledgements(known: DataFrame) -> DataFrame:
 
 
 def heard(known: DataFrame) -> DataFrame:
-    """Returns of each worker how far it was heard of, and what its lease did, in that order."""
+    """Returns of each worker how far it had come by which decision, and what its lease did, both in order."""
+    step = F.when(F.col("what") == "heard", F.struct("number", "layouts_offset"))
     lease = F.when(F.col("what") == Kind.LEASE.value, F.struct("number", "layouts_offset", "reason"))
     return (
         known.where("what in ('heard', 'lease')")
         .groupBy("worker")
         .agg(
-            F.max(F.when(F.col("what") == "heard", F.col("layouts_offset"))).alias("_heard"),
+            F.sort_array(F.collect_list(step)).alias("_heard"),
             F.sort_array(F.collect_list(lease)).alias("_leases"),
             F.lit(None).cast("bigint").alias("_nothing"),
         )

@@ -28,6 +28,8 @@ JUDGED: Final = StructType(
 )
 
 
+_WENT_ON: Final = "try_element_at(filter(_heard, h -> h.layouts_offset >= _commit), 1).number"
+"""Number of a member's first decision that rests on the new layout: its acknowledgement would stand before that."""
 _LEASE_THEN: Final = "try_element_at(filter(_leases, l -> l.layouts_offset <= _commit), -1).reason"
 """What the last decision of a member on its lease says of those that it took before it had read the new layout."""
 _MAY_BE_KEPT: Final = (
@@ -66,7 +68,8 @@ def _members(facts: Facts, known: DataFrame, commits: DataFrame) -> DataFrame:
         .join(acknowledgements(known), ["topic", "fence", "worker"], "left")
         .join(heard(known), "worker", "left")
     )
-    owing = with_gaps(owing, facts.gaps, after="_nothing", until="_nothing")
+    owing = owing.withColumn("_went_on", F.expr(_WENT_ON))
+    owing = with_gaps(owing, facts.gaps, after="_nothing", until="_went_on")
     own = "try_element_at(_acknowledged_at, worker)"
     too_early = f"not array_contains(_acknowledged, worker) or {own} > _cut or {own} <= _fence"
     kind = F.expr(
@@ -74,7 +77,7 @@ def _members(facts: Facts, known: DataFrame, commits: DataFrame) -> DataFrame:
         f" when {_LEASE_THEN} = 'lost' then null else 'unacknowledged' end"
     )
     answered = "kind = 'cut-too-early' or (kind is null and _ack_number is not null)"
-    proven = f"{answered} or (_heard >= _commit and not across_gap)"
+    proven = f"{answered} or (_went_on is not null and not across_gap)"
     return (
         owing.withColumn("kind", kind)
         .where(f"({proven}) or ({_waited(facts)})")

@@ -21,8 +21,7 @@ State, all of it bounded:
 - what was delivered and not read here yet, at most `late_ms`, then unknown;
 - what each stream has: batch by batch for a minute of decisions' time, then one row per stream and 65,536 offsets,
   until retention has taken them. Who reads what is older than a minute is judged by these: a count that is impossible
-  is found, one that lies between what is wholly and what is partly within its range is unknown;
-- batches that are not certain yet (`belonging.py`).
+  is found, one that lies between what is wholly and what is partly within its range is unknown.
 
 What comes late: a delivery whose records have not been read from the topic within `late_ms` is unknown, and counted as
 late. Decisions of a worker come in the order of their numbers.
@@ -41,11 +40,7 @@ from kordon.spark_jobs.rules.belonging import (
     BYPASS,
     OPENED,
     OWN,
-    certain_to,
     is_late,
-    owned,
-    settled,
-    told,
 )
 from kordon.spark_jobs.rules.gaps import with_gaps
 from kordon.spark_jobs.rules.ranges import FOR_EVER, ROW, read_so_far, rows, sentence, table
@@ -66,17 +61,12 @@ _PASSED_OVER: Final = 0
 
 def check(facts: Facts, state: DataFrame) -> Outcome:
     """Judges new deliveries, as far as the topics have been read."""
-    certain = certain_to(table(state, "certain"), facts)
-    batches = owned(stacked(table(state, "batch"), told(facts.batches, facts)), facts.stays)
-    judged, waiting = settled(batches, certain, facts)
     read = read_so_far(table(state, "read"), facts)
-    has = worked_out(stacked(table(state, "has"), _has(judged)))
+    has = worked_out(stacked(table(state, "has"), _has(facts.placed)))
     steps = worked_out(_steps(facts, table(state, "reader")))
     ranges = stacked(table(state, "range"), _delivered(steps), _passed_over(steps, facts))
     verdicts = worked_out(_verdicts(ranges, has, read, facts))
     kept = stacked(
-        certain,
-        waiting,
         read,
         _coarse(has, facts),
         _readers(steps, facts),

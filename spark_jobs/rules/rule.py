@@ -63,6 +63,8 @@ class Facts:
     """For how long of decisions' time something is waited for before it is judged without."""
     is_last: bool = False
     """Nothing comes behind this micro-batch (`--once`): what waits still is judged as it is."""
+    placed: DataFrame
+    """Batches of which it has become certain in this micro-batch whose they are: rows of `belonging.PLACED`."""
     gaps: DataFrame | None = None
     """All numbers known to be missing (`gaps.py`): worker, first_number, last_number. None: there are none."""
 

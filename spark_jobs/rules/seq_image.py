@@ -17,11 +17,11 @@ client's own and may begin anywhere. Where a log was not read from a home's star
 is compacted, what is missing is unknown. Producers without idempotence have no sequences, and transactions are refused
 on managed topics: acknowledgements of the former are counted as unknown.
 
-State: batches that are not certain yet (`belonging.py`); one row per identity and home, however much it has written
-there, gone `late_ms` after a later epoch of the same producer has begun; acknowledged runs whose homes have not been
-read so far, for at most `late_ms`, then they count as unknown; one row per partition on how far it was read. So it
-grows with the producers that there have been, not with what they write. What a log lost that got shorter after it was
-read here is no finding of this rule; Kordon itself writes down what was lost (rule C10).
+State: one row per identity and home, however much it has written there, gone `late_ms` after a later epoch of the
+same producer has begun; acknowledged runs whose homes have not been read so far, for at most `late_ms`, then they count
+as unknown; one row per partition on how far it was read. So it grows with the producers that there have been, not with
+what they write. What a log lost that got shorter after it was read here is no finding of this rule; Kordon itself
+writes down what was lost (rule C10).
 
 What comes late: an acknowledgement whose homes have not been read within `late_ms` is unknown, and counted as late. So
 is one that comes `late_ms` after it was decided, when its producer has gone on to another epoch: its homes may be
@@ -36,7 +36,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 
 from kordon.spark_jobs.frames import stacked, worked_out
-from kordon.spark_jobs.rules.belonging import BEFORE, OPENED, OWN, certain_to, is_late, owned, settled, told
+from kordon.spark_jobs.rules.belonging import BEFORE, OPENED, OWN, is_late
 from kordon.spark_jobs.rules.ranges import (
     FOR_EVER,
     ROW,
@@ -61,20 +61,15 @@ _HOME: Final = (*_IDENTITY, *_PLACE)
 
 def check(facts: Facts, state: DataFrame) -> Outcome:
     """Judges the sequences of new batches, and whether what was acknowledged is there."""
-    certain = certain_to(table(state, "certain"), facts)
-    batches = owned(stacked(table(state, "batch"), told(facts.batches, facts)), facts.stays)
-    judged, waiting = settled(batches, certain, facts)
     read = read_so_far(table(state, "read"), facts)
     places = worked_out(_places(facts, read))
-    written = stacked(_written(judged).withColumn("is_new", F.lit(True)), _known(table(state, "home")))
+    written = stacked(_written(facts.placed).withColumn("is_new", F.lit(True)), _known(table(state, "home")))
     homes = worked_out(_homes(written))
     newest = homes.groupBy(*_PRODUCER).agg(F.max("producer_epoch").alias("newest_epoch"))
     admits = worked_out(_verdicts(stacked(table(state, "admit"), _admits(facts)), places, homes, newest, facts))
     broken = worked_out(_broken_runs(written, places))
     found = stacked(_findings_of_runs(broken, facts), _not_there_once(admits, facts))
     kept = stacked(
-        certain,
-        waiting,
         read,
         rows(_needed(homes, newest, facts), "home"),
         rows(admits.where("verdict = 'wait'"), "admit"),

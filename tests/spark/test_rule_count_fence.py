@@ -111,4 +111,4 @@ def test_cuts_that_become_known_later_are_held_against_what_was_before(spark: Sp
         ("acknowledged-stray", 3, 101, 103, ["w1:2"]),
     ]
     assert played.count("pass") == 3
-    assert [row for row in played.state if row["what"] == "batch"] == []
+    assert [row for row in played.waiting if row["what"] == "batch"] == []

@@ -12,6 +12,7 @@ pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip
 
 from pyspark.sql import DataFrame, SparkSession
 
+from kordon.spark_jobs.rules.belonging import PLACED
 from kordon.spark_jobs.rules.rule import Facts
 from kordon.spark_jobs.schema import BATCHES, DECISIONS, FINDINGS, READ_TO, SEGMENTS, STAYS
 from kordon.spark_jobs.summaries import SUMMARIES, pauses, proofs
@@ -60,6 +61,7 @@ def folded(
             segments=table((), SEGMENTS),
             stays=table((), STAYS),
             read_to=table(read_to if is_last else (), READ_TO),
+            placed=table((), PLACED),
             batch_id=place,
             newest_ms=START,
         )

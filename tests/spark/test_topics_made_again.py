@@ -15,6 +15,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from kordon.spark_jobs.known import Known, Read, Told
 from kordon.spark_jobs.lives import Lives
+from kordon.spark_jobs.rules.belonging import PLACED
 from kordon.spark_jobs.rules.rule import Facts, Outcome, Rule
 from kordon.spark_jobs.rules.tables import checked
 from kordon.spark_jobs.schema import BATCHES, DECISIONS, FINDINGS, READ_TO, SEGMENTS, STAYS
@@ -48,6 +49,7 @@ def judged(spark: SparkSession, name: str, lives: Lives) -> tuple[set[tuple[str,
         segments=table(spark, [], SEGMENTS),
         stays=table(spark, [], STAYS),
         read_to=table(spark, [], READ_TO),
+        placed=table(spark, [], PLACED),
         batch_id=1,
         newest_ms=0,
     )
