@@ -22,8 +22,8 @@ _CURES: Final[Mapping[str, str]] = {
     "Permission denied": "give the auditor the right to read and write there",
     "TopicAuthorizationException": "allow the auditor's user (--config) to read it; to write it, if it is for findings",
     "GroupAuthorizationException": "allow the auditor's user (--config) the groups spark-kafka-source-*",
-    "ClusterAuthorizationException": "allow the auditor's user (--config) to write the topic for findings; brokers before 2.8 ask "
-    "for IDEMPOTENT_WRITE on the cluster, too",
+    "ClusterAuthorizationException": "allow the auditor's user (--config) to write the topic for findings; "
+    "brokers before 2.8 ask for IDEMPOTENT_WRITE on the cluster, too",
     "SaslAuthenticationException": "look at the log-in in --config",
     "not present in metadata": "make the topic, or let the auditor's user see it, and look whether its brokers are up",
     "OutOfMemoryError": "give Spark more memory (--driver-memory), or less at a time (--max-mb, --max-decisions)",
