@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum
 from typing import Final
@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import kordon
 from kordon.spark_jobs import findings
-from kordon.spark_jobs.brokers import LATEST, BrokersUnavailable, Cluster, Place
+from kordon.spark_jobs.brokers import LATEST, BrokersUnavailable, Cluster, NotAllowed, Place
 from kordon.spark_jobs.engine import LATE_MS, Engine, Parts
 from kordon.spark_jobs.errors import CannotCheck, cause_of
 from kordon.spark_jobs.lag import Lag
@@ -146,7 +146,7 @@ class Audit:
     def _miss(self, error: BrokersUnavailable) -> None:
         """Says once that brokers are away, not again and again."""
         if not self._is_waiting:
-            log.warning("the audit waits for the brokers: %s", error)
+            log.warning("the audit waits for the brokers: %s", cause_of(str(error)))
         self._is_waiting = True
 
     def _meet(self) -> None:
@@ -168,6 +168,7 @@ class Audit:
         self._begin()
         while True:
             topics = self.engine.topics
+            self._see(topics)
             self._read_all()
             if topics == self.engine.topics:
                 break
@@ -177,6 +178,14 @@ class Audit:
             )
         self.engine.close()
         return self.verdict()
+
+    def _see(self, topics: Iterable[str]) -> None:
+        """Looks whether topics may be seen: what cannot be read would be judged as if it did not stand there."""
+        try:
+            if self._cluster is not None:
+                self._cluster.partitions(topics)
+        except BrokersUnavailable as error:
+            raise CannotCheck(cause_of(str(error))) from error
 
     def _read_all(self) -> None:
         for starts_left in reversed(range(_MOST_STARTS)):
@@ -254,8 +263,12 @@ class Audit:
             raise CannotCheck(f"{reading.folder} is no folder of decision files")
         if self._cluster is None:
             return
+        found: set[str] = set()
         try:
             found = {place.topic for place in self._cluster.partitions([reading.decisions_topic])}
+        except NotAllowed as error:
+            if reading.folder is None:
+                raise CannotCheck(cause_of(str(error))) from error
         except BrokersUnavailable as error:
             raise CannotCheck(f"no broker of --bootstrap {reading.bootstrap} can be asked: {error}") from error
         if reading.folder is None and not found:
@@ -270,7 +283,7 @@ class Audit:
         """Makes the topic for findings, if it is not there; who may not make topics may write to one all the same."""
         assert self._cluster is not None
         try:
-            if not self._cluster.partitions([topic]):
+            if not self._sees(topic):
                 self._cluster.make_topic(topic, findings.TOPIC_CONFIGS)
         except BrokersUnavailable as error:
             log.warning(
@@ -279,6 +292,13 @@ class Audit:
                 topic,
                 error,
             )
+
+    def _sees(self, topic: str) -> bool:
+        assert self._cluster is not None
+        try:
+            return bool(self._cluster.partitions([topic]))
+        except NotAllowed:
+            return False
 
     def _start(self) -> StreamingQuery:
         rows = stream(self._spark, self._options.reading, sorted(self.engine.topics), self.storage.begun())
@@ -314,7 +334,10 @@ class Audit:
         if time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + _LAG_SECONDS
-        self.engine.deliver()
+        try:
+            self.engine.deliver()
+        except (PySparkException, Py4JError) as error:  # as a micro-batch's own, it ends nothing
+            log.warning("findings that wait cannot be carried on: %s", cause_of(str(error)))
         try:
             judged = self.storage.offsets(self.engine.last_batch)
             self._metrics.lag(self._lag.measure(judged, self.engine.topics, self.engine.totals))

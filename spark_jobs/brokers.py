@@ -46,6 +46,7 @@ _SPOKEN: Final = {
 _SIZE: Final = Struct(">i")
 _MOST_BYTES: Final = 1 << 30
 _UNKNOWN_TOPIC: Final = 3
+_TOPIC_AUTHORIZATION_FAILED: Final = 29
 _TOPIC_EXISTS: Final = 36
 _CREATE_SECONDS: Final = 20
 _NO_LEADER: Final = frozenset({3, 5, 6, 9, 72, 74, 75, 76, 78, 100})
@@ -54,6 +55,15 @@ _NO_LEADER: Final = frozenset({3, 5, 6, 9, 72, 74, 75, 76, 78, 100})
 
 class BrokersUnavailable(OSError):  # noqa: N818 - says how they are
     """The cluster cannot be asked: nobody answers, or does not let the auditor in."""
+
+
+class NotAllowed(BrokersUnavailable):
+    """The auditor's user may not see a topic, or not read it."""
+
+    @classmethod
+    def of(cls, *topics: str) -> NotAllowed:
+        """Says it as Java's clients do, so that it has the same cure."""
+        return cls(f"TopicAuthorizationException: Not authorized to access topics: [{', '.join(topics)}]")
 
 
 class LeaderUnknown(BrokersUnavailable):
@@ -241,12 +251,15 @@ class Cluster:
         """Returns the partitions of topics, and learns their leaders; topics that do not exist are left out.
 
         Raises:
+            NotAllowed: One of them is not shown to the auditor's user, or is not there and would not be.
             BrokersUnavailable: Nobody answers.
         """
         names = sorted(set(topics))
         if not names:
             return []
         told = self._metadata([{"name": name} for name in names])
+        if hidden := [topic.name for topic in told.topics if topic.error_code == _TOPIC_AUTHORIZATION_FAILED]:
+            raise NotAllowed.of(*hidden)
         found = [topic for topic in told.topics if topic.error_code != _UNKNOWN_TOPIC]
         places = [Place(topic.name, each.partition_index) for topic in found for each in topic.partitions]
         return sorted(places)
@@ -297,6 +310,7 @@ class Cluster:
 
         Raises:
             LeaderUnknown: It has no leader, or another one by now.
+            NotAllowed: The auditor's user may not read it.
             BrokersUnavailable: The broker does not answer.
         """
         leader = self._leader(place)
@@ -320,6 +334,8 @@ class Cluster:
         if error_code in _NO_LEADER:
             self._leaders.pop(place, None)
             raise LeaderUnknown(f"{place.topic}-{place.partition}: error {error_code} from its leader")
+        if error_code == _TOPIC_AUTHORIZATION_FAILED:
+            raise NotAllowed.of(place.topic)
 
     def _leader(self, place: Place) -> int:
         if place not in self._leaders:

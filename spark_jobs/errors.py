@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Final
 
 _RAISED: Final = re.compile(
-    r"^(?:Caused by: )?((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Unavailable|Unknown|CannotCheck): .*)$",
+    r"^(?:Caused by: )?"
+    r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Unavailable|Unknown|NotAllowed|CannotCheck): .*)$",
     re.MULTILINE,
 )
 _MOST_WORDS: Final = 1500

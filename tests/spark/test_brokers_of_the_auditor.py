@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,16 +13,19 @@ import pytest
 pytest.importorskip("pyarrow", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AclOperation, AdminClient, NewTopic
 
 from kordon.codecs.fetched import Fetched
 from kordon.codecs.records import BATCH_HEADER, batches
 from kordon.spark_jobs.batch_reader import ARROW, columns, read_partition
 from kordon.spark_jobs.batches_source import BatchesStream, BatchRange
-from kordon.spark_jobs.brokers import EARLIEST, LATEST, BrokersUnavailable, Cluster, Place, Security
+from kordon.spark_jobs.brokers import EARLIEST, LATEST, BrokersUnavailable, Cluster, NotAllowed, Place, Security
+from kordon.spark_jobs.errors import cause_of
 from kordon.testing.broker_config import USERS
 from kordon.testing.cluster import Cluster as RealCluster
 from kordon.testing.managed_writes import a_batch
+from kordon.testing.rights import Allowed
+from kordon.testing.steps import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
@@ -183,6 +186,36 @@ def test_tls_and_log_ins(secure_cluster: RealCluster, listener: str) -> None:
         wrong = Security.of({**told, "sasl_plain_password": "wrong"})
         with pytest.raises(BrokersUnavailable, match=r"(?i)authentication"):
             Cluster(secure_cluster.bootstrap(listener), wrong).partitions(["t"])
+
+
+@pytest.mark.broker
+def test_a_topic_that_is_not_shown_is_no_topic_that_is_not_there(secure_cluster: RealCluster) -> None:
+    """Neither is one that may be seen and not read; what is told names the cure."""
+    operator = AdminClient({"bootstrap.servers": secure_cluster.bootstrap("PLAINTEXT")})
+    topic = f"hidden-{uuid.uuid4().hex[:8]}"
+    operator.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
+    refusal = f"Not authorized to access topics: [{topic}] (allow the auditor's user"
+    login = {"security_protocol": "SASL_PLAINTEXT", "sasl_plain_username": "carol"}
+    security = Security.of({**login, "sasl_plain_password": USERS["carol"]})
+    with Cluster(secure_cluster.bootstrap("SASL_PLAINTEXT"), security) as asked:
+        assert asked.partitions([topic]) == [Place(topic, 0)]
+        only_alice = Allowed("alice", AclOperation.READ, topic).as_binding()
+        operator.create_acls([only_alice])[only_alice].result(60)
+        wait_until("it is hidden", lambda: told_by(lambda: asked.partitions([topic])) is not None)
+        assert refusal in (told_by(lambda: asked.partitions([topic])) or "")
+        seen = Allowed("carol", AclOperation.DESCRIBE, topic).as_binding()
+        operator.create_acls([seen])[seen].result(60)
+        wait_until("it is shown", lambda: told_by(lambda: asked.partitions([topic])) is None)
+        assert refusal in (told_by(lambda: asked.fetch(Place(topic, 0), 0, 1000)) or "")
+
+
+def told_by(ask: Callable[[], Any]) -> str | None:
+    """What is told of a refusal; None: there is none."""
+    try:
+        ask()
+    except NotAllowed as error:
+        return cause_of(str(error))
+    return None
 
 
 def test_columns_are_the_header_of_the_codecs() -> None:

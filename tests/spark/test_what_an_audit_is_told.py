@@ -21,7 +21,7 @@ from kordon.spark_jobs.audit import Audit, Options
 from kordon.spark_jobs.brokers import LATEST, Place
 from kordon.spark_jobs.delivery import AGAIN_SECONDS, FILE, Delivery
 from kordon.spark_jobs.engine import Engine, Parts
-from kordon.spark_jobs.errors import CannotCheck, cause_of
+from kordon.spark_jobs.errors import CannotCheck, cause_of, words_of
 from kordon.spark_jobs.findings import Sinks, Table, Topic
 from kordon.spark_jobs.known import Totals
 from kordon.spark_jobs.lag import Lag
@@ -84,6 +84,7 @@ def test_what_a_topic_does_not_take_is_written_later(
     now[0] += AGAIN_SECONDS
     first.write_waiting(1)
     assert (topic.tries, topic.got) == (2, [])
+    assert len(caplog.records) == 1, "the same is said again and again"
 
     topic.is_well = True
     again = delivery()  # another process
@@ -160,6 +161,17 @@ def test_causes_have_cures() -> None:
     text = "An error:\n\tat some.Where(x)\nCaused by: java.io.IOException: No space left on device\n\tat y"
     assert cause_of(text).startswith("java.io.IOException: No space left on device (make room where --out is")
     assert cause_of("just words") == "just words"
+
+
+def test_an_error_whose_java_has_ended_is_told_all_the_same() -> None:
+    """It asks Java for what it says; that this fails must not make an exit code of it that means a finding."""
+
+    class OfJava(Exception):  # noqa: N818 - as Py4J's
+        def __str__(self) -> str:
+            raise ConnectionRefusedError
+
+    assert words_of(OfJava()).startswith("OfJava: Java has ended")
+    assert words_of(ValueError("is told")) == "is told"
 
 
 def test_lag_of_files_is_what_is_not_judged(tmp_path: Path) -> None:
