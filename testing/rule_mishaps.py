@@ -14,9 +14,6 @@ from kordon.testing.rule_histories import LEADER, OTHER, History
 class Mishaps(History):
     """One topic through a few changes, in which one step in six goes wrong."""
 
-    has_gaps = True
-    """Whether decisions are dropped, too."""
-
     def step(self, v: int) -> None:
         """Something that concerns a virtual partition, or a mishap."""
         if self.random.random() > 1 / 6:
@@ -115,11 +112,4 @@ class Mishaps(History):
 
     def _missing(self, v: int) -> None:
         """A decision is dropped."""
-        if self.has_gaps:
-            self.numbers[self.random.choice([LEADER, OTHER])] += 1
-
-
-class Gapless(Mishaps):
-    """The same with all decisions on record."""
-
-    has_gaps = False
+        self.numbers[self.random.choice([LEADER, OTHER])] += 1

@@ -172,6 +172,14 @@ LOST = [{"topic": "shortened", "partition": 0, "layout_epoch": 1, "start": 0, "e
 LONG_AFTER = [decided("join", 0, worker="anybody", seconds=3600)]
 
 
+def silent(topic: str, *, gap: str) -> Change:
+    """A member that does not acknowledge and goes on: a decision of it is missing in `front` of that, or `behind`."""
+    change = Change(topic).admit("other", 1, 30).fence().acknowledge("control").cut().commit()
+    if gap == "front":
+        return change.skip("other").admit("other", 2, 50).admit("other", 2, 60)
+    return change.admit("other", 2, 50).skip("other").admit("other", 2, 60)
+
+
 def rows(*changes: Change) -> Rows:
     """All their decisions."""
     return [row for change in changes for row in change.rows]
@@ -208,6 +216,25 @@ def test_any_order_of_workers_and_micro_batches_finds_the_same(spark: SparkSessi
     for first, rest in ((others, control), (early, late)):
         split: list[Any] = [first, MicroBatch(decisions=rest, is_last=True)]
         assert play(spark, fence_barrier.RULE, split).found("finding_id") == at_once
+
+
+def test_a_gap_makes_unknown_what_it_may_hide_wherever_the_history_is_cut(spark: SparkSession) -> None:
+    """A missing decision may be the acknowledgement, unless the worker rested on the new layout before it."""
+    parts: tuple[Rows, Rows] = ([], [])
+    expected = set()
+    for gap, verdict in (("front", "unknown"), ("behind", "fail")):
+        for first in ("control", "other"):
+            for place in range(len(silent("", gap=gap).rows) + 1):
+                topic = f"{gap}-{first}-{place}"
+                history = sorted(silent(topic, gap=gap).rows, key=lambda row: not row["worker"].endswith(first))
+                parts[0].extend(history[:place])
+                parts[1].extend(history[place:])
+                expected.add((topic, "unacknowledged", verdict))
+
+    played = play(spark, fence_barrier.RULE, [parts[0], MicroBatch(decisions=parts[1], is_last=True)])
+
+    assert set(played.found("topic", "kind", "verdict")) == expected
+    assert len(played.findings) == len(expected)
 
 
 def test_the_state_keeps_two_changes_per_topic(spark: SparkSession) -> None:

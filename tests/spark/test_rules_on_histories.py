@@ -17,7 +17,7 @@ pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip
 from kordon.spark_jobs.rules import count_fence, fence_barrier, key_order, no_skip, parent_first, seq_image
 from kordon.testing.rule_cuts import Cut, beside, side_by_side
 from kordon.testing.rule_histories import History
-from kordon.testing.rule_mishaps import Gapless, Mishaps
+from kordon.testing.rule_mishaps import Mishaps
 from kordon.testing.rule_plays import Played, play
 
 if TYPE_CHECKING:
@@ -48,8 +48,7 @@ def test_any_cut_into_micro_batches_says_the_same(spark: SparkSession, rule: Rul
     """Whatever comes first, decisions or batches, one worker's or the other's; and nothing of what is right."""
     changes = _CHANGES.get(rule.name, (2, 4))
     right = side_by_side(partial(History, changes=changes), _HOLDS, PARTS)
-    make = Gapless if rule.name == fence_barrier.RULE.name else Mishaps  # see what it says of members and gaps
-    wrong = side_by_side(partial(make, changes=changes), seeds, PARTS)
+    wrong = side_by_side(partial(Mishaps, changes=changes), seeds, PARTS)
     said = _by_cut(play(spark, rule, beside(right, wrong)))
     whole = said[Cut.WHOLE]
     held = {(each[1], each[2]): count for each, count in whole.items() if each[0] in {str(seed) for seed in _HOLDS}}
