@@ -21,7 +21,8 @@ _CURES: Final[Mapping[str, str]] = {
     "No space left on device": "make room where --out is, or where Spark keeps its own files (spark.local.dir)",
     "Disk quota exceeded": "make room where --out is, or where Spark keeps its own files (spark.local.dir)",
     "Permission denied": "give the auditor the right to read and write there",
-    "TopicAuthorizationException": "allow the auditor's user (--config) to read it; to write it, if it is for findings",
+    "TopicAuthorizationException": "allow the auditor's user (--config) to read what it audits, "
+    "and to write the topic for findings",
     "GroupAuthorizationException": "allow the auditor's user (--config) the groups spark-kafka-source-*",
     "ClusterAuthorizationException": "allow the auditor's user (--config) to write the topic for findings; "
     "brokers before 2.8 ask for IDEMPOTENT_WRITE on the cluster, too",
