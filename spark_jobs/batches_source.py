@@ -27,7 +27,7 @@ from kordon.spark_jobs.batch_reader import RecordBatch, columns, read_partition
 from kordon.spark_jobs.brokers import LATEST, BrokersUnavailable, Cluster, Place, Security
 from kordon.spark_jobs.schema import BATCHES
 
-MAX_BYTES: Final = 256 << 20
+MAX_BYTES: Final = 1024 << 20
 _SAMPLE_BYTES: Final = 64 << 10
 _FEW: Final = 1000
 """Offsets for which it is not worth while to ask how large they are."""

@@ -324,6 +324,7 @@ class Engine:
 
     def _put(self, table: str, rows: DataFrame, batch_id: int, files: int | None = None) -> None:
         self._parts.step(table)
+        self._spark.sparkContext.setJobDescription(f"{table}, micro-batch {batch_id}")  # for Spark's own pages
         self._storage.write(rows, table, batch_id, files=files)
 
     @staticmethod

@@ -53,9 +53,11 @@ _LOCAL: Final[Mapping[str, str]] = {
     "spark.sql.codegen.wholeStage": "false",
 }
 """Of a session on this machine: nobody else has to reach it."""
-_BRIEF: Final[Mapping[str, str]] = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
-}
+_JAVA: Final = "-Xss4m -XX:ReservedCodeCacheSize=512m"
+"""Spark looks through Python's traces with patterns that need a deep stack; all that it compiles has to have room, or
+Java goes on uncompiled."""
+_LASTING: Final = {"spark.driver.extraJavaOptions": f"{_JAVA} -XX:+UseParallelGC"}
+_BRIEF: Final = {"spark.driver.extraJavaOptions": f"{_JAVA} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 """Of a session that soon ends: to compile much to machine code takes longer than it saves then."""
 
 
@@ -102,7 +104,7 @@ def open_session(setup: Setup) -> SparkSession:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings |= {**_LOCAL, "spark.driver.memory": setup.driver_memory}
         settings["spark.sql.warehouse.dir"] = str(Path("spark-warehouse").absolute())
-        settings |= _BRIEF if setup.is_brief else {}
+        settings |= _BRIEF if setup.is_brief else _LASTING
     settings |= _brought(setup, parts) | dict(setup.settings)
     # the workers' Python is the driver's: another one would not have Kordon
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

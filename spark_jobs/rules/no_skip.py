@@ -51,7 +51,10 @@ _RULE: Final = 5, "NO-SKIP"
 _READER: Final = ("worker", "connection", "topic", "stream")
 _EXACT_MS: Final = 60_000
 _COARSE: Final = 65_536
-_BIN: Final = 16_384
+_BIN: Final = 4_096
+_EVERY: Final = -1
+_NOBODY: Final = -2
+"""In place of a stream: ranges of a client of the dialect meet all, and all meet what has no stream."""
 _ONE: Final = 1
 """Batch; a row of more is several that were joined."""
 _DELIVERED: Final = 1
@@ -181,22 +184,24 @@ def _verdicts(ranges: DataFrame, has: DataFrame, read: DataFrame, facts: Facts) 
     compacted = facts.stays.groupBy("topic").agg(F.max("compacted").alias("compacted"))
     far = read.selectExpr("topic", "partition", "base_offset as hole_to", "last_offset as read_to")
     known = ranges.join(far, ["topic", "partition"], "left").join(starts, ["topic", "partition"], "left")
-    r, b = _binned(known.join(compacted, ["topic"], "left")).alias("r"), _binned(has).alias("b")
+    meets = F.when(F.col("stream") < 0, F.array(F.lit(_EVERY))).otherwise(F.array("stream", F.lit(_NOBODY)))
+    r = _binned(known.join(compacted, ["topic"], "left"), meets).alias("r")
+    b = _binned(has, F.array(F.coalesce("stream", F.lit(_NOBODY)), F.lit(_EVERY))).alias("b")
     meet = F.greatest("r.base_offset", "b.base_offset")  # in one bin only, however many both are in
     there = (
         (F.col("r.bin") == F.col("b.bin"))
+        & (F.col("r.meets") == F.col("b.meets"))
         & (F.floor(meet / _BIN) == F.col("r.bin"))
         & (F.col("r.topic") == F.col("b.topic"))
         & (F.col("r.partition") == F.col("b.partition"))
         & (F.col("b.base_offset") <= F.col("r.last_offset"))
         & (F.col("b.last_offset") >= F.col("r.base_offset"))
     )
-    its_own = F.col("b.stream").isNull() | (F.col("b.stream") == F.col("r.stream")) | (F.col("r.stream") < 0)
     inside = (F.col("b.base_offset") >= F.col("r.base_offset")) & (F.col("b.last_offset") <= F.col("r.last_offset"))
     is_opened = F.col("b.topic").isNotNull() & F.col("b.stream").isNull() & (F.col("r.stream") >= 0)
     key = ("r.decision", "r.v", "r.partition", "r.move")
     columns = [name for name in known.columns if name not in {"decision", "v", "partition", "move"}]
-    counted = r.join(b, there & its_own, "left").groupBy(*key)
+    counted = r.join(b, there, "left").groupBy(*key)
     summed = counted.agg(
         *(F.first(f"r.{name}").alias(name) for name in (*columns, "compacted")),
         F.sum(F.when(inside & ~F.col("b.is_control") & ~is_opened, F.col("b.records")).otherwise(0)).alias("least"),
@@ -207,10 +212,10 @@ def _verdicts(ranges: DataFrame, has: DataFrame, read: DataFrame, facts: Facts) 
     return summed.withColumn("verdict", _verdict(facts))
 
 
-def _binned(ranges: DataFrame) -> DataFrame:
+def _binned(ranges: DataFrame, meets: Column) -> DataFrame:
     """Gives ranges numbers by which those that may meet are found without trying all: a row for each."""
     bins = F.sequence(F.floor(F.col("base_offset") / _BIN), F.floor(F.col("last_offset") / _BIN))
-    return ranges.withColumn("bin", F.explode(bins))
+    return ranges.withColumn("bin", F.explode(bins)).withColumn("meets", F.explode(meets))
 
 
 def _verdict(facts: Facts) -> Column:

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # a stack trace for every column: most of what a plan costs
     "spark.sql.dataFrameQueryContext.enabled": "false",
     "spark.sql.adaptive.enabled": "false",  # to compile a plan takes longer than to run it on a few rows
