@@ -122,7 +122,7 @@ def _options(command: _Command) -> _Command:
             click.option(
                 "--max-mb",
                 type=click.IntRange(min=1),
-                default=256,
+                default=1024,
                 show_default=True,
                 help="Topic data in a micro-batch, about.",
             ),
