@@ -22,6 +22,7 @@ from kordon.codecs import dialect
 # aiokafka has no hooks; tests/client/test_aiokafka_parts.py fails when what is used here changes.
 
 _log = logging.getLogger(__name__)
+_CLOSE_SECONDS = 5.0
 
 
 class DialectCluster(ClusterMetadata):
@@ -69,6 +70,8 @@ class DialectClient(AIOKafkaClient):
     def __init__(self, *, metadata_max_age_ms: int = 300_000, **options: Any) -> None:
         super().__init__(metadata_max_age_ms=metadata_max_age_ms, **options)
         self._sync_task: asyncio.Task[Any] | None = None
+        self._sockets: set[asyncio.Future[Any]] = set()
+        """Done when a connection's socket is closed."""
         self.cluster: DialectCluster = DialectCluster(metadata_max_age_ms=metadata_max_age_ms)
 
     @property
@@ -85,6 +88,15 @@ class DialectClient(AIOKafkaClient):
         await self._ask_bootstrap_servers(self.cluster, [])
         if self._sync_task is None:
             self._sync_task = create_task(self._md_synchronizer())
+
+    async def close(self) -> None:
+        """Closes all connections, and waits until their sockets are: TLS ends a conversation by one more exchange.
+
+        Those that were only asked for metadata, or refused, are known to nobody else.
+        """
+        await super().close()
+        if self._sockets:
+            await asyncio.wait(self._sockets, timeout=_CLOSE_SECONDS)
 
     async def _metadata_update(self, cluster_metadata: Any, topics: Any) -> bool:
         """Asks the known nodes; if none answers, the bootstrap servers, as Java's clients do since KIP-899.
@@ -178,7 +190,12 @@ class DialectClient(AIOKafkaClient):
             sasl_oauth_token_provider=self._sasl_oauth_token_provider,
             **options,
         )
-        await connection.connect()
+        try:
+            await connection.connect()
+        finally:
+            if connection._protocol is not None:  # there is a socket
+                self._sockets.add(connection._closed_fut)
+                connection._closed_fut.add_done_callback(self._sockets.discard)
         if self.cluster.ordered and not connection.ordered:
             # it would take physical partitions for virtual ones
             connection.close()

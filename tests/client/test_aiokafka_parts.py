@@ -30,7 +30,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from kordon.client.errors import InvalidPartitionMetadataError
 
 ATTRIBUTES: list[tuple[type, str]] = [
-    (AIOKafkaConnection, "_versions _request_timeout"),
+    (AIOKafkaConnection, "_versions _request_timeout _protocol _closed_fut"),
     (
         AIOKafkaClient,
         "_conns _topics _sync_task _client_id _request_timeout_ms _ssl_context _security_protocol _get_conn_lock "

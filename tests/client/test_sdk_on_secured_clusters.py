@@ -269,11 +269,21 @@ def mistaken(tls: Secured, mistake: str) -> dict[str, Any]:
 )
 @pytest.mark.parametrize("kind", [OrderedProducer, OrderedConsumer])
 async def test_who_cannot_connect_is_told_why(tls: Secured, kind: Any, mistake: str, said: str) -> None:
-    """In the error itself, not only in a log: which server, what is wrong with it, and which option to look at."""
+    """In the error itself, not only in a log: which server, what is wrong with it, and which option to look at.
+
+    When it has stopped no socket is left, though TLS ends with one more exchange.
+    """
     client = kind(**mistaken(tls, mistake))
     with pytest.raises(KafkaConnectionError, match=f"No bootstrap server answers: .*:[0-9]+: .*{said}"):
         async with started(client):
             pass
+    assert open_sockets() == []
+
+
+def open_sockets() -> list[Any]:
+    """Those of the test's event loop."""
+    loop: Any = asyncio.get_running_loop()
+    return [each for each in loop._transports.values() if each.get_extra_info("socket").fileno() >= 0]
 
 
 async def test_tls_to_a_port_without_it_is_called_that(strict_cluster: Secured, tls: Secured) -> None:
