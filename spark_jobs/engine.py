@@ -274,10 +274,10 @@ class Engine:
             outcomes[rule.number] = self._outcome(rule, given, keeps=keeps)
 
         self._each(judge, self._rules[1:])
-        found = _all(each.findings for each in outcomes.values())
-        self._put("findings", found, batch_id, files=1)
+        found = (each.findings for each in outcomes.values())
+        self._put("findings", stacked(*found), batch_id, files=1)
         looked = (_by(number, each.checked) for number, each in outcomes.items())
-        self._put("checked", _all(looked), batch_id, files=1)
+        self._put("checked", stacked(*looked), batch_id, files=1)
         findings = self._storage.read("findings", batch_id, FINDINGS)
         if keeps:
             self._each(lambda summary: self._fold(summary, given, findings), self._parts.summaries)
@@ -370,7 +370,3 @@ def _by(number: int, checked: DataFrame) -> DataFrame:
     columns = [verdict if name == "verdict" else F.col(name) for name in CHECKED.names]
     late = F.coalesce(F.col("verdict") == LATE, F.lit(False)).alias("late")
     return checked.select(F.lit(number).cast("int").alias("rule"), *columns, late)
-
-
-def _all(tables: Iterable[DataFrame]) -> DataFrame:
-    return stacked(*tables)

@@ -3,7 +3,7 @@
 A micro-batch is little data for many and large plans: what it costs is mostly what Spark does around its tasks, not in
 them. Where a table has one partition, Spark needs no shuffle to group, sort or join it; where all tables have one, a
 rule is one stage of one task. So what comes in is brought into as many partitions as a shuffle makes, and stays so.
-With more than one (`--partitions`, a cluster) the same plans are shuffled as ever.
+With more than one (a cluster, or `--conf spark.sql.shuffle.partitions=N`) the same plans are shuffled as ever.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def stacked(*tables: DataFrame) -> DataFrame:
 
 def worked_out(table: DataFrame) -> DataFrame:
     """Returns a table that is worked out once, by whoever needs it first, and not by each that is made of it."""
-    return table.localCheckpoint(eager=False)
+    return gathered(table).localCheckpoint(eager=False)  # of a full outer join Spark knows no partitions
 
 
 def _partitions(table: DataFrame) -> int:

@@ -56,6 +56,7 @@ _LOCAL: Final[Mapping[str, str]] = {
 _JAVA: Final = "-Xss4m -XX:ReservedCodeCacheSize=512m"
 """Spark looks through Python's traces with patterns that need a deep stack; all that it compiles has to have room, or
 Java goes on uncompiled."""
+_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _LASTING: Final = {"spark.driver.extraJavaOptions": f"{_JAVA} -XX:+UseParallelGC"}
 _BRIEF: Final = {"spark.driver.extraJavaOptions": f"{_JAVA} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 """Of a session that soon ends: to compile much to machine code takes longer than it saves then."""
@@ -116,8 +117,7 @@ def open_session(setup: Setup) -> SparkSession:
         session = builder.getOrCreate()
     _need_classes(session, parts)
     usual = 1 if master.startswith("local") else session.sparkContext.defaultParallelism
-    partitions = setup.shuffle_partitions or usual
-    session.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    session.conf.set(_PARTITIONS, setup.settings.get(_PARTITIONS, str(setup.shuffle_partitions or usual)))
     _look_up_once(session)
     session.dataSource.register(BatchesSource)
     session.dataSource.register(DecisionFilesSource)

@@ -42,7 +42,6 @@ def test_kafka_reorders_keys_when_a_topic_grows_under_a_backlog(cluster: Cluster
     outcome = Run(growth_under_backlog([cluster.bootstrap()], "order-growing"), topic.resize).run()
     assert outcome.problems == []
     assert outcome.verdict.findings.found() == {Anomaly.NONMONOTONIC_POLL}
-    assert all(outcome.verdict.count(Anomaly.NONMONOTONIC_POLL, group) > 100 for group in GROUPS)
     assert all(behind > 1000 for behind in outcome.backlogs["resize to 6"].values())
 
 
