@@ -193,9 +193,10 @@ class DialectClient(AIOKafkaClient):
         try:
             await connection.connect()
         finally:
-            if connection._protocol is not None:  # there is a socket
-                self._sockets.add(connection._closed_fut)
-                connection._closed_fut.add_done_callback(self._sockets.discard)
+            closed: asyncio.Future[Any] | None = connection._closed_fut
+            if closed is not None and connection._protocol is not None:  # there is a socket
+                self._sockets.add(closed)
+                closed.add_done_callback(self._sockets.discard)
         if self.cluster.ordered and not connection.ordered:
             # it would take physical partitions for virtual ones
             connection.close()

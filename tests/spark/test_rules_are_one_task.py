@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -40,17 +40,17 @@ def empty(spark: SparkSession, schema: StructType) -> DataFrame:
 
 def facts_of(spark: SparkSession) -> Facts:
     """Facts of one partition each."""
-    tables: dict[str, Any] = {
-        "decisions": DECISIONS,
-        "batches": BATCHES,
-        "segments": SEGMENTS,
-        "stays": STAYS,
-        "read_to": READ_TO,
-        "placed": PLACED,
-    }
-    made = {name: empty(spark, schema) for name, schema in tables.items()}
-    missing = gaps.known(empty(spark, gaps.STATE))
-    return Facts(**made, batch_id=1, newest_ms=1, gaps=missing)
+    return Facts(
+        decisions=empty(spark, DECISIONS),
+        batches=empty(spark, BATCHES),
+        segments=empty(spark, SEGMENTS),
+        stays=empty(spark, STAYS),
+        read_to=empty(spark, READ_TO),
+        placed=empty(spark, PLACED),
+        gaps=gaps.known(empty(spark, gaps.STATE)),
+        batch_id=1,
+        newest_ms=1,
+    )
 
 
 def exchanges(table: DataFrame) -> list[str]:
