@@ -89,7 +89,6 @@ class Engine:
         self._lock = threading.Lock()
         self._ends: Mapping[Place, int] | None = None
         self._expanded: tuple[list[str], DataFrame, DataFrame] | None = None
-        self._persisted: list[DataFrame] = []
         self._known = Known()
         self._lives = Lives()
         self._delivery = Delivery(storage, parts.sinks, parts.metrics)
@@ -181,19 +180,15 @@ class Engine:
             self._ends = None
         return before is not None and all(reached.get(place, 0) >= end for place, end in before.items())
 
+    @staticmethod
     @contextmanager
-    def _kept(self, rows: DataFrame) -> Iterator[DataFrame]:
-        """Rules look at what is new again and again: it is read once."""
-        self._persisted = []
+    def _kept(rows: DataFrame) -> Iterator[DataFrame]:
+        """Decisions and batches are taken out of what is new, each for itself: it is read once."""
+        kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            yield self._persist(rows)
+            yield kept
         finally:
-            for each in self._persisted:
-                each.unpersist()
-
-    def _persist(self, rows: DataFrame) -> DataFrame:
-        self._persisted.append(rows.persist(StorageLevel.MEMORY_AND_DISK))
-        return self._persisted[-1]
+            kept.unpersist()
 
     def _facts(self, before: Known, rows: DataFrame, batch_id: int) -> tuple[Known, Facts]:
         self._parts.step("facts")
