@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
+from struct import Struct
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -22,8 +24,8 @@ HEARTBEAT: Final = 4
 LEAVE_GROUP: Final = 3
 FIND_COORDINATOR: Final = 3
 _LEAVE_GROUP_KEY: Final = 13
-_SUBSCRIPTION: Final = b"\0\0" + b"\0\0\0\0" + b"\xff\xff\xff\xff"
-"""ConsumerProtocol's, version 0: to no topic, without user data."""
+_SUBSCRIPTION: Final = Struct(">hii4s")
+"""ConsumerProtocol's, version 0: its version, how many topics, how long the user data are, and these."""
 _LATER: Final = frozenset({Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
 _PATIENCE_SECONDS: Final = 90.0
 _JOIN_SECONDS: Final = 0.05
@@ -57,6 +59,7 @@ class GroupMember:
         self.member_id = ""
         self.generation_id = -1
         self.sequence = 0
+        self._joins = count(1)
         self.connection = _to_coordinator(bootstrap, group_id, user)
 
     def __enter__(self) -> Self:
@@ -73,14 +76,19 @@ class GroupMember:
         self.connection = _to_coordinator(bootstrap, self.group_id, self._user)
 
     def join(self) -> Sequence[str]:
-        """Joins, as one that has been a member before if it has; returns all members where it leads them."""
+        """Joins, as one that has been a member before if it has; returns all members where it leads them.
+
+        Its user data are others each time: a member that comes again with the same ones, and leads nobody, is only
+        told the generation that there is.
+        """
+        subscription = _SUBSCRIPTION.pack(0, 0, 4, next(self._joins).to_bytes(4))
         fields = {
             "group_id": self.group_id,
             "session_timeout_ms": 60_000,
             "rebalance_timeout_ms": 60_000,
             "group_instance_id": self.instance_id,
             "protocol_type": "consumer",
-            "protocols": [{"name": "kordon-ordered", "metadata": _SUBSCRIPTION}],
+            "protocols": [{"name": "kordon-ordered", "metadata": subscription}],
         }
         answer = self.connection.ask(apis.JOIN_GROUP, JOIN_GROUP, {**fields, "member_id": self.member_id})
         if answer.error_code == Code.MEMBER_ID_REQUIRED:
@@ -165,11 +173,11 @@ def join_all(members: Sequence[GroupMember]) -> None:
         list(pool.map(partial(_join_with, len(members)), members))
 
 
-def _join_with(count: int, member: GroupMember) -> None:
+def _join_with(size: int, member: GroupMember) -> None:
     """Joins until a generation has so many members; its leader begins no other one."""
     while True:
         roster = member.join()
-        if roster and len(roster) < count:
+        if roster and len(roster) < size:
             time.sleep(_JOIN_SECONDS)  # for the others to come
         elif member.sync(roster) != Code.REBALANCE_IN_PROGRESS:
             return
