@@ -189,6 +189,7 @@ class Part(Enum):
     BASE = "base"
     LATENCY = "latency"
     MANAGED = "managed"
+    LOG = "log"
     RESIZES = "resizes"
     HOLDING = "holding"
     SDK = "sdk"
@@ -196,8 +197,10 @@ class Part(Enum):
     AUDIT = "audit"
 
 
-MANAGED_CONTENDERS: Final = 5
-"""Direct with as many partitions as there are virtual ones, and as there are; Kordon untouched, managed, on record."""
+MANAGED_CONTENDERS: Final = 4
+"""Direct with as many partitions as there are virtual ones, and as there are; Kordon untouched, and managed."""
+LOG_CONTENDERS: Final = 2
+"""A Kordon whose decisions are on record, and one where they are not."""
 SDK_WAYS: Final = 3
 """aiokafka direct and through Kordon, and the SDK."""
 _UNDER_THE_CLOCK_SECONDS: Final = 12.0
@@ -218,6 +221,10 @@ class Plan:
     matrix_rounds: int
     managed: tuple[Throughput, ...]
     """With virtual partitions; the first one is what ratios are taken from."""
+    log: Throughput
+    """What the decision log costs; no case of `managed`."""
+    log_rounds: int
+    """Many short ones: the difference is smaller than what a machine's own restlessness makes in one."""
     resizes: tuple[Resizes, ...]
     holding: tuple[Holding, ...]
     sdk: Sdk
@@ -238,6 +245,7 @@ class Plan:
         managed = {
             Part.LATENCY: self.latency.seconds * self.rounds,
             Part.MANAGED: sum(case.seconds for case in self.managed) * self.rounds * MANAGED_CONTENDERS,
+            Part.LOG: self.log.seconds * self.log_rounds * LOG_CONTENDERS,
             Part.RESIZES: sum(case.seconds for case in self.resizes),
             Part.HOLDING: sum(case.seconds for case in self.holding),
             Part.SDK: self.sdk.seconds * self.rounds * SDK_WAYS + _UNDER_THE_CLOCK_SECONDS,
@@ -265,6 +273,8 @@ def _java_sizes(payload_bytes: int, most_records: int) -> tuple[Throughput, ...]
     return tuple(Throughput(Client.JAVA, 1, size, min(payload_bytes // size, most_records)) for size in _RECORD_BYTES)
 
 
+_LOGGED: Final = Throughput(Client.LIBRDKAFKA, 8, 1_000, 200_000, 24)
+
 PROFILES: Final = {
     "full": Plan(
         rounds=5,
@@ -278,6 +288,8 @@ PROFILES: Final = {
             *(Throughput(Client.LIBRDKAFKA, consumers, 1_000, 200_000, 24) for consumers in (1, 4, 16)),
             *(Throughput(Client.LIBRDKAFKA, 4, 1_000, 200_000, 24, topics) for topics in (10, 100)),
         ),
+        log=_LOGGED,
+        log_rounds=30,
         resizes=(Resizes(1, 100), Resizes(3, 100)),
         holding=tuple(Holding(*each) for each in ((1, 24), (1, 384), (10, 24), (100, 24))),
         sdk=Sdk(500, 500_000),
@@ -291,6 +303,8 @@ PROFILES: Final = {
         matrix=_matrix(100_000_000, 200_000),
         matrix_rounds=3,
         managed=(Throughput(Client.JAVA, 1, 500, 500_000, 24), Throughput(Client.LIBRDKAFKA, 16, 1_000, 100_000, 24)),
+        log=_LOGGED,
+        log_rounds=15,
         resizes=(Resizes(1, 20), Resizes(3, 20)),
         holding=(Holding(1, 384), Holding(10, 24)),
         sdk=Sdk(500, 250_000),
@@ -307,6 +321,8 @@ PROFILES: Final = {
         ),
         matrix_rounds=1,
         managed=(Throughput(Client.JAVA, 1, 500, 50_000, 24),),
+        log=Throughput(Client.LIBRDKAFKA, 8, 1_000, 10_000, 24),
+        log_rounds=2,
         resizes=(Resizes(1, 2),),
         holding=(Holding(2, 8),),
         sdk=Sdk(500, 5_000),

@@ -7,7 +7,7 @@ from typing import Final
 from kordon.bench import results
 from kordon.bench.report_audit import audit_table
 from kordon.bench.report_sdk import sdk_tables
-from kordon.bench.results import DIRECT, FLOOR, KORDON, MANAGED, RECORDED, Results, ratio
+from kordon.bench.results import DIRECT, FLOOR, KORDON, MANAGED, Results, ratio
 from kordon.bench.tables import middle, number, shown, table
 from kordon.bench.verdicts import verdicts
 
@@ -39,9 +39,11 @@ _HOW: Final = """\
 - **Matrix**: librdkafka, as many producers and then as many consumers as the case says, in one process
   (`bench/rdkafka_load.py`). With 100 B records the Python around librdkafka, not the broker, is what limits.
 - **Managed topics**: V virtual partitions on U = V/4 partitions; *direct* and *kordon* have a topic with V partitions,
-  *direct, U* has one with U, *managed* is Kordon with a managed one, *managed, on record* one that writes its decisions
-  to their topic besides. What is read per byte given is what Kordon reads from the broker over what it gives out to all
-  consumers.
+  *direct, U* has one with U, *managed* is Kordon with a managed one. What is read per byte given is what Kordon reads
+  from the broker over what it gives out to all consumers.
+- **Decision log**: two Kordons with managed topics by turns, one of which (*managed, on record*) writes its decisions
+  to their topic besides. That costs less than what a machine's restlessness makes in one round; as the latter only ever
+  adds, the least of many short rounds are compared.
 - **At rest**: in a Kordon just started, each virtual partition gets a record and a consumer that has read it and waits
   for more. Its resident memory less that before, with connections, cache and all that comes with the first records.
 - **Pauses**: idempotent librdkafka producers send a record to each physical partition a hundred times a second
@@ -101,7 +103,7 @@ def report(figures: Results, picture: str) -> str:
     lines += _bar(figures)
     lines += [f"![throughput, processor time and latency of each contender]({picture})", ""]
     lines += _base(figures) + _latency(figures) + _memory(figures)
-    lines += _managed(figures) + _resizes(figures) + _holding(figures)
+    lines += _managed(figures) + _log(figures) + _resizes(figures) + _holding(figures)
     lines += sdk_tables(figures) + audit_table(figures) + _matrix(figures)
     lines += [*_machine(figures), _HOW]
     return "\n".join(lines)
@@ -160,7 +162,7 @@ def _managed(figures: Results) -> list[str]:
         for contender in figures.contenders(case):
             cells = [shown(figures.spread(case, contender, figure), digits) for figure, _, digits in _FIGURES[:4]]
             cpu = (ratio(figures, case, contender, figure, KORDON) for figure in _CPU)
-            relative = " / ".join(number(value) for value in cpu) if contender in {MANAGED, RECORDED} else "-"
+            relative = " / ".join(number(value) for value in cpu) if contender == MANAGED else "-"
             read = middle(figures.spread(case, contender, results.AMPLIFICATION), 2)
             rows.append([case, contender, *cells, _of_direct(figures, case, contender), relative, read])
     if not rows:
@@ -171,6 +173,17 @@ def _managed(figures: Results) -> list[str]:
         "",
         *table([*names, "CPU of the untouched path's", "bytes read per byte given"], rows),
     ]
+
+
+def _log(figures: Results) -> list[str]:
+    rows: list[list[str]] = []
+    for contender in figures.contenders(figures.log):
+        spreads = [figures.spread(figures.log, contender, figure) for figure in _CPU]
+        rows.append([contender, *(shown(spread, 2) for spread in spreads)])
+    if not rows:
+        return []
+    names = ["contender", "CPU s/GB produced", "CPU s/GB consumed"]
+    return [f"## What the decision log costs: {figures.log}", "", *table(names, rows)]
 
 
 def _resizes(figures: Results) -> list[str]:
@@ -218,7 +231,7 @@ def _matrix(figures: Results) -> list[str]:
 
 
 def _is_matrix(figures: Results, case: str) -> bool:
-    special = {figures.base, figures.latency, figures.memory, figures.memory_tls}
+    special = {figures.base, figures.latency, figures.memory, figures.memory_tls, figures.log}
     return case not in special.union(figures.managed, figures.resizes, figures.holding, figures.sdk, figures.audit)
 
 

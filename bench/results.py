@@ -118,6 +118,8 @@ class Results:
     machine: dict[str, str]
     managed: tuple[str, ...] = ()
     """Cases of managed topics; the ratios are taken from the first."""
+    log: str = ""
+    """The case of what the decision log costs."""
     resizes: tuple[str, ...] = ()
     holding: tuple[str, ...] = ()
     sdk: tuple[str, ...] = ()

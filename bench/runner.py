@@ -13,7 +13,7 @@ from kordon.bench.audit import measure_audit
 from kordon.bench.contenders import Contender, watched
 from kordon.bench.holding import measure_holding
 from kordon.bench.idle import idle_connections
-from kordon.bench.plan import Audited, Holding, Latency, Memory, Part, Plan, Resizes, Sdk, Throughput
+from kordon.bench.plan import Latency, Memory, Part, Plan, Throughput
 from kordon.bench.resizes import measure_resizes
 from kordon.bench.results import Measurement
 from kordon.bench.sdk import Way, measure_way, measure_worker
@@ -81,7 +81,8 @@ class Runner:
         progress: Is told what runs.
         keep: Takes each measurement as it is made.
         proxies: Runs more Kordons while its block runs.
-        recorded: Runs one whose decisions are on record while its block runs; with what makes topics through it.
+        fresh: Runs, while its block runs, a Kordon with managed topics whose decisions are on record or not, by the
+            contender's name; with what makes topics through it.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Runner:
         progress: Progress,
         keep: Callable[[Measurement], None],
         proxies: Callable[[int], AbstractContextManager[list[Contender]]],
-        recorded: Callable[[], AbstractContextManager[tuple[Contender, Topics]]],
+        fresh: Callable[[str], AbstractContextManager[tuple[Contender, Topics]]],
     ) -> None:
         self.contenders = list(contenders)
         self.managed = managed
@@ -103,7 +104,7 @@ class Runner:
         self._progress = progress
         self._keep = keep
         self._proxies = proxies
-        self._recorded = recorded
+        self._fresh = fresh
         self._topic_number = 0
 
     def run(self, plan: Plan) -> None:
@@ -117,31 +118,45 @@ class Runner:
                 self._idle(plan.memory, contender)
         self._measure(plan.base, self.contenders[0], 0)  # warms the broker up, and is not kept
         # what is told in milliseconds comes before what fills the broker's disk: its writing out is seen for minutes
-        for resizes in plan.resizes if Part.RESIZES in plan.parts else ():
-            self._resize(resizes)
-        if Part.LATENCY in plan.parts:
-            self._interleave(plan.latency, plan.rounds, [*self.contenders, self.managed])
-        if Part.BASE in plan.parts:
-            self._interleave(plan.base, plan.rounds, self.contenders)
-        if Part.MANAGED in plan.parts:
-            self._compare_managed(plan)
-        for holding in plan.holding if Part.HOLDING in plan.parts else ():
-            self._hold(holding)
-        if Part.SDK in plan.parts:
-            self._compare_sdk(plan.sdk, plan.rounds)
-        for case in plan.matrix if Part.MATRIX in plan.parts else ():
+        parts: dict[Part, Callable[[Plan], None]] = {
+            Part.RESIZES: self._resize,
+            Part.LATENCY: self._compare_latency,
+            Part.BASE: self._compare_base,
+            Part.MANAGED: self._compare_managed,
+            Part.LOG: self._compare_log,
+            Part.HOLDING: self._hold,
+            Part.SDK: self._compare_sdk,
+            Part.MATRIX: self._compare_matrix,
+            Part.AUDIT: self._audit,
+        }
+        for part, measure in parts.items():
+            if part in plan.parts:
+                measure(plan)
+
+    def _compare_latency(self, plan: Plan) -> None:
+        self._interleave(plan.latency, plan.rounds, [*self.contenders, self.managed])
+
+    def _compare_base(self, plan: Plan) -> None:
+        self._interleave(plan.base, plan.rounds, self.contenders)
+
+    def _compare_matrix(self, plan: Plan) -> None:
+        for case in plan.matrix:
             self._interleave(case, plan.matrix_rounds, self.contenders)
-        self._audits(plan.audit if Part.AUDIT in plan.parts else ())
 
     def _compare_managed(self, plan: Plan) -> None:
-        """Measures managed topics, with their decisions on record and not; an idle proxy takes nothing from others."""
         fewer = Contender(results.DIRECT_U, self.contenders[0].bootstrap)
         compared = [fewer, *(each for each in self.contenders if each.name in _COMPARED), self.managed]
-        with self._recorded() as (recorded, topics):
+        for case in plan.managed:
+            self._interleave(case, plan.rounds, compared)
+
+    def _compare_log(self, plan: Plan) -> None:
+        """Measures managed topics with their decisions on record and not, in two Kordons that have just begun."""
+        with self._fresh(results.MANAGED) as (unrecorded, theirs), self._fresh(results.RECORDED) as (recorded, topics):
             # each makes its own: a proxy that is told of a topic by another has more to do at first
-            self._topics = {**self._topics, recorded.name: topics}
-            for case in plan.managed:
-                self._interleave(case, plan.rounds, [*compared, recorded])
+            before = self._topics
+            self._topics = {**before, unrecorded.name: theirs, recorded.name: topics}
+            self._interleave(plan.log, plan.log_rounds, [unrecorded, recorded])
+            self._topics = before
 
     def _interleave(self, case: Throughput | Latency, rounds: int, contenders: Sequence[Contender]) -> None:
         """Lets each contender have its turn in each round; whoever began goes last in the next."""
@@ -175,14 +190,14 @@ class Runner:
         self._topic_number += count
         return [f"bench-{number}" for number in range(first, first + count)]
 
-    def _compare_sdk(self, case: Sdk, rounds: int) -> None:
-        direct = self.contenders[0]
+    def _compare_sdk(self, plan: Plan) -> None:
+        case, direct = plan.sdk, self.contenders[0]
         ways = [
             Way(results.AIOKAFKA_DIRECT, "aiokafka", direct, self._topics[results.DIRECT], _PARTITIONS),
             Way(results.AIOKAFKA_MANAGED, "aiokafka", self.managed, self._topics[self.managed.name], _VIRTUALS),
             Way(results.SDK, "sdk", self.managed, self._topics[self.managed.name], _VIRTUALS),
         ]
-        for number in range(1, rounds + 1):
+        for number in range(1, plan.rounds + 1):
             for way in ways:
                 self._progress(case.name, way.name, number, case.seconds)
                 (topic,) = self._new_topics()
@@ -192,26 +207,28 @@ class Runner:
             self._progress(name, results.WORKER, 1, 0)
             self._keep(Measurement(name, results.WORKER, 1, figures))
 
-    def _resize(self, case: Resizes) -> None:
-        self._progress(case.name, self.managed.name, 1, case.seconds)
-        with self._proxies(case.proxies - 1) as others:
-            ways = [self.managed.bootstrap, *(other.bootstrap for other in others)]
-            figures = measure_resizes(case, ways, *self._new_topics())
-        self._keep(Measurement(case.name, self.managed.name, 1, figures | {results.PROXIES: float(case.proxies)}))
+    def _resize(self, plan: Plan) -> None:
+        for case in plan.resizes:
+            self._progress(case.name, self.managed.name, 1, case.seconds)
+            with self._proxies(case.proxies - 1) as others:
+                ways = [self.managed.bootstrap, *(other.bootstrap for other in others)]
+                figures = measure_resizes(case, ways, *self._new_topics())
+            self._keep(Measurement(case.name, self.managed.name, 1, figures | {results.PROXIES: float(case.proxies)}))
 
-    def _audits(self, cases: Sequence[Audited]) -> None:
-        for case in cases:
+    def _audit(self, plan: Plan) -> None:
+        for case in plan.audit:
             self._progress(case.name, results.AUDITOR, 1, case.seconds)
             self._keep(Measurement(case.name, results.AUDITOR, 1, measure_audit(case)))
 
-    def _hold(self, case: Holding) -> None:
-        self._progress(case.name, self.managed.name, 1, case.seconds)
-        topics, names = self._topics[self.managed.name], self._new_topics(case.topics)
-        with self._proxies(1) as (kordon,):
-            topics.create(names, case.virtual_partitions)
-            figures = measure_holding(case, kordon, names)
-            topics.delete(names)
-        self._keep(Measurement(case.name, self.managed.name, 1, figures))
+    def _hold(self, plan: Plan) -> None:
+        for case in plan.holding:
+            self._progress(case.name, self.managed.name, 1, case.seconds)
+            topics, names = self._topics[self.managed.name], self._new_topics(case.topics)
+            with self._proxies(1) as (kordon,):
+                topics.create(names, case.virtual_partitions)
+                figures = measure_holding(case, kordon, names)
+                topics.delete(names)
+            self._keep(Measurement(case.name, self.managed.name, 1, figures))
 
     def _throughput(self, case: Throughput, contender: Contender, topics: Sequence[str]) -> dict[str, float]:
         with watched(contender) as producing:

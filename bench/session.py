@@ -114,7 +114,7 @@ def measure(plan: Plan, profile: str, peers: Sequence[Peer], console: Console, s
                 progress=shown,
                 keep=keep,
                 proxies=proxies,
-                recorded=partial(_recorded, cluster.bootstrap("PLAINTEXT")),
+                fresh=partial(_fresh, cluster.bootstrap("PLAINTEXT")),
             )
             runner.run(plan)
         if plan.with_tls and Part.MEMORY in plan.parts:
@@ -157,11 +157,12 @@ def _proxies(bootstrap: str, count: int) -> Generator[list[Contender], None, Non
 
 
 @contextmanager
-def _recorded(bootstrap: str) -> Generator[tuple[Contender, Topics], None, None]:
-    """Runs a Kordon whose decisions are on record."""
-    with ProxyProcess.start(bootstrap=bootstrap, config={"decisions": {"to": "topic"}}) as kordon:
+def _fresh(bootstrap: str, name: str) -> Generator[tuple[Contender, Topics], None, None]:
+    """Runs a Kordon with managed topics, whose decisions are on record if its name says so."""
+    config = {"decisions": {"to": "topic"}} if name == results.RECORDED else {}
+    with ProxyProcess.start(bootstrap=bootstrap, config=config) as kordon:
         topics = Topics(_admin(kordon.bootstrap), NewTopic, managed=True)
-        yield Contender(results.RECORDED, kordon.bootstrap, kordon.pid, kordon.metrics), topics
+        yield Contender(name, kordon.bootstrap, kordon.pid, kordon.metrics), topics
 
 
 def _admin(bootstrap: str) -> AdminClient:
@@ -206,6 +207,7 @@ def _empty(plan: Plan, profile: str, cluster: Any) -> Results:
         memory=plan.memory.name,
         memory_tls=f"{plan.memory.name} over TLS",
         managed=tuple(case.name for case in plan.managed),
+        log=plan.log.name,
         resizes=tuple(case.name for case in plan.resizes),
         holding=tuple(case.name for case in plan.holding),
         sdk=(plan.sdk.name, *WORKER_CASES),
