@@ -22,8 +22,6 @@ from kordon.spark_jobs.rules.rule import UNKNOWN, Facts, Outcome, Rule
 from kordon.spark_jobs.rules.tables import checked
 from kordon.spark_jobs.schema import DECISIONS
 
-ON_TOPICS: Final = frozenset({"COUNT-FENCE", "KEY-ORDER", "NO-SKIP", "SEQ-IMAGE"})
-"""Rules that hold decisions against what stands in topics, or offsets against each other; others heed `forget`."""
 _SINCE: Final = StructType([StructField("topic", StringType()), StructField("_since", LongType())])
 _JUDGED: Final = (Kind.ADMIT.value, Kind.DELIVER.value)
 
@@ -45,7 +43,7 @@ class Lives:
             facts: All of them.
             state: All of it.
         """
-        if rule.name not in ON_TOPICS or not self.let_go:
+        if not (rule.is_of_one_life and self.let_go):
             return rule.check(facts, state)
         outcome = rule.check(*self.living(facts, state))
         former = self._parted(facts, is_former=True).where(F.col("kind").isin(*_JUDGED))

@@ -10,20 +10,18 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kordon.proxy import apis
-from kordon.proxy.control.codes import Code, name_of
 from kordon.proxy.ordering.layout import Layout
 from kordon.testing.dialect_connection import DialectConnection
-from kordon.testing.dialect_reader import DialectReader, next_offset, records_of
+from kordon.testing.dialect_reader import DialectReader, records_of
 from kordon.testing.faults import Fault
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, Sender, create_managed, read_all, resize
 from kordon.testing.plain_connection import PlainConnection
+from kordon.testing.play_requests import assert_accepted, new_producer, one_record, produce, read_to, write
 from kordon.testing.steps import wait_until
 
 PARTITIONS: Final = 3
@@ -33,8 +31,6 @@ BYPASS: Final = "bypass"
 DELETED: Final = "deleted"
 """Records that the brokers delete before an audit has seen them; nothing is wrong with that."""
 DELETED_TO: Final = 2
-_STOCK_PRODUCE: Final = 9
-_STOCK_FETCH: Final = 11
 _PATIENCE_SECONDS: Final = 60.0
 
 
@@ -54,21 +50,21 @@ def stale_count(stage: Stage) -> None:
     """A dialect producer that has not heard of a growth is let write."""
     admin = create_managed(stage.proxy, stage.topic)
     with DialectConnection(stage.proxy) as client:
-        identity = _identity(client)
+        identity = new_producer(client)
         epoch = client.metadata(stage.topic).layout_epoch
-        before = client.produce(stage.topic, 0, _batch(identity, 0, "known"), PARTITIONS, epoch)
+        before = client.produce(stage.topic, 0, one_record(identity, 0, "known"), PARTITIONS, epoch)
         resize(admin, stage.topic, GROWN).result(60)
-        after = client.produce(stage.topic, 0, _batch(identity, 1, "outdated"), PARTITIONS, epoch)
-    _check(before.error_code, after.error_code)
+        after = client.produce(stage.topic, 0, one_record(identity, 1, "outdated"), PARTITIONS, epoch)
+    assert_accepted(before.error_code, after.error_code)
 
 
 def early_child(stage: Stage) -> None:
     """A reader is given the new partition's records though it stands at the beginning of the old ones."""
     admin = create_managed(stage.proxy, stage.topic)
     with DialectConnection(stage.proxy) as client:
-        _check(*(_write(client, stage.topic, q, PARTITIONS) for q in range(PARTITIONS)))
+        assert_accepted(*(write(client, stage.topic, q, PARTITIONS) for q in range(PARTITIONS)))
         resize(admin, stage.topic, GROWN).result(60)
-        _check(_write(client, stage.topic, GROWN - 1, GROWN))
+        assert_accepted(write(client, stage.topic, GROWN - 1, GROWN))
     reader = DialectReader(stage.proxy, stage.topic)
     try:
         wait_until("a child's records", lambda: records_of(reader.read(GROWN - 1)[GROWN - 1]), _PATIENCE_SECONDS)
@@ -91,13 +87,13 @@ def write_after_fence(stage: Stage) -> None:
 def doubled_sequence(stage: Stage) -> None:
     """A producer sends again, after its virtual partition has moved, what had been acknowledged."""
     admin = create_managed(stage.proxy, stage.topic)
-    moved = _first_to_move(stage.topic)
+    moved = first_to_move(stage.topic)
     with PlainConnection(stage.proxy) as client:
-        batch = _batch(_identity(client), 0, "once")
-        before = _produce(client, stage.topic, moved, batch)
+        batch = one_record(new_producer(client), 0, "once")
+        before = produce(client, stage.topic, moved, batch)
         resize(admin, stage.topic, GROWN).result(60)
-        after = _produce(client, stage.topic, moved, batch)
-    _check(before, after)
+        after = produce(client, stage.topic, moved, batch)
+    assert_accepted(before, after)
 
 
 def skipped_range(stage: Stage) -> None:
@@ -105,9 +101,9 @@ def skipped_range(stage: Stage) -> None:
     create_managed(stage.proxy, stage.topic)
     count = 12
     with PlainConnection(stage.proxy) as client:
-        identity = _identity(client)
-        _check(*(_produce(client, stage.topic, 0, _batch(identity, n, f"value {n}")) for n in range(count)))
-        _read_to(client, stage.topic, count)
+        identity = new_producer(client)
+        assert_accepted(*(produce(client, stage.topic, 0, one_record(identity, n, f"value {n}")) for n in range(count)))
+        read_to(client, stage.topic, count)
 
 
 def dropped_decision(stage: Stage) -> None:
@@ -115,16 +111,16 @@ def dropped_decision(stage: Stage) -> None:
     create_managed(stage.proxy, stage.topic)
     for _ in range(2):
         with PlainConnection(stage.proxy) as client:
-            _check(_produce(client, stage.topic, 0, _batch(_identity(client), 0, "value")))
+            assert_accepted(produce(client, stage.topic, 0, one_record(new_producer(client), 0, "value")))
 
 
 def bypass(stage: Stage) -> None:
     """Somebody writes to the managed topic past Kordon."""
     create_managed(stage.proxy, stage.topic)
     with PlainConnection(stage.proxy) as client:
-        _check(_produce(client, stage.topic, 0, _batch(_identity(client), 0, "through Kordon")))
+        assert_accepted(produce(client, stage.topic, 0, one_record(new_producer(client), 0, "through Kordon")))
     with PlainConnection(stage.broker) as stranger:
-        _check(_produce(stranger, stage.topic, 0, _batch((-1, -1), -1, "round it")))
+        assert_accepted(produce(stranger, stage.topic, 0, one_record((-1, -1), -1, "round it")))
 
 
 def deleted(stage: Stage) -> None:
@@ -132,10 +128,12 @@ def deleted(stage: Stage) -> None:
     create_managed(stage.proxy, stage.topic)
     for count in (3, 1):
         with PlainConnection(stage.proxy) as client:
-            identity = _identity(client)
-            _check(*(_produce(client, stage.topic, 0, _batch(identity, n, f"value {n}")) for n in range(count)))
+            identity = new_producer(client)
+            assert_accepted(
+                *(produce(client, stage.topic, 0, one_record(identity, n, f"value {n}")) for n in range(count))
+            )
     with PlainConnection(stage.proxy) as client:
-        _read_to(client, stage.topic, 4)
+        read_to(client, stage.topic, 4)
     admin = AdminClient({"bootstrap.servers": stage.broker})
     for done in admin.delete_records([TopicPartition(stage.topic, 0, DELETED_TO)]).values():
         done.result(_PATIENCE_SECONDS)
@@ -184,55 +182,7 @@ def _read_as_dialect(stage: Stage, count: int) -> None:
         reader.close()
 
 
-def _first_to_move(topic: str) -> int:
+def first_to_move(topic: str) -> int:
     """Returns the first virtual partition that a growth moves."""
     layout = Layout.created(topic, uuid.UUID(int=1), PARTITIONS, VIRTUAL_PARTITIONS)
     return min(layout.movers(layout.next_epoch(GROWN)))
-
-
-def _identity(client: PlainConnection) -> tuple[int, int]:
-    """Returns a producer id and epoch that nobody has."""
-    answer = client.ask(apis.INIT_PRODUCER_ID, 3, {"transactional_id": None, "transaction_timeout_ms": 60_000})
-    _check(answer.error_code)
-    return answer.producer_id, answer.producer_epoch
-
-
-def _batch(identity: tuple[int, int], sequence: int, value: str) -> bytes:
-    builder = DefaultRecordBatchBuilder(2, 0, 0, *identity, sequence, 16_000_000)
-    builder.append(0, timestamp=1_700_000_000_000, key=b"key", value=value.encode(), headers=[])
-    return bytes(builder.build())
-
-
-def _write(client: DialectConnection, topic: str, partition: int, count: int) -> int:
-    """Writes a record to a physical partition; returns the error code."""
-    epoch = client.metadata(topic).layout_epoch
-    code: int = client.produce(topic, partition, _batch(_identity(client), 0, "value"), count, epoch).error_code
-    return code
-
-
-def _produce(client: PlainConnection, topic: str, partition: int, batch: bytes) -> int:
-    """Writes a batch as stock clients do; returns the error code."""
-    row = {"name": topic, "partition_data": [{"index": partition, "records": batch}]}
-    answer = client.ask(apis.PRODUCE, _STOCK_PRODUCE, {"acks": -1, "timeout_ms": 10_000, "topic_data": [row]})
-    code: int = answer.responses[0].partition_responses[0].error_code
-    return code
-
-
-def _fetch(client: PlainConnection, topic: str, partition: int, offset: int) -> Any:
-    """Reads a partition once as stock clients do; returns its row."""
-    asked = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
-    fields = {"max_wait_ms": 500, "min_bytes": 1, "topics": [{"topic": topic, "partitions": [asked]}]}
-    return client.ask(apis.FETCH, _STOCK_FETCH, fields).responses[0].partitions[0]
-
-
-def _read_to(client: PlainConnection, topic: str, end: int) -> None:
-    """Reads a partition from its beginning, as stock clients do."""
-    offset = 0
-    while offset < end:
-        row = _fetch(client, topic, 0, offset)
-        _check(row.error_code)
-        offset = next_offset(row, offset)
-
-
-def _check(*codes: int) -> None:
-    assert not any(codes), [name_of(code) for code in codes if code != Code.NONE]

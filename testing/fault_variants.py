@@ -14,13 +14,13 @@ from types import MappingProxyType
 from typing import Final
 
 from kordon.codecs.decision import Kind
-from kordon.testing import fault_plays as plays
 from kordon.testing.dialect_connection import DialectConnection
 from kordon.testing.dialect_reader import DialectReader, records_of
-from kordon.testing.fault_plays import GROWN, PARTITIONS, Stage
+from kordon.testing.fault_plays import GROWN, PARTITIONS, Stage, clean, first_to_move
 from kordon.testing.faults import Fault
 from kordon.testing.managed_clients import Sender, create_managed, resize
 from kordon.testing.plain_connection import PlainConnection
+from kordon.testing.play_requests import assert_accepted, new_producer, one_record, produce, write
 from kordon.testing.steps import wait_until
 
 _PATIENCE_SECONDS: Final = 60.0
@@ -44,12 +44,12 @@ def stale_count_behind_a_shrink(stage: Stage) -> None:
     admin = create_managed(stage.proxy, stage.topic)
     resize(admin, stage.topic, GROWN).result(_PATIENCE_SECONDS)
     with DialectConnection(stage.proxy) as client:
-        identity = plays._identity(client)
+        identity = new_producer(client)
         epoch = client.metadata(stage.topic).layout_epoch
-        before = client.produce(stage.topic, 0, plays._batch(identity, 0, "known"), GROWN, epoch)
+        before = client.produce(stage.topic, 0, one_record(identity, 0, "known"), GROWN, epoch)
         resize(admin, stage.topic, PARTITIONS).result(_PATIENCE_SECONDS)
-        after = client.produce(stage.topic, 0, plays._batch(identity, 1, "outdated"), GROWN, epoch)
-    plays._check(before.error_code, after.error_code)
+        after = client.produce(stage.topic, 0, one_record(identity, 1, "outdated"), GROWN, epoch)
+    assert_accepted(before.error_code, after.error_code)
 
 
 def early_child_behind_a_shrink(stage: Stage) -> None:
@@ -57,9 +57,9 @@ def early_child_behind_a_shrink(stage: Stage) -> None:
     admin = create_managed(stage.proxy, stage.topic)
     resize(admin, stage.topic, GROWN).result(_PATIENCE_SECONDS)
     with DialectConnection(stage.proxy) as client:
-        plays._check(*(plays._write(client, stage.topic, q, GROWN) for q in range(GROWN)))
+        assert_accepted(*(write(client, stage.topic, q, GROWN) for q in range(GROWN)))
         resize(admin, stage.topic, PARTITIONS).result(_PATIENCE_SECONDS)
-        plays._check(*(plays._write(client, stage.topic, q, PARTITIONS) for q in range(PARTITIONS)))
+        assert_accepted(*(write(client, stage.topic, q, PARTITIONS) for q in range(PARTITIONS)))
     reader = DialectReader(stage.proxy, stage.topic)
 
     def has_two() -> bool:
@@ -88,35 +88,35 @@ def late_write_at_a_shrink(stage: Stage) -> None:
 def doubled_behind_a_shrink(stage: Stage) -> None:
     """A producer sends again, after its virtual partition has moved twice, what had been acknowledged in between."""
     admin = create_managed(stage.proxy, stage.topic)
-    moved = plays._first_to_move(stage.topic)
+    moved = first_to_move(stage.topic)
     resize(admin, stage.topic, GROWN).result(_PATIENCE_SECONDS)
     with PlainConnection(stage.proxy) as client:
-        batch = plays._batch(plays._identity(client), 0, "once")
-        before = plays._produce(client, stage.topic, moved, batch)
+        batch = one_record(new_producer(client), 0, "once")
+        before = produce(client, stage.topic, moved, batch)
         resize(admin, stage.topic, PARTITIONS).result(_PATIENCE_SECONDS)
-        after = plays._produce(client, stage.topic, moved, batch)
-    plays._check(before, after)
+        after = produce(client, stage.topic, moved, batch)
+    assert_accepted(before, after)
 
 
 def doubled_by_the_dialect(stage: Stage) -> None:
     """A dialect producer sends again, behind a growth, what had been acknowledged: it stands in the partition twice."""
     admin = create_managed(stage.proxy, stage.topic)
     with DialectConnection(stage.proxy) as client:
-        batch = plays._batch(plays._identity(client), 0, "once")
+        batch = one_record(new_producer(client), 0, "once")
         codes = []
         for count in (PARTITIONS, GROWN):
             epoch = client.metadata(stage.topic).layout_epoch
             codes.append(client.produce(stage.topic, 0, batch, count, epoch).error_code)
             if count == PARTITIONS:
                 resize(admin, stage.topic, GROWN).result(_PATIENCE_SECONDS)
-    plays._check(*codes)
+    assert_accepted(*codes)
 
 
 def skipped_by_the_dialect(stage: Stage) -> None:
     """A dialect reader reads a partition of many batches to its end."""
     create_managed(stage.proxy, stage.topic)
     with DialectConnection(stage.proxy) as client:
-        plays._check(*(plays._write(client, stage.topic, 0, PARTITIONS) for _ in range(_BATCHES)))
+        assert_accepted(*(write(client, stage.topic, 0, PARTITIONS) for _ in range(_BATCHES)))
     reader = DialectReader(stage.proxy, stage.topic)
 
     def is_at_the_end() -> bool:
@@ -133,15 +133,15 @@ def bypass_behind_a_shrink(stage: Stage) -> None:
     admin = create_managed(stage.proxy, stage.topic)
     resize(admin, stage.topic, GROWN).result(_PATIENCE_SECONDS)
     with PlainConnection(stage.proxy) as client:
-        plays._check(plays._produce(client, stage.topic, 0, plays._batch(plays._identity(client), 0, "through Kordon")))
+        assert_accepted(produce(client, stage.topic, 0, one_record(new_producer(client), 0, "through Kordon")))
     resize(admin, stage.topic, PARTITIONS).result(_PATIENCE_SECONDS)
     with PlainConnection(stage.broker) as stranger:
-        stolen = plays._batch(plays._identity(stranger), 0, "round it")
-        plays._check(plays._produce(stranger, stage.topic, GROWN - 1, stolen))
+        stolen = one_record(new_producer(stranger), 0, "round it")
+        assert_accepted(produce(stranger, stage.topic, GROWN - 1, stolen))
 
 
 def _dropped(kind: Kind) -> Variant:
-    return Variant(f"{Fault.DROPPED_DECISION.value}:{kind.value}", plays.clean, "GAPS", "gap", "unknown")
+    return Variant(f"{Fault.DROPPED_DECISION.value}:{kind.value}", clean, "GAPS", "gap", "unknown")
 
 
 VARIANTS: Final[Mapping[str, Variant]] = MappingProxyType(

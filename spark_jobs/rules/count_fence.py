@@ -237,6 +237,7 @@ RULE: Final = Rule(
     number=_RULE[0],
     name=_RULE[1],
     proves="Every batch stands where the layout of its time puts it, or it was never acknowledged.",
+    is_of_one_life=True,
     state=ROW,
     check=check,
 )

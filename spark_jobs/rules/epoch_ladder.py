@@ -39,7 +39,7 @@ from kordon.codecs.decision import Kind
 from kordon.spark_jobs.frames import stacked
 from kordon.spark_jobs.rules.gaps import with_gaps
 from kordon.spark_jobs.rules.rule import FAIL, PASS, UNKNOWN, Facts, Outcome, Rule
-from kordon.spark_jobs.rules.tables import checked, conform, decision, findings
+from kordon.spark_jobs.rules.tables import checked, decision, findings
 
 INIT_PRODUCER_ID: Final = 22
 EXPIRES_MS: Final = 7 * 24 * 60 * 60 * 1000
@@ -213,7 +213,7 @@ def _next_state(facts: Facts, answers: DataFrame, state: DataFrame) -> DataFrame
     latest = Window.partitionBy(*_KEY).orderBy(F.desc("number"))
     every = stacked(answers.where(F.col("error") == 0), state)
     newest = every.withColumn("_place", F.row_number().over(latest)).where("_place = 1")
-    return conform(newest.where(F.col("at_ms") > F.lit(facts.newest_ms - EXPIRES_MS)), STATE)
+    return newest.where(F.col("at_ms") > F.lit(facts.newest_ms - EXPIRES_MS)).to(STATE)
 
 
 RULE: Final = Rule(

@@ -46,7 +46,7 @@ from kordon.spark_jobs.frames import stacked, worked_out
 from kordon.spark_jobs.rules.fence_changes import STATE, commits_of, known_of, oldest, writes_of
 from kordon.spark_jobs.rules.fence_verdicts import JUDGED, judged_of
 from kordon.spark_jobs.rules.rule import LATE, PASS, Facts, Outcome, Rule
-from kordon.spark_jobs.rules.tables import QUIET_MS, checked, conform, findings, union
+from kordon.spark_jobs.rules.tables import QUIET_MS, checked, findings, union
 
 
 def _check(facts: Facts, state: DataFrame) -> Outcome:
@@ -62,7 +62,7 @@ def _check(facts: Facts, state: DataFrame) -> Outcome:
     return Outcome(
         findings=findings(new.where(F.col("verdict") != PASS), RULE.number, RULE.name, ("reason",), facts),
         state=_next_state(facts, known, commits, new),
-        checked=checked(stacked(conform(passed, JUDGED), new)),
+        checked=checked(stacked(passed.to(JUDGED), new)),
     )
 
 
@@ -72,7 +72,7 @@ def _next_state(facts: Facts, known: DataFrame, commits: DataFrame, new: DataFra
     cancelled = known.where("what = 'cancel'").select("topic", "fence", F.lit(True).alias("_cancelled"))
     fresh = f"at_ms > {facts.newest_ms - 2 * facts.late_ms}"
     of_a_day = f"at_ms > {facts.newest_ms - QUIET_MS}"
-    return conform(
+    return (
         union([known, told], STATE)
         .join(oldest(commits), "topic", "left")
         .join(committed, ["topic", "fence"], "left")
@@ -83,8 +83,8 @@ def _next_state(facts: Facts, known: DataFrame, commits: DataFrame, new: DataFra
             f" when what in ('admit') then {of_a_day} and (_oldest is null or layouts_offset >= _oldest or {fresh})"
             " when what in ('told', 'commit') then _oldest is null or layouts_offset >= _oldest"
             f" else _committed or (not coalesce(_cancelled, false) and {fresh}) end"
-        ),
-        STATE,
+        )
+        .to(STATE)
     )
 
 

@@ -14,7 +14,7 @@ from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, StringT
 
 from kordon.codecs.decision import Kind
 from kordon.spark_jobs.rules.rule import Facts
-from kordon.spark_jobs.rules.tables import conform, union
+from kordon.spark_jobs.rules.tables import union
 
 STATE: Final = StructType(
     [
@@ -93,7 +93,7 @@ def writes_of(facts: Facts) -> DataFrame:
     repeats = F.coalesce(F.get_json_object("evidence", "$.repeated") == "true", F.lit(False))
     named = F.col("topic").isNotNull() & F.col("partition").isNotNull() & F.col("layout_epoch").isNotNull()
     new = facts.decisions.where(is_write & ~repeats & named)
-    return conform(new.withColumn("what", F.lit("admit")), STATE)
+    return new.withColumn("what", F.lit("admit")).to(STATE)
 
 
 def commits_of(known: DataFrame) -> DataFrame:

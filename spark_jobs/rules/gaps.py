@@ -21,7 +21,7 @@ from pyspark.sql.types import BooleanType, LongType, StringType, StructField, St
 
 from kordon.codecs.decision import Kind
 from kordon.spark_jobs.rules.rule import UNKNOWN, Facts, Outcome, Rule
-from kordon.spark_jobs.rules.tables import checked, conform, decision, findings, union
+from kordon.spark_jobs.rules.tables import checked, decision, findings, union
 
 MOST_WORKERS: Final = 10_000
 MOST_GAPS: Final = 10_000
@@ -122,7 +122,7 @@ def _next_state(facts: Facts, state: DataFrame, new: DataFrame) -> DataFrame:
     newest = newest.withColumn("is_gap", F.lit(False)).orderBy(F.desc("at_ms"), "worker").limit(MOST_WORKERS)
     gaps = union([state.where("is_gap"), new], STATE)
     kept = gaps.orderBy(F.desc("at_ms"), "worker", F.desc("first_number")).limit(MOST_GAPS)
-    return union([newest, conform(kept, STATE)], STATE)
+    return union([newest, kept], STATE)
 
 
 RULE: Final = Rule(

@@ -29,7 +29,7 @@ from kordon.codecs.decision import Kind
 from kordon.spark_jobs.frames import stacked
 from kordon.spark_jobs.rules.gaps import with_gaps
 from kordon.spark_jobs.rules.rule import FAIL, PASS, UNKNOWN, Facts, Outcome, Rule
-from kordon.spark_jobs.rules.tables import QUIET_MS, checked, conform, decision, findings, union
+from kordon.spark_jobs.rules.tables import QUIET_MS, checked, decision, findings, union
 
 STATE: Final = StructType(
     [
@@ -126,7 +126,7 @@ def _next_state(facts: Facts, steps: DataFrame) -> DataFrame:
     closed = facts.decisions.where(F.col("kind") == Kind.CLOSE.value).select("worker", "connection").distinct()
     newest = steps.withColumn("_place", F.row_number().over(latest)).where("_place = 1")
     heard_of = newest.where(F.col("at_ms") > F.lit(facts.newest_ms - QUIET_MS))
-    return conform(heard_of.join(closed, ["worker", "connection"], "left_anti"), STATE)
+    return heard_of.join(closed, ["worker", "connection"], "left_anti").to(STATE)
 
 
 RULE: Final = Rule(
@@ -134,6 +134,7 @@ RULE: Final = Rule(
     name="KEY-ORDER",
     proves="What a connection was given of a stream followed the order of its stays and offsets, "
     "but where the reader had asked to go back.",
+    is_of_one_life=True,
     state=STATE,
     check=_check,
 )

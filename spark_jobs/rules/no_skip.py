@@ -268,6 +268,7 @@ RULE: Final = Rule(
     number=_RULE[0],
     name=_RULE[1],
     proves="A reader was given all that its streams have, from where it began.",
+    is_of_one_life=True,
     state=ROW,
     check=check,
 )

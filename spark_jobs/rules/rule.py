@@ -93,5 +93,8 @@ class Rule:
     """In one sentence, what holds when it has found nothing."""
     state: StructType
     """Columns of what it keeps between micro-batches; the first micro-batch is given an empty table."""
+    is_of_one_life: bool = False
+    """Whether it holds decisions against what stands in topics, or offsets against each other: then it is given none
+    of a topic that had the name before (`lives.py`). Others heed `forget` themselves."""
     check: Callable[[Facts, DataFrame], Outcome]
     """The facts and the state so far, to an outcome. Built-ins and windows only; nothing is collected."""

@@ -285,6 +285,7 @@ RULE: Final = Rule(
     number=_RULE[0],
     name=_RULE[1],
     proves="Each acknowledged sequence of an idempotent producer stands in the topic exactly once, over all homes.",
+    is_of_one_life=True,
     state=ROW,
     check=check,
 )

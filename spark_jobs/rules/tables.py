@@ -16,14 +16,9 @@ QUIET_MS: Final = 24 * 60 * 60 * 1000
 """What has been silent for so long, in decisions' time, is dropped from states; if it comes back, it begins anew."""
 
 
-def conform(rows: DataFrame, schema: StructType) -> DataFrame:
-    """Returns the columns of a schema, in its order; those that `rows` has not are null."""
-    return rows.to(schema)
-
-
 def union(tables: Sequence[DataFrame], schema: StructType) -> DataFrame:
     """Returns all rows of some tables, each with the columns of a schema."""
-    return stacked(*(conform(each, schema) for each in tables))
+    return stacked(*(each.to(schema) for each in tables))
 
 
 def findings(rows: DataFrame, number: int, name: str, identity: Sequence[str], facts: Facts) -> DataFrame:
@@ -46,7 +41,7 @@ def findings(rows: DataFrame, number: int, name: str, identity: Sequence[str], f
             "found_ms": F.lit(facts.newest_ms),
         }
     )
-    return conform(filled, FINDINGS)
+    return filled.to(FINDINGS)
 
 
 def checked(rows: DataFrame) -> DataFrame:
@@ -57,13 +52,13 @@ def checked(rows: DataFrame) -> DataFrame:
             those that failed are left out, as findings tell of them.
     """
     places = ("topic", "partition", "stream", "verdict")
-    filled = conform(rows, CHECKED).where(F.col("verdict").isin(PASS, UNKNOWN, LATE))
+    filled = rows.to(CHECKED).where(F.col("verdict").isin(PASS, UNKNOWN, LATE))
     summed = filled.groupBy(*places).agg(
         F.min("first_offset").alias("first_offset"),
         F.max("last_offset").alias("last_offset"),
         F.count(F.lit(1)).alias("count"),
     )
-    return conform(summed, CHECKED)
+    return summed.to(CHECKED)
 
 
 def decision(worker: str = "worker", number: str = "number") -> Column:

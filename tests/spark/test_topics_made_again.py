@@ -32,9 +32,11 @@ def _given(facts: Facts, state: DataFrame) -> Outcome:
     return Outcome(findings=table(facts.decisions.sparkSession, [], FINDINGS), state=kept, checked=checked(nothing))
 
 
-def judged(spark: SparkSession, name: str, lives: Lives) -> tuple[set[tuple[str, int]], list[tuple[str, int]]]:
-    """What a rule of this name is left with, as topic and layouts_offset; and what counts as unknown."""
-    rule = Rule(number=9, name=name, proves="Nothing.", state=STATE, check=_given)
+def judged(
+    spark: SparkSession, lives: Lives, *, is_of_one_life: bool
+) -> tuple[set[tuple[str, int]], list[tuple[str, int]]]:
+    """What a rule is left with, as topic and layouts_offset; and what counts as unknown."""
+    rule = Rule(number=9, name="R", proves="Nothing.", state=STATE, is_of_one_life=is_of_one_life, check=_given)
     about: dict[str, Any] = {"layout_epoch": 0, "stream": 1}
     decisions = [
         decided("admit", 0, topic="again", layouts_offset=3, **about),
@@ -62,16 +64,16 @@ def judged(spark: SparkSession, name: str, lives: Lives) -> tuple[set[tuple[str,
 def test_rules_on_topics_are_given_the_topic_that_has_the_name_now(spark: SparkSession) -> None:
     """What they kept of the former goes when it is let go; what nobody judges any more is unknown."""
     now = Lives(let_go={"again": LET_GO}, now=frozenset({"again"}))
-    assert judged(spark, "SEQ-IMAGE", now) == ({("again", 22), ("other", 1), ("other", 3)}, [("again", 1)])
+    assert judged(spark, now, is_of_one_life=True) == ({("again", 22), ("other", 1), ("other", 3)}, [("again", 1)])
     later = Lives(let_go={"again": LET_GO})
-    assert judged(spark, "SEQ-IMAGE", later)[0] == {("again", 1), ("again", 22), ("other", 1), ("other", 3)}
+    assert judged(spark, later, is_of_one_life=True)[0] == {("again", 1), ("again", 22), ("other", 1), ("other", 3)}
 
 
 def test_rules_on_changes_are_given_all(spark: SparkSession) -> None:
     """They heed it themselves."""
     now = Lives(let_go={"again": LET_GO}, now=frozenset({"again"}))
     everything = {("again", offset) for offset in (1, 3, LET_GO, 22)} | {("other", 1), ("other", 3)}
-    assert judged(spark, "FENCE-BARRIER", now) == (everything, [])
+    assert judged(spark, now, is_of_one_life=False) == (everything, [])
 
 
 def test_where_a_topic_was_let_go_stays_known_when_its_name_is_given_again() -> None:
