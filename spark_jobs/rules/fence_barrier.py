@@ -27,7 +27,8 @@ was followed by two others no more is kept: an ADMIT that comes later than that 
 
 A gap of a worker makes unknown whether it acknowledged if it lies in front of the first decision by which the worker
 went on under the new layout. It is known by then, as decisions of a worker come in order; what is missing behind that
-cannot have been the acknowledgement. So it is the same whatever was read in one micro-batch.
+cannot have been the acknowledgement. So it is the same whatever was read in one micro-batch. The gap itself is the
+finding then (GAPS); here it only counts as unknown, as does a cut that the controller's gap may hide.
 
 What comes late: acknowledgements and fences are waited for, `late_ms` from the COMMIT on; then they are missing, and it
 is unknown.
@@ -60,7 +61,7 @@ def _check(facts: Facts, state: DataFrame) -> Outcome:
     is_late = F.coalesce(F.col("layouts_offset") < F.col("_oldest"), F.lit(False))
     passed = admits.withColumn("verdict", F.when(is_late, LATE).otherwise(PASS))
     return Outcome(
-        findings=findings(new.where(F.col("verdict") != PASS), RULE.number, RULE.name, ("reason",), facts),
+        findings=findings(new.where(F.col("kind").isNotNull()), RULE.number, RULE.name, ("reason",), facts),
         state=_next_state(facts, known, commits, new),
         checked=checked(stacked(passed.to(JUDGED), new)),
     )
