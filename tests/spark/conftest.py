@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import chdir
 
 import pytest
 
@@ -67,13 +68,14 @@ def _let_go() -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Starts Spark when the first test asks for it, and its JVM is gone at the end."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # another one would not have Kordon
     builder = SparkSession.builder.master("local[1]").appName("kordon tests")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    with chdir(tmp_path_factory.mktemp("spark")):  # Spark makes folders where Java begins
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     gateway = SparkContext._gateway  # the JVM ends when its standard input does: at the end of Python, too late here

@@ -6,6 +6,9 @@ at all of them: so a fault must not be blamed on a topic beside it either.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -17,6 +20,7 @@ pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip
 from pyspark.sql import SparkSession
 
 from kordon.codecs.decision import Entry
+from kordon.spark_jobs import main
 from kordon.spark_jobs.audit import Audit, Options, Verdict
 from kordon.spark_jobs.metrics import Metrics
 from kordon.spark_jobs.rules import no_skip, seq_image
@@ -67,6 +71,15 @@ class Checked(NamedTuple):
     verdict: str
 
 
+class Played(NamedTuple):
+    """What an audit looks at."""
+
+    broker: str
+    folder: Path
+    workers: dict[str, str]
+    """By incarnation, the play that it was in."""
+
+
 class Audited(NamedTuple):
     """What came of the audit."""
 
@@ -107,31 +120,34 @@ def perform(broker: str, folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def audited(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Audited]:
-    """All plays, and one audit of them."""
-    assert spark.sparkContext is not None
+def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
+    """All plays."""
     folder = tmp_path_factory.mktemp("decisions")
     with Cluster.start(brokers=1, config={"authorizer.class.name": ""}) as cluster:
         broker = cluster.bootstrap("PLAINTEXT")
-        workers = perform(broker, folder)
-        yield look(broker, folder, str(tmp_path_factory.mktemp("audit")), workers)
+        yield Played(broker, folder, perform(broker, folder))
 
 
-def look(broker: str, folder: Path, out: str, workers: dict[str, str]) -> Audited:
-    """Audits the plays."""
+@pytest.fixture(scope="module")
+def audited(spark: SparkSession, played: Played, tmp_path_factory: pytest.TempPathFactory) -> Audited:
+    """One audit of them."""
+    assert spark.sparkContext is not None
     session = open_session(Setup(master="local[1]", shuffle_partitions=1, needs_kafka=False))
-    reading = Reading(bootstrap=broker, folder=folder, is_pinned=True)
+    reading = Reading(bootstrap=played.broker, folder=played.folder, is_pinned=True)
+    out = str(tmp_path_factory.mktemp("audit"))
     audit = Audit(session, Options(out=out, reading=reading), Metrics())
     verdict = audit.once()
-    names = [name for name in Finding._fields if name != "decisions"]
-    found = session.read.parquet(f"{audit.storage.folder}/findings").select(*names, "decisions", "finding_id").collect()
-    newest = {row.finding_id: row for row in found}.values()
-    findings = [
-        Finding(row.name, row.kind, row.verdict, row.topic, tuple(row.decisions or ()), row.text) for row in newest
-    ]
-    looked = session.read.parquet(f"{audit.storage.folder}/checked").where("first_offset is not null")
+    looked = session.read.parquet(f"{out}/checked").where("first_offset is not null")
     checked = [Checked(*row) for row in looked.select(*Checked._fields).collect()]
-    return Audited(verdict, findings, workers, checked)
+    return Audited(verdict, findings_in(session, out), played.workers, checked)
+
+
+def findings_in(session: SparkSession, out: str) -> list[Finding]:
+    """The findings that an audit has left behind, each as it was told last."""
+    names = [name for name in Finding._fields if name != "decisions"]
+    found = session.read.parquet(f"{out}/findings").select(*names, "decisions", "finding_id").collect()
+    newest = {row.finding_id: row for row in found}.values()
+    return [Finding(row.name, row.kind, row.verdict, row.topic, tuple(row.decisions or ()), row.text) for row in newest]
 
 
 @pytest.mark.parametrize("play", EXPECTED)
@@ -169,3 +185,17 @@ def test_all_findings_are_about_a_play_and_the_verdict_is_fail(audited: Audited)
     told = [each for play in (*PLAYS, CLEAN, DELETED) for each in audited.of(play)]
     assert sorted(told) == sorted(audited.findings)
     assert audited.verdict is Verdict.FAIL
+
+
+@pytest.mark.deep
+def test_on_a_cluster_of_spark_the_same_is_found(
+    spark: SparkSession, played: Played, audited: Audited, tmp_path: Path
+) -> None:
+    """By `spark-submit`, where executors are processes of their own, and tables have several partitions."""
+    where = ["--master", "local-cluster[2,1,1024]", "--conf", "spark.sql.shuffle.partitions=3"]
+    what = ["--files", str(played.folder), "--bootstrap", played.broker, "--findings-topic", "", "--out", str(tmp_path)]
+    submitted = [str(Path(sys.executable).with_name("spark-submit")), *where, str(main.__file__), "--once", *what]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(submitted, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 1, done.stderr[-3000:]
+    assert sorted(findings_in(spark, str(tmp_path))) == sorted(audited.findings)

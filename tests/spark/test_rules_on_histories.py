@@ -21,6 +21,8 @@ from kordon.testing.rule_mishaps import Mishaps
 from kordon.testing.rule_plays import Played, play
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
 
     from kordon.spark_jobs.rules.rule import Rule
@@ -33,6 +35,7 @@ RULES: Final = (
     no_skip.RULE,
     seq_image.RULE,
 )
+PARTITIONS: Final = "spark.sql.shuffle.partitions"
 PARTS: Final = 3
 """Micro-batches: so that what is carried over once is carried over again."""
 MANY: Final = pytest.param(range(1000, 1150), marks=[pytest.mark.deep, pytest.mark.timeout(3600)])
@@ -40,6 +43,15 @@ _CHANGES: Final = {fence_barrier.RULE.name: (1, 1)}
 """What comes later than the next two layouts after it is unknown to FENCE-BARRIER."""
 _NAME: Final = re.compile(rf"\b(\d+)-({'|'.join(Cut)})\b")
 _HOLDS: Final = range(5)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def partitions(spark: SparkSession) -> Iterator[None]:
+    """As on a cluster: rows that belong together are brought together by shuffles."""
+    before = spark.conf.get(PARTITIONS)
+    spark.conf.set(PARTITIONS, "3")
+    yield
+    spark.conf.set(PARTITIONS, str(before))
 
 
 @pytest.mark.parametrize("seeds", [range(100, 115), MANY], ids=["some", "many"])
