@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
 
-from kordon.spark_jobs.errors import CannotCheck, MissingPart, cause_of, words_of
+from kordon.spark_jobs.errors import CannotCheck, MissingPart, WithoutJavasStacks, cause_of, words_of
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -245,7 +245,9 @@ def _run(given: Mapping[str, Any]) -> int:
     from kordon.spark_jobs.rules.all_rules import ALL  # noqa: PLC0415
     from kordon.spark_jobs.session import close_session, open_session  # noqa: PLC0415
 
-    logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    told = logging.StreamHandler()
+    told.setFormatter(WithoutJavasStacks("%(asctime)s %(name)s %(levelname)s %(message)s"))
+    logging.basicConfig(handlers=[told])
     logging.getLogger("kordon").setLevel(logging.INFO)
     signals = _Signals()
     options, setup = _asked(given), _setup(given)

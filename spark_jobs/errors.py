@@ -7,15 +7,17 @@ RuntimeError
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 _RAISED: Final = re.compile(
     r"^(?:Caused by: )?"
     r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Unavailable|Unknown|NotAllowed|CannotCheck): .*)$",
     re.MULTILINE,
 )
+_OF_A_STACK: Final = re.compile(r"\s+(?:at \S+\(|\.\.\. \d+ more$)")
 _MOST_WORDS: Final = 1500
 _CURES: Final[Mapping[str, str]] = {
     "No space left on device": "make room where --out is, or where Spark keeps its own files (spark.local.dir)",
@@ -39,6 +41,15 @@ class CannotCheck(RuntimeError):  # noqa: N818 - says what it means for the audi
 
 class MissingPart(CannotCheck):
     """Something that the audit is made with is not installed; the message names what brings it."""
+
+
+class WithoutJavasStacks(logging.Formatter):
+    """Leaves out, of what py4j says of an error, the hundreds of lines of how Java's threads came there."""
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - overridden
+        """Returns Python's trace, and what Java raised."""
+        lines = super().formatException(ei).splitlines()
+        return "\n".join(line for line in lines if line.strip() and not _OF_A_STACK.match(line))
 
 
 def words_of(error: BaseException) -> str:

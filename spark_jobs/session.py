@@ -44,7 +44,6 @@ _LOCAL: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.log.level": "ERROR",
     # tables of one partition are joined where they are (`frames.py`): sending one of them round is a job of its own
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
@@ -53,7 +52,8 @@ _LOCAL: Final[Mapping[str, str]] = {
     "spark.sql.codegen.wholeStage": "false",
 }
 """Of a session on this machine: nobody else has to reach it."""
-_JAVA: Final = "-Xss4m -XX:ReservedCodeCacheSize=512m"
+_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+_JAVA: Final = f"-Xss4m -XX:ReservedCodeCacheSize=512m -Dlog4j2.configurationFile={_LOGGING.as_uri()}"
 """Spark looks through Python's traces with patterns that need a deep stack; all that it compiles has to have room, or
 Java goes on uncompiled."""
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
@@ -70,7 +70,7 @@ class Setup:
     """None: what `spark-submit` says, else as many threads as there are processors."""
     driver_memory: str = "1g"
     shuffle_partitions: int | None = None
-    """None: one on this machine (`frames.py`), elsewhere as many as Spark has cores."""
+    """None: what `spark-submit` says, else one on this machine (`frames.py`), elsewhere as many as Spark has cores."""
     jars: Path | None = None
     """Folder of the jars that Spark lacks; see `jars.py`."""
     packages: str | None = None
@@ -117,7 +117,9 @@ def open_session(setup: Setup) -> SparkSession:
         session = builder.getOrCreate()
     _need_classes(session, parts)
     usual = 1 if master.startswith("local") else session.sparkContext.defaultParallelism
-    session.conf.set(_PARTITIONS, setup.settings.get(_PARTITIONS, str(setup.shuffle_partitions or usual)))
+    submitted = session.sparkContext.getConf().get(_PARTITIONS)
+    partitions = setup.settings.get(_PARTITIONS) or setup.shuffle_partitions or submitted or usual
+    session.conf.set(_PARTITIONS, str(partitions))
     _look_up_once(session)
     session.dataSource.register(BatchesSource)
     session.dataSource.register(DecisionFilesSource)

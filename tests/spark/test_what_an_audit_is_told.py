@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from kordon.spark_jobs.audit import Audit, Options
 from kordon.spark_jobs.brokers import LATEST, Place
 from kordon.spark_jobs.delivery import AGAIN_SECONDS, FILE, Delivery
 from kordon.spark_jobs.engine import Engine, Parts
-from kordon.spark_jobs.errors import CannotCheck, cause_of, words_of
+from kordon.spark_jobs.errors import CannotCheck, WithoutJavasStacks, cause_of, words_of
 from kordon.spark_jobs.findings import Sinks, Table, Topic
 from kordon.spark_jobs.known import Totals
 from kordon.spark_jobs.lag import Lag
@@ -218,3 +219,22 @@ def test_sinks_have_names_for_messages() -> None:
     """So that it is known which of them takes nothing."""
     assert Topic(name="t", options={}).told == "the topic t"
     assert Table(name="/t", format="delta").told == "the table /t"
+
+
+def test_of_an_error_of_spark_the_log_has_pythons_trace_and_the_causes_but_not_how_java_came_there() -> None:
+    """A full disk was two thousand lines in front of the one that says so."""
+    raised = (
+        "An error occurred while calling o1.save.\n: org.apache.spark.SparkException: Job aborted.\n"
+        "\tat org.apache.spark.A$.b(A.scala:1)\n\t\tat java.base/java.util.C.d(C.java:2)\n\t... 36 more\n"
+        "Caused by: java.io.IOException: No space left on device\n\tat e.F.g(Native Method)\n"
+    )
+    try:
+        raise PySparkException(raised)
+    except PySparkException:
+        record = logging.LogRecord("py4j", logging.ERROR, __file__, 1, "it failed", None, sys.exc_info())
+    lines = WithoutJavasStacks("%(message)s").format(record).splitlines()
+    assert lines[:2] == ["it failed", "Traceback (most recent call last):"]
+    assert lines[-2:] == [
+        ": org.apache.spark.SparkException: Job aborted.",
+        "Caused by: java.io.IOException: No space left on device",
+    ]
