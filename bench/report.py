@@ -42,8 +42,7 @@ _HOW: Final = """\
   *direct, U* has one with U, *managed* is Kordon with a managed one. What is read per byte given is what Kordon reads
   from the broker over what it gives out to all consumers.
 - **Decision log**: two Kordons with managed topics by turns, one of which (*managed, on record*) writes its decisions
-  to their topic besides. That costs less than what a machine's restlessness makes in one round; as the latter only ever
-  adds, the least of many short rounds are compared.
+  to their topic besides. That costs less than what a machine's restlessness makes in one round, so there are many.
 - **At rest**: in a Kordon just started, each virtual partition gets a record and a consumer that has read it and waits
   for more. Its resident memory less that before, with connections, cache and all that comes with the first records.
 - **Pauses**: idempotent librdkafka producers send a record to each physical partition a hundred times a second

@@ -81,8 +81,7 @@ def verdicts(results: Results, contender: str = KORDON) -> list[Verdict]:
         _latency(results, contender),
         _idle(results, contender),
         *(verdict for case in results.managed[:1] for verdict in _managed(results, case)),
-        _log(results, PRODUCE_CPU, "produced"),
-        _log(results, CONSUME_CPU, "consumed"),
+        *_log(results),
         *(verdict for case in results.sdk[:1] for verdict in _sdk(results, case)),
         *(_gate(results, case, results.sdk[1:]) for case in results.sdk[:1]),
         *_heartbeats(results, results.sdk[1:]),
@@ -102,14 +101,12 @@ def _managed(results: Results, case: str) -> list[Verdict | None]:
     ]
 
 
-def _log(results: Results, figure: str, done: str) -> Verdict | None:
-    """Judges the least of many rounds: whatever else a machine does only adds to what they take."""
-    own, other = (results.spread(results.log, name, figure) for name in (RECORDED, MANAGED))
-    if own is None or other is None or not other.least:
-        return None
-    value = own.least / other.least
-    what = f"processor time per GB {done} with decisions on record, of that without, least of all rounds"
-    return Verdict(what, f"<= {MAX_RECORDED_CPU}", f"{value:.2f}", value <= MAX_RECORDED_CPU)
+def _log(results: Results) -> list[Verdict | None]:
+    unrecorded = (MANAGED, "that without a decision log", MAX_RECORDED_CPU)
+    return [
+        _processor(results, results.log, RECORDED, figure, done=f"{done} with decisions on record", bar=unrecorded)
+        for figure, done in ((PRODUCE_CPU, "produced"), (CONSUME_CPU, "consumed"))
+    ]
 
 
 def _sdk(results: Results, case: str) -> list[Verdict | None]:
