@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
@@ -84,7 +84,8 @@ def _members(facts: Facts, known: DataFrame, commits: DataFrame) -> DataFrame:
         .withColumn(
             "verdict", F.expr(f"case when kind is null then '{PASS}' when {proven} then '{FAIL}' else '{UNKNOWN}' end")
         )
-        .withColumn("kind", _unless_told_as_a_gap(F.col("_went_on").isNotNull()))
+        # where a gap may hide it, the gap is the finding
+        .withColumn("kind", F.when((F.col("verdict") != UNKNOWN) | F.col("_went_on").isNull(), F.col("kind")))
         .select(
             "topic",
             "kind",
@@ -139,14 +140,14 @@ def _cuts(facts: Facts, known: DataFrame, commits: DataFrame) -> DataFrame:
     )
     return (
         sealed.withColumn("_in_order", F.expr(in_order))
-        .withColumn("kind", F.when(~F.col("_in_order"), "cut-out-of-order"))
         .withColumn(
             "verdict",
             F.when(F.col("_in_order"), PASS)
             .when(F.col("across_gap") & F.col("_cut_number").isNull(), UNKNOWN)
             .otherwise(FAIL),
         )
-        .withColumn("kind", _unless_told_as_a_gap(F.lit(True)))
+        # unknown is what a gap may hide: that is the finding
+        .withColumn("kind", F.when(F.col("verdict") == FAIL, "cut-out-of-order"))
         .select(
             "topic",
             "partition",
@@ -175,12 +176,6 @@ def _cuts(facts: Facts, known: DataFrame, commits: DataFrame) -> DataFrame:
             F.col("_commit_ms").alias("at_ms"),
         )
     )
-
-
-def _unless_told_as_a_gap(is_heard_of: Column) -> Column:
-    """Of what is unknown as a decision is missing, the gap is the finding."""
-    is_told = (F.col("verdict") == UNKNOWN) & F.col("across_gap") & is_heard_of
-    return F.when(~is_told, F.col("kind"))
 
 
 def _unproven(facts: Facts, known: DataFrame, commits: DataFrame) -> DataFrame:

@@ -238,7 +238,8 @@ def test_a_gap_makes_unknown_what_it_may_hide_wherever_the_history_is_cut(spark:
 
     played = play(spark, fence_barrier.RULE, [parts[0], MicroBatch(decisions=parts[1], is_last=True)])
 
-    assert sorted(played.found("topic", "kind")) == sorted((each, "unacknowledged") for each in expected["fail"])
+    found = sorted(played.found("topic", "kind", "verdict"))
+    assert found == sorted((each, "unacknowledged", "fail") for each in expected["fail"])
     assert unknown(played) == expected["unknown"]
 
 
