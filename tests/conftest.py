@@ -12,10 +12,13 @@ from kordon.testing.cluster import FOLDER_PREFIX, Cluster
 from kordon.testing.folders import held_folders
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.rights import Secured
+from kordon.testing.same_draws import leave_out_constants_of_the_project
 
 settings.register_profile("quick", derandomize=True, max_examples=60, deadline=None)
 settings.register_profile("deep", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+if settings.get_current_profile_name() == "quick":
+    leave_out_constants_of_the_project(pytest.MonkeyPatch())
 
 collect_ignore_glob = ["clients/script_*.py", "clients/spark/*.py"]
 """Programs that the equivalence test runs; importing them here would judge the warnings of the clients."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 from uuid import UUID
 
@@ -35,14 +35,17 @@ PATIENCE_SECONDS = 60
 
 
 def contiguous(chain: Chain, given: Sequence[Decision]) -> bool:
-    """Whether deliveries of one stream follow on each other, from stay to stay; stays without an offset are passed."""
+    """Whether deliveries of one stream follow on each other, from stay to stay; stays without an offset are passed.
+
+    A topic that was taken over stays where it was without having moved: two stays, one place.
+    """
+    stays = [(stay.partition, stay.move) for stay in chain.stays if stay.end != stay.start]
+    places = [place for place, _ in groupby(stays)]
     for before, after in pairwise(given):
         if (after.partition, after.move) == (before.partition, before.move):
             if after.first_offset != (before.last_offset or 0) + 1:
                 return False
             continue
-        stays = {(stay.partition, stay.move, stay.start): stay for stay in chain.stays if stay.end != stay.start}
-        places = [place[:2] for place in stays]
         came = places.index((before.partition or 0, before.move or 0))
         if places[came + 1] != (after.partition, after.move):
             return False
