@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from kordon.codecs.errors import WireError
+from kordon.codecs.messages import request
+from kordon.codecs.producers import VERSION, Described, ProducerRows, parse_producers
 from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.codes import Code, name_of
 from kordon.proxy.errors import UpstreamUnavailable
@@ -58,23 +61,13 @@ class Ends:
         return self.log_end_offset == self.high_watermark
 
 
-class ProducerState(NamedTuple):
-    """What a leader remembers of a producer."""
-
-    producer_epoch: int
-    last_sequence: int
-    """-1 where it is not known."""
-    in_transaction: bool = False
-    """Whether it has a transaction open there."""
-
-
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """Log end, producers, and both ends again, of one leader in this order."""
 
     log_end_before: int
-    producers: Mapping[int, ProducerState]
-    """By producer id."""
+    producers: ProducerRows
+    """Who has written there; to walk over many takes long."""
     ends: Ends
 
     @property
@@ -147,15 +140,16 @@ class PartitionEnds:
             for q, (log_end, of_epoch) in found.items()
         }
 
-    async def producers(self, topic: str, partition: int) -> dict[int, ProducerState]:
-        """Asks a partition's leader which producers it remembers, by producer id (DescribeProducers, KIP-664).
+    async def producers(self, topic: str, partition: int) -> ProducerRows:
+        """Asks a partition's leader which producers it remembers (DescribeProducers, KIP-664).
 
         Raises:
             TopicsRefused: The broker does not lead it any more, or Kordon may not know.
             UpstreamUnavailable: It has no leader, or the leader does not answer.
         """
-        ((found,),) = (await self._ask_leaders(topic, [partition], _send_producers)).values()
-        return _states(found)
+        ((found,),) = (await self._ask_leaders(topic, [partition], describe_producers)).values()
+        rows: ProducerRows = found.producers
+        return rows
 
     async def ends(self, topic: str, partition: int) -> Ends:
         """Asks a partition's leader for its log end and its high watermark, in this order.
@@ -202,11 +196,11 @@ class PartitionEnds:
             TopicsRefused: A broker does not lead one of them any more, or Kordon may not know.
             UpstreamUnavailable: One has no leader, or a leader does not answer.
         """
-        questions = (_send_log_ends, _send_producers, _send_log_ends, _send_high_watermarks)
+        questions = (_send_log_ends, describe_producers, _send_log_ends, _send_high_watermarks)
         found = await self._ask_leaders(topic, partitions, *questions)
         return {
-            partition: Snapshot(before.offset, _states(producers), Ends(end.offset, mark.offset, end.leader_epoch))
-            for partition, (before, producers, end, mark) in found.items()
+            partition: Snapshot(before.offset, told.producers, Ends(end.offset, mark.offset, end.leader_epoch))
+            for partition, (before, told, end, mark) in found.items()
         }
 
     async def _ask_leaders(
@@ -240,27 +234,30 @@ class PartitionEnds:
         self, node_id: int, topic: str, epochs: Mapping[int, int], questions: Sequence[_Question]
     ) -> dict[int, tuple[Any, ...]]:
         client = await self._brokers.to(node_id)
-        answers = await asyncio.gather(*(send(client, topic, epochs) for send in questions))
-        rows = [{_partition(part): part for row in each.topics for part in row.partitions} for each in answers]
+        rows = await asyncio.gather(*(send(client, topic, epochs) for send in questions))
         for row in rows:
             for partition, part in row.items():
                 refuse(f"asking the leader of {topic}-{partition}", part)
         return {partition: tuple(row[partition] for row in rows) for partition in epochs}
 
 
-_Question: TypeAlias = Callable[[UpstreamClient, str, Mapping[int, int]], asyncio.Future[Any]]
-"""Sends a question about partitions, given with their leader epochs, to their leader."""
+_Question: TypeAlias = Callable[[UpstreamClient, str, Mapping[int, int]], Awaitable[Mapping[int, Any]]]
+"""Sends a question about partitions, given with their leader epochs, to their leader; what it says is to come."""
+
+
+async def _by_partition(answer: asyncio.Future[Any]) -> dict[int, Any]:
+    return {_partition(part): part for row in (await answer).topics for part in row.partitions}
 
 
 def _send_offsets(
     client: UpstreamClient, topic: str, epochs: Mapping[int, int], replica_id: int, timestamp: int = _LATEST
-) -> asyncio.Future[Any]:
+) -> Awaitable[Mapping[int, Any]]:
     parts = [
         {"partition_index": partition, "current_leader_epoch": epoch, "timestamp": timestamp}
         for partition, epoch in epochs.items()
     ]
     fields = {"replica_id": replica_id, "isolation_level": 0, "topics": [{"name": topic, "partitions": parts}]}
-    return client.send(LIST_OFFSETS, client.version(LIST_OFFSETS, range(4, 8)), fields)
+    return _by_partition(client.send(LIST_OFFSETS, client.version(LIST_OFFSETS, range(4, 8)), fields))
 
 
 _send_log_ends: Final = partial(_send_offsets, replica_id=_DEBUGGING_CONSUMER)
@@ -270,14 +267,14 @@ _send_log_starts: Final = partial(_send_offsets, replica_id=_CONSUMER, timestamp
 
 def _send_epoch_ends(
     client: UpstreamClient, topic: str, epochs: Mapping[int, int], wanted: Mapping[int, int]
-) -> asyncio.Future[Any]:
+) -> Awaitable[Mapping[int, Any]]:
     parts = [
         {"partition": partition, "current_leader_epoch": epoch, "leader_epoch": max(wanted[partition], 0)}
         for partition, epoch in epochs.items()
     ]
     fields = {"replica_id": _CONSUMER, "topics": [{"topic": topic, "partitions": parts}]}
     version = client.version(OFFSET_FOR_LEADER_EPOCH, range(2, 5))
-    return client.send(OFFSET_FOR_LEADER_EPOCH, version, fields)
+    return _by_partition(client.send(OFFSET_FOR_LEADER_EPOCH, version, fields))
 
 
 def _partition(part: Any) -> int:
@@ -285,20 +282,31 @@ def _partition(part: Any) -> int:
     return number
 
 
-def _send_producers(client: UpstreamClient, topic: str, epochs: Mapping[int, int]) -> asyncio.Future[Any]:
-    fields = {"topics": [{"name": topic, "partition_indexes": list(epochs)}]}
-    return client.send(DESCRIBE_PRODUCERS, client.version(DESCRIBE_PRODUCERS, range(1)), fields)
+def describe_producers(
+    client: UpstreamClient, topic: str, partitions: Iterable[int]
+) -> Awaitable[Mapping[int, Described]]:
+    """Asks a leader which producers it remembers of partitions of a topic (KIP-664); sent when this returns.
+
+    Args:
+        client: A connection to the leader.
+        topic: Its name.
+        partitions: That it leads.
+
+    Returns:
+        What is to be awaited: the answer by partition; or UpstreamUnavailable.
+    """
+    rows = {"name": topic, "partition_indexes": list(partitions)}
+    body = request(DESCRIBE_PRODUCERS).build(VERSION, {"topics": [rows]})
+    version = client.version(DESCRIBE_PRODUCERS, range(VERSION, VERSION + 1))
+    return _described(client.send_body(DESCRIBE_PRODUCERS, version, [body]))
 
 
-def _states(found: Any) -> dict[int, ProducerState]:
-    return {
-        each.producer_id: ProducerState(
-            each.producer_epoch,
-            each.last_sequence,
-            in_transaction=each.current_txn_start_offset >= 0,
-        )
-        for each in found.active_producers
-    }
+async def _described(answer: asyncio.Future[memoryview]) -> Mapping[int, Described]:
+    body = await answer
+    try:
+        return {partition: told for (_, partition), told in parse_producers(body).items()}
+    except WireError as error:
+        raise UpstreamUnavailable(f"asking for producers: {error}") from error
 
 
 def refuse(what: str, result: Any) -> None:
@@ -308,4 +316,4 @@ def refuse(what: str, result: Any) -> None:
         TopicsRefused: It does.
     """
     if result.error_code != Code.NONE:
-        raise TopicsRefused(what, result.error_code, result.get("error_message"))
+        raise TopicsRefused(what, result.error_code, getattr(result, "error_message", None))

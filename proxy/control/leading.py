@@ -425,12 +425,16 @@ class Leading:
         while left := partitions - cuts.keys():
             for q, snapshot in (await self._admin.snapshots(topic, left)).items():
                 if snapshot.is_cut:
-                    cuts[q] = _producers(snapshot)
+                    cuts[q] = await _producers(snapshot)
         return cuts
 
 
-def _producers(snapshot: Snapshot) -> Producers:
-    written = {each: (state.producer_epoch, state.last_sequence) for each, state in snapshot.producers.items()}
-    in_transaction = any(state.in_transaction for state in snapshot.producers.values())
+async def _producers(snapshot: Snapshot) -> Producers:
+    written: dict[int, tuple[int, int]] = {}
+    in_transaction = False
+    for run in snapshot.producers.runs():
+        written.update((row.producer_id, (row.producer_epoch, row.last_sequence)) for row in run)
+        in_transaction = in_transaction or any(row.in_transaction for row in run)
+        await asyncio.sleep(0)
     ends, read_ms = snapshot.ends, round(time.time() * 1000)
     return Producers(ends.log_end_offset, written, in_transaction, ends.leader_epoch, read_ms)

@@ -44,7 +44,7 @@ class Takeovers:
             UpstreamUnavailable: A leader does not answer.
         """
         for q, snapshot in (await self._admin.snapshots(topic, partitions)).items():
-            if any(each.in_transaction for each in snapshot.producers.values()):
+            if any(each.in_transaction for each in snapshot.producers):
                 detail = (
                     "has an open transaction; stop the topic's transactional producers, which it takes no more then"
                 )

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
+from kordon.codecs.producers import ProducerRows
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code, name_of
+from kordon.proxy.control.ends import describe_producers
 from kordon.proxy.control.plain_writer import INIT_VERSIONS
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.course import Course
 from kordon.proxy.managed.leaders import Leaders
 from kordon.proxy.managed.links import Links
 from kordon.proxy.ordering.chain import Stay
-from kordon.proxy.ordering.identity import owner_of, untag
+from kordon.proxy.ordering.identity import CLIENT_BITS, LARGEST_CLIENT_ID, tag
 from kordon.proxy.tasks import Tasks
 
-DESCRIBE_PRODUCERS: Final = 61
 _PURPOSE: Final = "writers"
 _AGAIN_SECONDS: Final = 0.5
 
@@ -116,19 +117,23 @@ class WriterQuestions:
                 for course, _ in here:
                     self._give_up(course)
             else:
-                self._tell(here, producers)
+                await self._tell(here, producers)
             self._go_on(courses)
         del self._curious[place]
 
-    def _tell(self, here: list[tuple[Course, Stay]], producers: list[int]) -> None:
-        identities = [identity for identity in map(untag, producers) if identity is not None]
+    async def _tell(self, here: list[tuple[Course, Stay]], producers: ProducerRows) -> None:
+        """Says who has begun, with turns for all else where they are many."""
+        begun: dict[int, set[int]] = {_owner_bits(course, home): set() for course, home in here}
+        for run in producers.runs():
+            for producer_id in run.ids():
+                if (found := begun.get(producer_id >> CLIENT_BITS)) is not None:
+                    found.add(producer_id & LARGEST_CLIENT_ID)
+            await asyncio.sleep(0)
         for course, home in here:
-            owner = owner_of(course.stream, home.move)
-            begun = {identity.client_id for identity in identities if identity.owner == owner}
-            course.line.learn(home.partition, home.move, begun)
+            course.line.learn(home.partition, home.move, begun[_owner_bits(course, home)])
 
-    async def _ask(self, topic: str, partition: int) -> list[int]:
-        """Returns the producer ids that the leader of a physical partition knows.
+    async def _ask(self, topic: str, partition: int) -> ProducerRows:
+        """Returns what the leader of a physical partition knows of producers.
 
         Raises:
             UpstreamUnavailable: It does not answer, or is not the leader.
@@ -137,11 +142,12 @@ class WriterQuestions:
         if leader is None:
             raise UpstreamUnavailable(f"nobody leads {topic}-{partition}")
         client = await self._links.to(leader.node_id, _PURPOSE)
-        version = client.version(DESCRIBE_PRODUCERS, range(1))
-        fields = {"topics": [{"name": topic, "partition_indexes": [partition]}]}
-        answer: Any = await client.ask(DESCRIBE_PRODUCERS, version, fields)
-        row = answer.topics[0].partitions[0]
-        if row.error_code != Code.NONE:
-            what = name_of(row.error_code)
-            raise UpstreamUnavailable(f"{apis.api_name(DESCRIBE_PRODUCERS)} of {topic}-{partition}: {what}")
-        return [producer.producer_id for producer in row.active_producers]
+        found = (await describe_producers(client, topic, [partition])).get(partition)
+        if found is None or found.error_code != Code.NONE:
+            what = "is not in its answer" if found is None else name_of(found.error_code)
+            raise UpstreamUnavailable(f"{apis.api_name(apis.DESCRIBE_PRODUCERS)} of {topic}-{partition}: {what}")
+        return found.producers
+
+
+def _owner_bits(course: Course, home: Stay) -> int:
+    return tag(course.stream, home.move, 0) >> CLIENT_BITS

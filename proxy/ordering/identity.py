@@ -12,11 +12,12 @@ from typing import Final, NamedTuple
 
 from kordon.proxy.ordering.streams import Stream, is_physical
 
-_CLIENT_BITS: Final = 40
+CLIENT_BITS: Final = 40
+"""Of a tagged producer id are the client's own; whose it is stands above them."""
 _MOVE_BITS: Final = 8
-_V_SHIFT: Final = _CLIENT_BITS + _MOVE_BITS
+_V_SHIFT: Final = CLIENT_BITS + _MOVE_BITS
 _SMALLEST_TAGGED: Final = 1 << _V_SHIFT
-LARGEST_CLIENT_ID: Final = (1 << _CLIENT_BITS) - 1
+LARGEST_CLIENT_ID: Final = (1 << CLIENT_BITS) - 1
 """Producer ids above it cannot write to managed topics; a cluster gets there after 10^12 producers."""
 MOVES: Final = 1 << _MOVE_BITS
 """Moves are counted modulo this."""
@@ -69,7 +70,7 @@ def owner_of(stream: Stream, move: int) -> Owner:
 def tag(stream: Stream, move: int, client_id: int) -> int:
     """Returns the producer id under which a batch stands in the log."""
     v = NO_V if is_physical(stream) else stream
-    return (v + 1) << _V_SHIFT | (move % MOVES) << _CLIENT_BITS | client_id
+    return (v + 1) << _V_SHIFT | (move % MOVES) << CLIENT_BITS | client_id
 
 
 def untag(producer_id: int) -> Identity | None:
@@ -77,5 +78,5 @@ def untag(producer_id: int) -> Identity | None:
     if producer_id < _SMALLEST_TAGGED:
         return None
     return Identity(
-        (producer_id >> _V_SHIFT) - 1, producer_id >> _CLIENT_BITS & (MOVES - 1), producer_id & LARGEST_CLIENT_ID
+        (producer_id >> _V_SHIFT) - 1, producer_id >> CLIENT_BITS & (MOVES - 1), producer_id & LARGEST_CLIENT_ID
     )

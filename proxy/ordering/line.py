@@ -20,7 +20,7 @@ from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.images import Image, Refusal
 from kordon.proxy.ordering.streams import Stream
-from kordon.proxy.ordering.writers import Pause, Unfit, Writers
+from kordon.proxy.ordering.writers import MOST_REMEMBERED, Pause, Unfit, Writers
 
 NO_PRODUCER: Final = -1
 """The producer id of batches without idempotence."""
@@ -248,8 +248,8 @@ class Line:
         """
         if self._home != (partition, move):
             return
-        self._writers.learn(begun)
         asked, self._asked = self._asked, set()
+        self._writers.learn(begun if len(begun) <= MOST_REMEMBERED else asked.intersection(begun))
         for producer_id in asked:
             self._unpark(producer_id)
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from kordon.proxy.control.ends import Ends, ProducerState, Snapshot
+from kordon.codecs.producers import ProducerRow, ProducerRows
+from kordon.proxy.control.ends import Ends, Snapshot
 from kordon.proxy.ordering import controller as steps
 from kordon.proxy.ordering import takeover as rules
 from kordon.proxy.ordering.controller import Controller, Producers
@@ -183,14 +184,15 @@ class Leading:
 
     def _describe(self, topic: str, fence: str, before: dict[int, int]) -> None:
         states = {
-            q: {pid: ProducerState(*state) for pid, state in self._cluster.partition(q).producers().items()}
+            q: ProducerRows.of(
+                ProducerRow(pid, epoch, last_sequence, -1, -1, -1)
+                for pid, (epoch, last_sequence) in self._cluster.partition(q).producers().items()
+            )
             for q in before
         }
         self._world.soon(lambda: self._compare(topic, fence, before, states))
 
-    def _compare(
-        self, topic: str, fence: str, before: dict[int, int], states: dict[int, dict[int, ProducerState]]
-    ) -> None:
+    def _compare(self, topic: str, fence: str, before: dict[int, int], states: dict[int, ProducerRows]) -> None:
         ends = {q: self._cluster.partition(q).end for q in before}
         found = {q: Snapshot(before[q], states[q], Ends(ends[q], ends[q], 0)) for q in before}
         if not all(each.is_cut for each in found.values()):
@@ -199,7 +201,7 @@ class Leading:
         cuts = {
             q: Producers(
                 each.log_end_before,
-                {pid: (state[0], state[1]) for pid, state in each.producers.items()},
+                {row.producer_id: (row.producer_epoch, row.last_sequence) for row in each.producers},
                 read_ms=_ms(self._world.now),
             )
             for q, each in found.items()

@@ -10,7 +10,6 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from kordon.proxy.control.codes import Code
-from kordon.proxy.control.ends import ProducerState
 from kordon.proxy.control.topics_admin import TopicsAdmin, TopicsRefused
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 
@@ -100,12 +99,12 @@ async def test_a_snapshot_tells_the_end_and_who_wrote_up_to_it(
     found = await admin.snapshot(topic, 1)
     assert found.is_cut
     assert found.log_end_before == found.ends.log_end_offset == found.ends.high_watermark == 3
-    assert list(found.producers.values()) == [ProducerState(0, 2)]
-    assert await admin.producers(topic, 1) == found.producers
+    assert [(row.producer_epoch, row.last_sequence, row.in_transaction) for row in found.producers] == [(0, 2, False)]
+    assert list(await admin.producers(topic, 1)) == list(found.producers)
     assert await admin.ends(topic, 1) == found.ends
     both = await admin.snapshots(topic, [0, 1])
-    assert both[1] == found
-    assert (both[0].ends.log_end_offset, both[0].producers) == (0, {})
+    assert (both[1].ends, list(both[1].producers)) == (found.ends, list(found.producers))
+    assert (both[0].ends.log_end_offset, len(both[0].producers)) == (0, 0)
 
 
 async def test_what_is_not_there_is_refused_by_name(admin: TopicsAdmin) -> None:

@@ -18,7 +18,7 @@ from kordon.proxy.ordering.identity import owner_of, tag, untag
 from kordon.proxy.ordering.images import Image, Parts, Refusal, Written, carried
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.line import NO_PRODUCER, Bound, Line, Refuse, Result, Write
-from kordon.proxy.ordering.writers import Unfit
+from kordon.proxy.ordering.writers import MOST_REMEMBERED, Unfit
 
 HOME = Stay(partition=2, move=1, start=100, end=None, delta=-40)
 NEXT_HOME = Stay(partition=5, move=2, start=0, end=None, delta=500)
@@ -114,6 +114,21 @@ def test_an_answer_counts_only_for_what_was_asked_before() -> None:
     line.begin_question()
     line.learn(HOME.partition, HOME.move, {8})
     assert sendable(line) == [late]
+
+
+def test_of_very_many_only_who_was_asked_for_is_remembered() -> None:
+    """Each of the others would push out another one, which takes seconds where a partition has 10^5 producers."""
+    line = Line(3)
+    write = a_write(40, producer_id=MOST_REMEMBERED + 5)
+    line.add(write)
+    assert sendable(line) == []
+    ask(line, *range(MOST_REMEMBERED + 10))
+    assert sendable(line) == [write]
+    other = a_write(40, producer_id=3)
+    line.add(other)
+    assert sendable(line) == [], "its own question"
+    ask(line, 3)
+    assert sendable(line) == [other]
 
 
 def test_without_an_answer_only_what_was_asked_for_is_given_up() -> None:
