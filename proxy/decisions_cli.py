@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kordon.codecs.decision import Entry, Kind
+from kordon.codecs.shown_text import shown
 from kordon.proxy.topics_target import TargetUnknown, config_of, connection_options, target_of
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ async def _print(log: AsyncIterator[Entry], *, as_json: bool) -> None:
     console = Screen(soft_wrap=True, width=None if sys.stdout.isatty() else _ANY_COLUMNS, highlight=False)
     async for entry in log:
         if as_json:
-            click.echo(entry.dump())
+            click.echo(shown(entry.dump().decode()))
         else:
             console.print(draw(entry), soft_wrap=True)
 

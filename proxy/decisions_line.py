@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from kordon.codecs.decision import Decision, Entry, Kind
+from kordon.codecs.shown_text import shown
 
 _COLOURS: Final = {
     Kind.ADMIT: "green",
@@ -50,7 +52,7 @@ class Screen(Console):
 
 def draw(entry: Entry) -> Text:
     """Draws a decision: when, by which worker under which number, what, about whom and what, and why."""
-    decision = entry.decision
+    decision = _shown(entry.decision)
     moment = datetime.fromtimestamp(entry.at_ms / 1000).astimezone()
     line = Text(f"{moment:%H:%M:%S}.{entry.at_ms % 1000:03} ", "dim")
     line.append(f"{entry.worker[:_WORKER_DIGITS]}:{entry.number:<6} ", "dim")
@@ -59,6 +61,14 @@ def draw(entry: Entry) -> Text:
     if decision.evidence:
         line.append("  " + _evidence(decision.evidence), "dim")
     return line
+
+
+def _shown(decision: Decision) -> Decision:
+    """Escapes what clients say of themselves: their ids, groups and users."""
+    texts: dict[str, Any] = {
+        each.name: shown(value) for each in fields(decision) if type(value := getattr(decision, each.name)) is str
+    }
+    return replace(decision, **texts)
 
 
 def _parts(decision: Decision) -> Iterator[str]:
@@ -140,5 +150,5 @@ def _why(decision: Decision) -> Iterator[str]:
 def _evidence(evidence: Mapping[str, Any]) -> str:
     """Writes evidence down as far as a line takes it; of a layout only that it is there."""
     told = {name: "…" if name == "layout" else value for name, value in evidence.items()}
-    text = json.dumps(told, ensure_ascii=False, separators=(", ", ": "))
+    text = shown(json.dumps(told, ensure_ascii=False, separators=(", ", ": ")))
     return text if len(text) <= _EVIDENCE_COLUMNS else text[: _EVIDENCE_COLUMNS - 1] + "…"

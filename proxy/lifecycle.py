@@ -15,7 +15,7 @@ import structlog
 from kordon.proxy.config_load import ConfigError
 from kordon.proxy.config_options import options, value_of
 from kordon.proxy.tasks import Tasks
-from kordon.proxy.watch import watch_files
+from kordon.proxy.watch import FileWatch, watch_files
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -62,6 +62,7 @@ class Stop:
 
 @asynccontextmanager
 async def reloading(
+    loaded: Loaded,
     load_again: Callable[[], Loaded],
     files: Callable[[], list[Path]],
     take: Callable[[Loaded], Awaitable[None]],
@@ -70,6 +71,7 @@ async def reloading(
     """Reloads on SIGHUP and when a file has changed, one reload after the other, until the block ends.
 
     Args:
+        loaded: The configuration in force; certificates have not been read yet.
         load_again: Reads the configuration anew.
         files: What to watch.
         take: Called with a configuration that is usable.
@@ -91,11 +93,22 @@ async def reloading(
         tasks.start(reload(), name="reload on SIGHUP")
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up)
-    tasks.start(watch_files(files, reload), name="watch files")
+    watch = FileWatch(files())
+    if _has_changed(loaded, load_again):
+        tasks.start(reload(), name="reload what has changed since")
+    tasks.start(watch_files(watch, files, reload), name="watch files")
     try:
         yield
     finally:
         await tasks.stop()
+
+
+def _has_changed(loaded: Loaded, load_again: Callable[[], Loaded]) -> bool:
+    """Whether the configuration was written between its reading and the first look at its file."""
+    try:
+        return load_again().config != loaded.config
+    except ConfigError:
+        return True
 
 
 def watched_files(config: Config, file: Path | None) -> list[Path]:

@@ -13,11 +13,13 @@ import structlog
 
 from kordon.proxy.addresses import NO_PORT
 from kordon.proxy.config import NODE_ID_PLACEHOLDER, HostPort, Listen, Sni
+from kordon.proxy.log_limits import client_log
 from kordon.proxy.relay import Relay
 from kordon.proxy.relays import Relays
 from kordon.proxy.topology import Topology
 
 log = structlog.get_logger(__name__)
+_client_log = client_log(__name__)
 
 BOOTSTRAP: Final = "bootstrap"
 _BACKLOG: Final = 4096
@@ -88,7 +90,7 @@ def remember_server_name(context: ssl.SSLContext, sni: Sni) -> None:
         try:
             node_of_name(sni, name or sni.bootstrap)
         except ValueError as error:
-            log.warning("server_name_unknown", error=str(error))
+            _client_log.warning("server_name_unknown", error=str(error))
             return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
         setattr(tls, _SERVER_NAME, name)
         return None

@@ -1,8 +1,9 @@
 """Logging: one event name and its facts per line, for a person on a terminal and as JSON for everything else.
 
-Modules log through `structlog.get_logger(__name__)`; what libraries log through the standard library comes out
-in the same form. An event's name is one word in snake_case, its facts are keywords with units in their names.
-Secrets are masked by key, whatever the caller passes.
+Modules log through `structlog.get_logger(__name__)`, and through `client_log(__name__)` what a client can bring about
+at will; what libraries log through the standard library comes out in the same form. An event's name is one word in
+snake_case, its facts are keywords with units in their names. Secrets are masked by key, whatever the caller passes.
+Texts are escaped and cut, because clients choose some of them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import structlog
 
+from kordon.codecs.shown_text import MOST_CHARACTERS, shown, shown_facts
+from kordon.proxy.log_limits import limits
+
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, WrappedLogger
 
@@ -20,6 +24,11 @@ if TYPE_CHECKING:
 
 SECRET_KEYS: Final = ("password", "secret", "token", "passphrase", "sasl_auth", "credential")
 """A fact whose key contains one of these is masked."""
+
+_SENTENCES: Final = {"error": 1024, "detail": 1024}
+"""Facts that Kordon words, with a client's word in them at times; so many characters are shown of each."""
+_OWN: Final = ("cure", "problem")
+"""Facts that are Kordon's own or the configuration's; they are shown as they are, line by line."""
 
 _JSON: Final[tuple[Processor, ...]] = (
     structlog.processors.format_exc_info,
@@ -46,7 +55,8 @@ def configure_logging(log: Log, *, stream: TextIO | None = None, worker: int | N
     target: TextIO = sys.stderr if stream is None else stream
     level = LEVELS[log.level]
     human = target.isatty() if log.format == "auto" else log.format == "human"
-    shared = _shared_processors(worker)
+    limited: list[Processor] = [limits] if level > logging.DEBUG else []
+    shared = [*limited, *_shared_processors(worker)]
     render: list[Processor] = [_human_renderer(target)] if human else [_facts_last, *_JSON]
     structlog.configure(
         processors=[structlog.contextvars.merge_contextvars, *shared, *render],
@@ -66,6 +76,7 @@ def _shared_processors(worker: int | None) -> list[Processor]:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         *([add_worker] if worker is not None else []),
         mask_secrets,
+        make_fit,
     ]
 
 
@@ -102,6 +113,17 @@ def _add_logger_name(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
 def mask_secrets(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     """Masks the facts of a line whose key says they are secret, nested ones included."""
     return {key: _masked(key, value) for key, value in event.items()}
+
+
+def make_fit(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Escapes and cuts the texts of a line: many are words of clients, which may be long, or commands to a terminal."""
+    return {key: _fit(key, value) for key, value in event.items()}
+
+
+def _fit(key: str, value: Any) -> Any:
+    if isinstance(value, str) and key in _OWN:
+        return shown(value, keeps_lines=True)
+    return shown_facts(value, _SENTENCES.get(key, MOST_CHARACTERS))
 
 
 def _masked(key: str, value: Any) -> Any:

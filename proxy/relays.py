@@ -11,10 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 from time import monotonic
 from typing import Final
 
-import structlog
-
 from kordon.codecs.decision import Kind
-from kordon.proxy import apis
+from kordon.proxy import apis, log_limits
 from kordon.proxy.addresses import Advertised
 from kordon.proxy.causes import IN_FLIGHT, LIMIT_OF_CAUSE, ORDINARY, CloseCause
 from kordon.proxy.config import Config, HostPort
@@ -27,7 +25,7 @@ from kordon.proxy.tasks import Tasks
 from kordon.proxy.topology import Topology
 from kordon.proxy.waiting import Waiting
 
-log = structlog.get_logger(__name__)
+log = log_limits.client_log(__name__)
 
 SWEEP_SECONDS: Final = 1.0
 """How often timeouts and memory are looked at."""
@@ -41,8 +39,6 @@ _RECONNECT_SECONDS: Final = 1.0
 """Much longer than clients take to connect again and to ask for Metadata (reconnect.backoff.ms: 50 to 100)."""
 _LAST: Final = 1 << 31
 """In place of a node id, behind all of them: of connections to the bootstrap port."""
-_LINES_PER_SWEEP: Final = 5
-"""Warnings about one cause between two sweeps; what is more is counted and said in one line."""
 
 
 class Relays:
@@ -83,7 +79,6 @@ class Relays:
         self._empty = asyncio.Event()
         self._empty.set()
         self._by_client: Counter[str] = Counter()
-        self._said: Counter[CloseCause] = Counter()
 
     def __len__(self) -> int:
         return len(self._live)
@@ -151,13 +146,10 @@ class Relays:
         if cause in LIMIT_OF_CAUSE:
             self.tally.limit_hits[LIMIT_OF_CAUSE[cause]] += 1
         self._record_end(relay.peer, cause, detail)
-        say = log.debug
         if cause not in ORDINARY:
             self.tally.errors[cause.value] += 1
-            self._said[cause] += 1
-            say = log.warning if self._said[cause] <= _LINES_PER_SWEEP else log.debug
         seconds = round(monotonic() - relay.opened, 3)
-        say(
+        (log.debug if cause in ORDINARY else log.warning)(
             "connection_closed",
             cause=cause.value,
             detail=detail,
@@ -193,10 +185,7 @@ class Relays:
                 relay.tick(now)
             self.tally.in_flight = sum(relay.core.in_flight for relay in self._live)
             self._bound_memory()
-            for cause, count in self._said.items():
-                if count > _LINES_PER_SWEEP:
-                    log.warning("connections_closed", cause=cause.value, more=count - _LINES_PER_SWEEP)
-            self._said.clear()
+            log_limits.limits.tell()
 
     def _bound_memory(self) -> None:
         """Closes the connections that hold most until all together hold no more than `limits.held_bytes`."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 import structlog
 
 import kordon
+from kordon.proxy import log_limits
 from kordon.proxy.addresses import Advertised
 from kordon.proxy.causes import LIMITS
 from kordon.proxy.config import WILDCARD_HOSTS, Config
@@ -127,6 +128,7 @@ class Proxy:
         if self.recorder is not None:
             await self.recorder.close()
         await self._tasks.stop()
+        log_limits.limits.tell_all()
 
     async def reload(self, config: Config) -> list[str]:
         """Takes over what a running proxy can: certificates, limits, upstream addresses, drain times.

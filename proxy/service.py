@@ -185,7 +185,10 @@ async def run_alone(loaded: Loaded, load_again: Callable[[], Loaded], file: Path
     async def take(again: Loaded) -> None:
         await service.reload(again.config)
 
-    async with reloading(load_again, lambda: watched_files(service.config, file), take, service.refuse_reload):
+    def files() -> list[Path]:
+        return watched_files(service.config, file)
+
+    async with reloading(loaded, load_again, files, take, service.refuse_reload):
         return await service.run(stop)
 
 

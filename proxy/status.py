@@ -8,6 +8,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from kordon.codecs.shown_text import shown_facts
 from kordon.proxy.admin_client import StatusUnavailable, fetch_object
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def render_status(status: dict[str, Any]) -> RenderableType:
     Args:
         status: The object of /status.
     """
+    status = shown_facts(status)
     parts = [_summary(status), _brokers(status), _listeners(status), _ordering(status), _counts(status)]
     if "workers" in status:
         parts.append(_workers(status))

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 import click
 import uvloop
 
+from kordon.codecs.shown_text import shown
 from kordon.proxy.config import HostPort
 from kordon.proxy.topics_target import TargetUnknown, target_of, target_options
 
@@ -60,7 +61,7 @@ class Failed(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Prints the line."""
-        click.echo(self.message, err=True)
+        click.echo(shown(self.message, keeps_lines=True), err=True)
 
 
 def _admin_options(command: Command) -> Command:

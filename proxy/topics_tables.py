@@ -9,6 +9,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from kordon.codecs.shown_text import shown_facts
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -19,6 +21,7 @@ Facts = dict[str, Any]
 
 def draw_all(page: Facts) -> RenderableType:
     """Draws the object of /topics."""
+    page = shown_facts(page)
     if not page["enabled"]:
         return Text("Managed topics are switched off here (ordering.enabled).", "yellow")
     if page["control"] is None:
@@ -46,6 +49,7 @@ def draw_finding(finding: Facts) -> str:
 
 def draw_topic(facts: Facts) -> RenderableType:
     """Draws what is there now of the object of /topics/NAME."""
+    facts = shown_facts(facts)
     return Group(*_summary(facts), _partitions(facts))
 
 
@@ -56,6 +60,7 @@ def draw_history(facts: Facts, virtual_partition: int | None = None) -> Renderab
         facts: The object.
         virtual_partition: Draw the chain of this one only.
     """
+    facts = shown_facts(facts)
     parts = [*_summary(facts), _epochs(facts), Text(), _partitions(facts), Text()]
     parts += [_chains(facts, virtual_partition), Text(), *draw_control(facts["control"])]
     return Group(*parts)

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 INTERVAL_SECONDS: Final = 1.0
 
-Fingerprint = dict["Path", tuple[int, int, int] | None]
-"""Time of change, size and inode by file; None for a file that is not there."""
+Look = tuple[int, int, int] | None
+"""Time of change, size and inode of a file; None if it is not there."""
+_NEVER: Final = (-1, -1, -1)
+"""In place of a look at a file that has only come to be watched: whoever named it may have read it before."""
 
 
 class FileWatch:
@@ -25,7 +27,12 @@ class FileWatch:
 
     def __init__(self, files: Iterable[Path]) -> None:
         self._files = tuple(files)
-        self._settled = self._last = self._fingerprint()
+        self._settled = self._last = self._looks()
+
+    def watch(self, files: Iterable[Path]) -> None:
+        """Watches these files from now on; what has changed meanwhile is still a change, and so is a further file."""
+        self._files = tuple(files)
+        self._settled = {file: self._settled.get(file, _NEVER) for file in self._files}
 
     def changed(self) -> bool:
         """Whether the files differ from the last time this was true, and have been still since the last call.
@@ -33,18 +40,18 @@ class FileWatch:
         Two equal looks in a row keep a file that is being written, or a pair of which one half has been
         replaced, from being read too early.
         """
-        now = self._fingerprint()
+        now = self._looks()
         still, self._last = now == self._last, now
         if not still or now == self._settled:
             return False
         self._settled = now
         return True
 
-    def _fingerprint(self) -> Fingerprint:
+    def _looks(self) -> dict[Path, Look]:
         return {file: _look(file) for file in self._files}
 
 
-def _look(file: Path) -> tuple[int, int, int] | None:
+def _look(file: Path) -> Look:
     try:
         stat = file.stat()
     except OSError:
@@ -52,16 +59,18 @@ def _look(file: Path) -> tuple[int, int, int] | None:
     return (stat.st_mtime_ns, stat.st_size, stat.st_ino)
 
 
-async def watch_files(files: Callable[[], list[Path]], on_change: Callable[[], Awaitable[None]]) -> None:
-    """Calls `on_change` whenever the files have changed; runs until it is cancelled.
+async def watch_files(
+    watch: FileWatch, files: Callable[[], list[Path]], on_change: Callable[[], Awaitable[None]]
+) -> None:
+    """Calls `on_change` whenever the files have changed, while the former call ran too; runs until it is cancelled.
 
     Args:
+        watch: Has taken its first look before the files were read.
         files: Which files to watch; asked again after each change, because they may be others then.
         on_change: What to do; must not raise.
     """
-    watch = FileWatch(files())
     while True:
         await asyncio.sleep(INTERVAL_SECONDS)
         if watch.changed():
             await on_change()
-            watch = FileWatch(files())
+            watch.watch(files())

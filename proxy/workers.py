@@ -285,5 +285,5 @@ async def run_workers(loaded: Loaded, load_again: Callable[[], Loaded], file: Pa
         def files() -> list[Path]:
             return watched_files(supervisor.loaded.config, file)
 
-        async with reloading(load_again, files, supervisor.reload, refuse):
+        async with reloading(loaded, load_again, files, supervisor.reload, refuse):
             return await supervisor.run(stop)

@@ -9,15 +9,14 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, NamedTuple
 
-import structlog
-
 from kordon.codecs.split import CONTROL, Batch, patch, split
+from kordon.proxy.log_limits import client_log
 from kordon.proxy.managed.bypass import open_batch
 from kordon.proxy.ordering.epochs import virtual_epoch
 from kordon.proxy.ordering.physical_reading import AnyTenancy
 from kordon.proxy.ordering.reading import Hidden, Resident
 
-log = structlog.get_logger(__name__)
+log = client_log(__name__)
 
 _SHARED_OUT: Final = frozenset({Hidden.BYPASS, Hidden.DIALECT})
 

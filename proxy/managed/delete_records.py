@@ -9,18 +9,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-import structlog
-
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code, name_of
 from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.log_limits import client_log
 from kordon.proxy.managed.queries import ListOffsets, OffsetWish
 from kordon.proxy.managed.questions import Form, Question, Questions
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.floors import needed_from, wanted_floor, with_floors
 from kordon.proxy.ordering.lookups import EARLIEST, LATEST, Found
 
-log = structlog.get_logger(__name__)
+log = client_log(__name__)
 
 RaiseFloors: TypeAlias = Callable[[str, Mapping[int, int]], Awaitable[None]]
 """Called with a topic and virtual offsets by virtual partition; returns when they are durable as its floors.

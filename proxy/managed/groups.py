@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-import structlog
-
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
+from kordon.proxy.log_limits import client_log
 from kordon.proxy.managed.commits import OffsetFetch, TopicRows
 from kordon.proxy.managed.member_bytes import change_field, rename_assignment, rename_subscription
 from kordon.proxy.managed.names import to_face, to_topic
 from kordon.proxy.managed.subscriptions import Subscriptions
 from kordon.proxy.managed.topics import ManagedTopics
 
-log = structlog.get_logger(__name__)
+log = client_log(__name__)
 
 CONSUMER: Final = "consumer"
 """The protocol type whose members speak ConsumerProtocol."""

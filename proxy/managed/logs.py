@@ -15,6 +15,7 @@ import structlog
 from kordon.codecs.errors import WireError
 from kordon.codecs.fetched import Fetched
 from kordon.proxy.control.codes import Code
+from kordon.proxy.log_limits import client_log
 from kordon.proxy.managed.chunks import Cache, Chunk, Entry, ReadTally, index, new_chunk
 from kordon.proxy.managed.pulls import WAIT_MS, Want
 from kordon.proxy.ordering.physical_reading import AnyTenancy
@@ -22,6 +23,7 @@ from kordon.proxy.ordering.reading import Hidden, Scanned
 from kordon.proxy.tasks import Tasks
 
 log = structlog.get_logger(__name__)
+_client_log = client_log(__name__)
 
 _NEXT_OFFSET: Final = attrgetter("next_offset")
 _CURSORS: Final = 4
@@ -226,7 +228,7 @@ class PartitionLog:
             self._keep(offset, fetched.records)
         except WireError as error:
             place = {"topic": self._topic, "partition": self._tenancy.partition, "offset": offset}
-            log.error("records_unreadable", **place, error=str(error))
+            _client_log.error("records_unreadable", **place, error=str(error))
             return Code.CORRUPT_MESSAGE
         return Code.NONE
 

@@ -13,11 +13,10 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
-import structlog
-
 from kordon.codecs.primitives import Pieces
 from kordon.codecs.split import MOST_FILLED, filler
 from kordon.proxy.control.codes import Code
+from kordon.proxy.log_limits import client_log
 from kordon.proxy.managed.chunks import ReadTally
 from kordon.proxy.managed.logs import PartitionLog, Taken
 from kordon.proxy.managed.read_decisions import Given
@@ -28,7 +27,7 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.reading import ReadingPlace, first_readable, position_beyond, reading_place
 from kordon.proxy.ordering.streams import Stream, is_physical
 
-log = structlog.get_logger(__name__)
+log = client_log(__name__)
 
 LATEST: Final = -1
 EARLIEST: Final = -2

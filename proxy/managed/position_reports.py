@@ -17,21 +17,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-import structlog
-
 from kordon.codecs.messages import request as request_of
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
 from kordon.proxy.decisions.journal import Client, Journal, NoJournal
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.interception import Question, Serve
+from kordon.proxy.log_limits import client_log
 from kordon.proxy.managed.metadata import is_own
 from kordon.proxy.managed.position_decisions import decisions_of, known_before
 from kordon.proxy.managed.rosters import ASK_SECONDS, Roll, Rosters
 from kordon.proxy.ordering.position_records import MOST_ROWS, Place
 from kordon.proxy.ordering.positions import UNKNOWN, Positions, Report, TopicReport
 
-log = structlog.get_logger(__name__)
+log = client_log(__name__)
 
 _HEARTBEAT_VERSION: Final = 4
 """Spoken by all brokers since Kafka 2.4."""

@@ -13,15 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
-import structlog
-
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
+from kordon.proxy.log_limits import client_log
 from kordon.proxy.managed import transactions
 from kordon.proxy.managed.names import to_face
 from kordon.proxy.managed.topics import ManagedTopics
 
-log = structlog.get_logger(__name__)
+log = client_log(__name__)
 Refusal: TypeAlias = Callable[[Any, ManagedTopics], Mapping[str, Any] | None]
 
 

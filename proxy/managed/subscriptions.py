@@ -20,9 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-import structlog
-
 from kordon.proxy.control.codes import Code
+from kordon.proxy.log_limits import client_log
 from kordon.proxy.managed.names import to_face
 from kordon.proxy.managed.regexes import expand, matches
 from kordon.proxy.managed.topics import ManagedTopics, face_of
@@ -33,7 +32,7 @@ _MOST_MEMBERS: Final = 10_000
 """Who are remembered; those that joined longest ago are forgotten."""
 
 Names: TypeAlias = Callable[[], "frozenset[str] | None"]
-log = structlog.get_logger(__name__)
+log = client_log(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import structlog
-
 from kordon.proxy.control.codes import Code
+from kordon.proxy.log_limits import client_log
 from kordon.proxy.managed.topics import ManagedTopics
 
-log = structlog.get_logger(__name__)
+log = client_log(__name__)
 
 
 def refusal(value: Any, topics: ManagedTopics) -> dict[str, Any] | None:

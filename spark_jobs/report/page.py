@@ -20,6 +20,7 @@ from typing import Any, Final
 from jinja2 import DictLoader, Environment, StrictUndefined
 
 import kordon
+from kordon.codecs.shown_text import shown
 from kordon.spark_jobs.report import words
 from kordon.spark_jobs.report.findings import Finding, findings
 from kordon.spark_jobs.report.tables import Row, Tables, read
@@ -191,11 +192,17 @@ def _sources() -> Mapping[str, str]:
     return {name: folder.joinpath(name).read_text(encoding="utf-8") for name in _FILES}
 
 
+def _finalized(value: Any) -> Any:
+    """Escapes what a browser would obey, or turn round, in texts of clients; markup is the template's own."""
+    return shown(value, keeps_lines=True) if type(value) is str else value
+
+
 @cache
 def _environment() -> Environment:
     made = Environment(
         loader=DictLoader(dict(_sources())),
         autoescape=True,
+        finalize=_finalized,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -13,6 +13,7 @@ import structlog
 from pydantic import SecretStr
 
 from kordon.proxy.config import Log
+from kordon.proxy.log_limits import LINES, client_log
 from kordon.proxy.logs import configure_logging
 
 if TYPE_CHECKING:
@@ -131,3 +132,39 @@ def test_traceback_is_logged_with_its_event(form: str) -> None:
     assert "LookupError: broken" in stream.getvalue()
     if form == "json":
         assert "Traceback" in lines(stream)[0]["exception"]
+
+
+@pytest.mark.parametrize("form", ["human", "json"])
+def test_words_of_clients_are_cut_and_escaped(form: str) -> None:
+    """A client's id neither commands the terminal, nor forges a line, nor fills the disk."""
+    stream = io.StringIO()
+    configure_logging(Log.model_validate({"format": form}), stream=stream)
+    structlog.get_logger().warning(
+        "group_refused", group="\x1b]0;owned\x07\x1b[2A\x9b2K\nforged\r" + "g" * 20_000, topics=["t\n"] * 10_000
+    )
+    text = stream.getvalue()
+    assert len(text) < 1_500
+    assert text.count("\n") == 1
+    assert not set(text[:-1]) & {"\x1b", "\x07", "\x9b", "\r"}
+    assert "u001b]0;owned" in text
+    assert "9,968 more" in text
+
+
+def test_problems_of_a_configuration_keep_their_lines() -> None:
+    """What Kordon says to its operator is shown whole, line by line."""
+    stream = Terminal()
+    configure_logging(Log(), stream=stream)
+    structlog.get_logger().error("reload_refused", problem="one\n" + "two " * 200)
+    assert "one\ntwo two" in stream.getvalue() or "one\\ntwo two" in stream.getvalue()
+
+
+def test_a_flood_of_one_cause_is_a_few_lines_and_at_debug_level_all() -> None:
+    """`log.level: debug` lists each of the lines that are counted otherwise."""
+    shown = {}
+    for level in ("info", "debug"):
+        stream = io.StringIO()
+        configure_logging(Log.model_validate({"level": level}), stream=stream)
+        for _ in range(500):
+            client_log("test").warning("flood_of_this_test", group="g")
+        shown[level] = len(lines(stream))
+    assert shown == {"info": LINES, "debug": 500}

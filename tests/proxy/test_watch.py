@@ -86,11 +86,51 @@ async def test_watching_calls_on_each_change(file: Path, monkeypatch: pytest.Mon
     async def on_change() -> None:
         told.put_nowait(file.read_text())  # noqa: ASYNC240  (a few bytes)
 
-    watching = asyncio.ensure_future(watch_files(lambda: [file], on_change))
+    watching = asyncio.ensure_future(watch_files(FileWatch([file]), lambda: [file], on_change))
     try:
         for text in ("22", "333"):
-            await asyncio.sleep(0)  # the first look is taken when the task begins
             file.write_text(text)  # noqa: ASYNC240
             assert await asyncio.wait_for(told.get(), 60) == text
     finally:
         watching.cancel()
+
+
+async def test_change_during_a_change_is_not_lost(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is written again while its former content is being read is read once more."""
+    monkeypatch.setattr(watch, "INTERVAL_SECONDS", 0.01)
+    read: list[str] = []
+    done = asyncio.Event()
+
+    async def on_change() -> None:
+        read.append(file.read_text())  # noqa: ASYNC240  (a few bytes)
+        if read == ["22"]:
+            file.write_text("333")  # noqa: ASYNC240
+        else:
+            done.set()
+
+    first_look = FileWatch([file])
+    file.write_text("22")  # noqa: ASYNC240
+    watching = asyncio.ensure_future(watch_files(first_look, lambda: [file], on_change))
+    try:
+        await asyncio.wait_for(done.wait(), 60)
+    finally:
+        watching.cancel()
+    assert read == ["22", "333"]
+
+
+def test_file_that_comes_to_be_watched_is_read_once_more(file: Path, tmp_path: Path) -> None:
+    """A new configuration names another certificate, which may have changed between its reading and the first look."""
+    watching = FileWatch([file])
+    further = tmp_path / "new.pem"
+    further.write_text("x")
+    watching.watch([file, further])
+    assert [watching.changed() for _ in range(3)] == [False, True, False]
+
+
+def test_file_that_is_watched_no_more_is_forgotten(file: Path, tmp_path: Path) -> None:
+    """It may change as it likes."""
+    gone = tmp_path / "old.pem"
+    watching = FileWatch([file, gone])
+    watching.watch([file])
+    gone.write_text("x")
+    assert [watching.changed() for _ in range(3)] == [False, False, False]
