@@ -13,6 +13,7 @@ from kordon.proxy.control.state import ControlState
 from kordon.proxy.managed.topics import ManagedTopic, face_of
 from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.controller import Change, Stage
+from kordon.proxy.ordering.images import rows_of
 from kordon.proxy.ordering.layout import Layout, Segment, SegmentId
 from kordon.proxy.ordering.records import FindingRecord
 from kordon.proxy.ordering.streams import is_physical, shown_partition
@@ -61,12 +62,12 @@ def explain_topic(
         "chains": _chains(layout),
         "floors": {str(v): floor for v, floor in sorted((layout.floors or {}).items()) if floor},
         "producers_carried": {
-            str(stream): len(image)
+            str(stream): rows_of(image)
             for stream, image in sorted(topic.images.items())
             if image and not is_physical(stream)
         },
         "dialect_producers_carried": {
-            str(shown_partition(stream)): len(image)
+            str(shown_partition(stream)): rows_of(image)
             for stream, image in sorted(topic.images.items(), reverse=True)
             if image and is_physical(stream)
         },

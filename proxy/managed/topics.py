@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from kordon.proxy.ordering.images import Image
+from kordon.proxy.ordering.images import Image, rows_of
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.takeover import Takeover
 
@@ -72,8 +72,8 @@ class ManagedTopic:
 
     @property
     def producers_carried(self) -> int:
-        """How many producers its images tell of, by stream."""
-        return sum(map(len, self.images.values()))
+        """How many producers its images tell of, by stream; who has written since a move may be counted for each."""
+        return sum(map(rows_of, self.images.values()))
 
     async def wait_for_change(self) -> None:
         """Returns when another layout is adopted, or a fence begins or ends."""
