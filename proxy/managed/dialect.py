@@ -17,7 +17,9 @@ from kordon.proxy.managed import acls, groups, physical
 from kordon.proxy.managed.describe_configs import DescribeConfigsTranslation
 from kordon.proxy.managed.dialect_commits import DialectOffsetFetch
 from kordon.proxy.managed.dialect_metadata import NO_TOPICS, DialectMetadata, DialectTopicPartitions
-from kordon.proxy.managed.refusals import REFUSALS, Refusal
+from kordon.proxy.managed.followed import Judge, Reply
+from kordon.proxy.managed.names import cut, listed
+from kordon.proxy.managed.refusals import REFUSALS, RefusedMember
 from kordon.proxy.managed.service import Translation
 from kordon.proxy.managed.topics import ManagedTopics
 
@@ -46,22 +48,18 @@ class OwnHidden:
         return self._translation.response(version, value, NO_TOPICS, asked)
 
 
-def refuse_consumer_group(value: Any, topics: ManagedTopics) -> dict[str, Any] | None:
+def refuse_consumer_group(value: Any, topics: ManagedTopics) -> Reply | None:
     """Refuses a member of a KIP-848 group that may name a managed topic; None: it does not.
 
     Its partitions would be assigned by the broker, which knows neither which ones are retired nor what to wait for.
     """
-    named = sorted(name for name in value.subscribed_topic_names or () if topics.named(name) is not None)
+    named = sorted({name for name in value.subscribed_topic_names or () if topics.named(name) is not None})
     pattern = value.get("subscribed_topic_regex")
     if not named and not (pattern and len(topics)):
         return None
-    what = ", ".join(named) or f"what {pattern} stands for"
-    return {
-        "error_code": Code.INVALID_REQUEST,
-        "error_message": f"{what}: clients of the dialect read managed topics in classic groups (kordon-ordered)",
-        "member_id": value.member_id,
-        "member_epoch": value.member_epoch,
-    }
+    what = listed(named) or f"what {cut(pattern)} stands for"
+    message = f"{what}: clients of the dialect read managed topics in classic groups (kordon-ordered)"
+    return RefusedMember(value, Code.INVALID_REQUEST, message, topics=named)
 
 
 TRANSLATIONS: Final[Mapping[int, Translation]] = {
@@ -75,5 +73,5 @@ TRANSLATIONS: Final[Mapping[int, Translation]] = {
     **acls.TRANSLATIONS,
 }
 """By api key."""
-DIALECT_REFUSALS: Final[Mapping[int, Refusal]] = {**REFUSALS, apis.CONSUMER_GROUP_HEARTBEAT: refuse_consumer_group}
-"""By api key; see `refusals.REFUSALS`."""
+DIALECT_JUDGES: Final[Mapping[int, Judge]] = {**REFUSALS, apis.CONSUMER_GROUP_HEARTBEAT: refuse_consumer_group}
+"""By api key; see `refusals.py`."""

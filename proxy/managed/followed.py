@@ -1,15 +1,53 @@
-"""Looks at what a client is answered where the answer is translated: after it has been, and before it leaves."""
+"""What is given the broker's answer to a request that was looked at, before the answer leaves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from kordon.proxy.interception import Decision, Serve, Translate
+from kordon.proxy.managed.topics import ManagedTopics
 
 Look: TypeAlias = Callable[[Any], None]
 """Is given a parsed answer; where it translates it changes it in place."""
+
+
+class Reply(Protocol):
+    """Is given the broker's answer to a request; changes it in place."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether the broker gets another request than the client has sent."""
+        ...
+
+    def __call__(self, answer: Any) -> None:
+        """Takes the answer."""
+        ...
+
+
+Judge: TypeAlias = Callable[[Any, ManagedTopics], Reply | None]
+"""Looks at a request and changes it; returns what is given the answer, None where it is none of Kordon's concern."""
+
+
+class Refusal(ABC):
+    """A reply that refuses a request once its broker has found nothing against it (`refusals.py`).
+
+    Args:
+        topics: The managed topics because of which.
+    """
+
+    changed = True
+
+    def __init__(self, topics: Collection[str]) -> None:
+        self.topics = topics
+        self.stands = False
+        """Whether it has become the answer."""
+
+    @abstractmethod
+    def __call__(self, answer: Any) -> None:
+        """Puts Kordon's answer in the place of the broker's, if that says no more than that the request is spoiled."""
 
 
 class TranslatedLater(NamedTuple):

@@ -15,8 +15,8 @@ from kordon.proxy.control.codes import Code
 from kordon.proxy.log_limits import client_log
 from kordon.proxy.managed.commits import OffsetFetch, TopicRows
 from kordon.proxy.managed.member_bytes import change_field, rename_assignment, rename_subscription
-from kordon.proxy.managed.names import to_face, to_topic
-from kordon.proxy.managed.subscriptions import Subscriptions
+from kordon.proxy.managed.names import listed, to_face, to_topic
+from kordon.proxy.managed.regexes import said_by_client
 from kordon.proxy.managed.topics import ManagedTopics
 
 log = client_log(__name__)
@@ -43,7 +43,7 @@ class JoinGroup:
         if not _speaks_consumer(asked):
             return False
         if value.error_code == Code.INCONSISTENT_GROUP_PROTOCOL:  # of which clients tell their users the name only
-            offered = [row.name for row in asked.protocols]
+            offered = listed([row.name for row in asked.protocols])
             log.warning("join_refused", group=asked.group_id, assignors=offered, cure=_ONE_KIND)
         changes = [change_field(row, "metadata", rename_subscription, to_topic(topics)) for row in value.members]
         return any(changes)
@@ -90,27 +90,6 @@ class DescribeGroups:
         return any(changes)
 
 
-class ConsumerGroupHeartbeat:
-    """Subscriptions of KIP-848 groups; assignments name topic ids, which for clients are the faces' anyway.
-
-    Args:
-        subscriptions: What members subscribe to.
-    """
-
-    answers_always = False
-
-    def __init__(self, subscriptions: Subscriptions) -> None:
-        self._subscriptions = subscriptions
-
-    def request(self, version: int, value: Any, topics: ManagedTopics) -> bool:
-        """Subscribes to faces in place of managed topics; says it again where that has become something else."""
-        return self._subscriptions.translate(value, topics)
-
-    def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
-        """Names no topics."""
-        return False
-
-
 class ConsumerGroupDescribe:
     """Members of KIP-848 groups as admin clients see them."""
 
@@ -125,6 +104,8 @@ class ConsumerGroupDescribe:
         rename = to_topic(topics)
         for member in (member for group in value.groups for member in group.members):
             member.update({"subscribed_topic_names": list(map(rename, member.subscribed_topic_names or ()))})
+            if member.subscribed_topic_regex:
+                member["subscribed_topic_regex"] = said_by_client(member.subscribed_topic_regex)
             for assignment in (member.assignment, member.target_assignment):
                 for row in assignment.topic_partitions:
                     row.update({"topic_name": rename(row.topic_name)})
@@ -151,4 +132,4 @@ TRANSLATIONS: Final[Mapping[int, Any]] = {
     apis.OFFSET_DELETE: TopicRows(_topics),
     apis.CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribe(),
 }
-"""By api key; `ConsumerGroupHeartbeat` is made with what knows the cluster's names."""
+"""By api key; ConsumerGroupHeartbeat is `subscriptions.py`'s."""

@@ -23,9 +23,9 @@ from kordon.proxy import apis
 from kordon.proxy.apis import Route
 from kordon.proxy.control.codes import name_of
 from kordon.proxy.decisions.journal import Client, Journal, NoJournal
-from kordon.proxy.interception import Announce, Decision, Interception, Serve
+from kordon.proxy.interception import Announce, Decision, Interception, Serve, Translate
 from kordon.proxy.managed.admin_requests import Asked
-from kordon.proxy.managed.followed import followed_by
+from kordon.proxy.managed.followed import Refusal, followed_by
 from kordon.proxy.managed.introductions import SAY_WHO, Introduction
 from kordon.proxy.managed.logins import SUBJECT
 from kordon.proxy.managed.metadata import is_own
@@ -134,11 +134,12 @@ class Guard:
         if route.api.key == apis.API_VERSIONS:
             return self._greet(route.version, body)
         decision = self._decide(route, body)
-        if not isinstance(decision, Serve) or route.api.key not in NEEDED or not self._needed():
+        if not isinstance(decision, Serve) or not self._needed():
             return decision
-        names = frozenset(names_in(route.api.key, decision.request, self._topics))
-        if not names:
-            return decision
+        key = route.api.key
+        names = frozenset(names_in(key, decision.request, self._topics)) if key in NEEDED else frozenset[str]()
+        if not names and (decision.rest is not None or decision.questions):
+            return decision  # the broker is asked anyway
         question, known = self._rights.ask(names - {""})
         questions = (*decision.questions, question) if question is not None else decision.questions
         return Serve(_Guarded(decision.request, names, known), decision.rest, questions)
@@ -151,11 +152,20 @@ class Guard:
         if key in SAY_WHO:
             return self._introduction.look(route, body)
         decision = self._service.decide(route, body)
+        if isinstance(decision, Translate) and isinstance(decision.back, Refusal):
+            refusal = decision.back
+            return followed_by(decision, lambda answer: self._note_refusal(key, refusal, answer))
         if key in TELLS_LAYOUTS:
             return followed_by(decision, self._told.looks_at(key))
         if key in _MOVE_PARTITIONS and self._service is self._stock:
             return followed_by(decision, lambda answer: self._note_refused(key, answer))
         return decision
+
+    def _note_refusal(self, api_key: int, refusal: Refusal, answer: Any) -> None:
+        """Notes a refusal, unless the broker had one of its own."""
+        if refusal.stands:
+            refused = OtherRefusals(self._journal, self._topics, sees_physical=self._service is not self._stock)
+            refused.parts(self._client, api_key, answer, refusal.topics)
 
     def _note_refused(self, api_key: int, answer: Any) -> None:
         """Notes what Kordon has put into a broker's answer: brokers are not asked about managed topics there."""
@@ -180,8 +190,7 @@ class Guard:
             return await self._service.serve(route, request, part, self._client)
         if request.known is not None:
             await request.known
-        operation = NEEDED[route.api.key]
-        codes = {name: self._rights.of(name, operation) for name in request.names}
+        codes = {name: self._rights.of(name, NEEDED[route.api.key]) for name in request.names}
         denied = {name: code for name, code in codes.items() if code}
         allowed = refuse(route.api.key, request.request, denied, self._topics) if denied else request.request
         if denied:

@@ -7,13 +7,18 @@ the face's id   the face's id
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from itertools import islice
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from kordon.proxy.managed.topics import OWN_PREFIX, ManagedTopic, ManagedTopics, face_of
 
 NO_ID: Final = UUID(int=0)
+_LONGEST: Final = 256
+"""Characters of a client's words that a message repeats; topics have shorter names."""
+_LISTED: Final = 5
+"""Names that a message or a line of the log holds."""
 Rename: TypeAlias = Callable[[str], str]
 
 
@@ -43,3 +48,18 @@ def asked_by_real_id(asked: Iterable[Any], topics: ManagedTopics) -> dict[UUID, 
     """Returns the real topics' ids by the faces', for the rows of a request that name topics by the former."""
     found = (with_real_id(topics, row.get("topic_id") or NO_ID) for row in asked)
     return {topic.face_id: topic.layout.topic_id for topic in found if topic is not None}
+
+
+def listed(names: Collection[str]) -> str:
+    """Returns names as a sentence or a line of the log has them: the first few, and how many more there are.
+
+    >>> listed(["a", "b"]), listed(list("abcdefg"))
+    ('a, b', 'a, b, c, d, e and 2 more')
+    """
+    first = ", ".join(map(cut, islice(names, _LISTED)))
+    return first if len(names) <= _LISTED else f"{first} and {len(names) - _LISTED} more"
+
+
+def cut(words: str) -> str:
+    """Returns words of a client as a message has room for them."""
+    return words if len(words) <= _LONGEST else words[:_LONGEST] + "…"

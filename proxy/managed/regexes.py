@@ -5,15 +5,18 @@ and faces. So an expression that concerns managed topics is expanded here, and t
 what the client's would match among what the client sees, with faces in place of managed topics:
 
     client      orders.*
-    broker      __kordon\.orders|orders-archive
+    broker      __kordon\.orders|orders-archive|/(?:orders.*)
 
-The broker still leaves out what the member may not describe.
+The broker still leaves out what the member may not describe. But it tells the expression to whoever may describe the
+group, who may not know all the names in it. So the client's own expression goes with it, behind what no name of a topic
+has, and is what Kordon shows of it, be it the same proxy or another.
 
 Source: ConsumerGroupHeartbeatRequest.json; TopicRegexResolver (Kafka 4.3), which has RE2/J match whole names.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from functools import lru_cache
 from typing import Any, Final
@@ -27,10 +30,13 @@ from kordon.proxy.managed.links import Links
 from kordon.proxy.managed.topics import OWN_PREFIX, face_of
 from kordon.proxy.tasks import Tasks
 
-_MATCHES_NO_TOPIC: Final = "/"
+_CLIENTS_BEGIN, _CLIENTS_END = "/(?:", ")"
+"""Round the client's own expression, which so matches no topic: "/" stands in no name."""
 _GOOD_SECONDS, _PAUSE_SECONDS = 10.0, 1.0
 """How long names are believed, and what is waited after a question that failed."""
 _VERSIONS: Final = range(4, 13)
+_NAMES: Final = re.compile(r"(?:(?:[\w-]|\\\.)+\|)*", re.ASCII)
+"""What stands in front of the client's."""
 _OPTIONS: Final = re2.Options()
 _OPTIONS.log_errors = False
 
@@ -62,7 +68,18 @@ def expand(regex: str, names: frozenset[str], managed: frozenset[str]) -> str:
     """
     seen = sorted(name for name in names | managed if not name.startswith(OWN_PREFIX) and matches(regex, name))
     shown = (face_of(name) if name in managed else name for name in seen)
-    return "|".join(name.replace(".", r"\.") for name in shown) or _MATCHES_NO_TOPIC
+    return "|".join([*(name.replace(".", r"\.") for name in shown), f"{_CLIENTS_BEGIN}{regex}{_CLIENTS_END}"])
+
+
+def said_by_client(regex: str) -> str:
+    r"""Returns a client's own expression where a broker has an expanded one, else the broker's.
+
+    >>> said_by_client(r"__kordon\.orders|/(?:orders.*)"), said_by_client("orders.*")
+    ('orders.*', 'orders.*')
+    """
+    names, begin, rest = regex.partition(_CLIENTS_BEGIN)
+    is_expanded = begin and rest.endswith(_CLIENTS_END) and _NAMES.fullmatch(names) is not None
+    return rest.removesuffix(_CLIENTS_END) if is_expanded else regex
 
 
 class TopicNames:

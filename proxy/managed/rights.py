@@ -41,7 +41,13 @@ NEEDED: Final[Mapping[int, Operation]] = {
     apis.ALTER_CONFIGS: Operation.ALTER_CONFIGS,
     apis.INCREMENTAL_ALTER: Operation.ALTER_CONFIGS,
 }
-"""By api key, what brokers ask for; whatever else concerns managed topics they are asked themselves."""
+"""By api key, what brokers ask for; whatever else concerns managed topics they are asked themselves.
+
+What Kordon answers without a row here needs no right to a topic but the log-in (`Rights.ask` without names). Whatever
+else it takes is judged by the broker, which gets a part of the request.
+"""
+_LOGGED_IN: Final = ""
+"""In place of a topic's name: any answer of the broker proves it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +81,9 @@ class Rights:
         A request waits as well where an earlier one does: what clients write must not overtake.
 
         Args:
-            names: Of topics.
+            names: Of topics; none: only whether the broker answers this client is to be known.
         """
-        wanted = set(names)
+        wanted = set(names) or {_LOGGED_IN}
         missing = {name for name in wanted if self._age(name) > self._max_age}
         unasked = {name for name in wanted if self._age(name) > self._max_age * _AHEAD} - self._asked.keys()
         question = self._question(frozenset(unasked)) if unasked else None
@@ -102,19 +108,20 @@ class Rights:
     def _question(self, names: frozenset[str]) -> Question:
         now = self._clock()
         fields = {
-            "topics": [{"name": name} for name in sorted(names)],
+            "topics": [{"name": name} for name in sorted(names - {_LOGGED_IN})],
             "allow_auto_topic_creation": False,
             "include_topic_authorized_operations": True,
         }
         known: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._last = known
-        self._asked |= dict.fromkeys(names, now)
+        self._asked |= dict.fromkeys(names | {_LOGGED_IN}, now)
 
         def told(answer: Any) -> None:
             self._told = {name: each for name, each in self._told.items() if self._age(name) <= _FORGET_SECONDS}
             for row in answer.topics:
                 self._told[row.name] = _Told(now, row.error_code, row.topic_authorized_operations)
-            for name in names:
+            self._told[_LOGGED_IN] = _Told(now, Code.NONE, 0)
+            for name in names | {_LOGGED_IN}:
                 self._asked.pop(name, None)
             known.set_result(None)
 

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
 from kordon.codecs.messages import request, response
@@ -28,14 +28,14 @@ from kordon.proxy.control.codes import Code
 from kordon.proxy.decisions.journal import Client, Journal, NoJournal
 from kordon.proxy.interception import Decision, Serve, Service, Translate
 from kordon.proxy.managed.admin_requests import AdminRequests, Asked
-from kordon.proxy.managed.followed import TranslatedLater
+from kordon.proxy.managed.followed import Judge, TranslatedLater
 from kordon.proxy.managed.guard import Guard, Refused
 from kordon.proxy.managed.logins import SUBJECT
 from kordon.proxy.managed.metadata import wait_until_shown
 from kordon.proxy.managed.other_refusals import OtherRefusals
 from kordon.proxy.managed.parts import ROWS, continues_session, merge, take_apart
 from kordon.proxy.managed.produce import Looked
-from kordon.proxy.managed.refusals import REFUSALS, Refusal
+from kordon.proxy.managed.refusals import REFUSALS
 from kordon.proxy.managed.rights import Rights
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.managed.write_outcomes import answer_of, end_if_failed
@@ -107,12 +107,6 @@ class Translation(Protocol):
 Completion: TypeAlias = Callable[[Any], Awaitable[None]]
 
 
-class _Refused(NamedTuple):
-    """A request that is answered whatever it says."""
-
-    fields: Mapping[str, Any]
-
-
 class ManagedService:
     """The service of a worker.
 
@@ -123,7 +117,7 @@ class ManagedService:
         servers: By api key, who answers the others; keys of `ROWS`.
         translations: By api key, what is translated.
         admin: Answers the requests by which topics are managed.
-        refusals: By api key, what refuses a request: it returns the response's fields, or None.
+        judges: By api key, what looks at a request and at the broker's answer to it, and refuses it there perhaps.
         completions: By api key of translations, what completes a translated response in place.
         asks_rights: Whether clients may have different rights, so that each is asked about.
         rights_max_age_seconds: How long what was said of a client's rights is believed.
@@ -142,7 +136,7 @@ class ManagedService:
         admin: AdminRequests,
         *,
         fetch: ClientServer | None = None,
-        refusals: Mapping[int, Refusal] = REFUSALS,
+        judges: Mapping[int, Judge] = REFUSALS,
         completions: Mapping[int, Completion] = MappingProxyType({}),
         asks_rights: Callable[[], bool] = lambda: False,
         rights_max_age_seconds: float = 1.0,
@@ -168,9 +162,9 @@ class ManagedService:
             **private,
         }
         self._translations = translations
-        self._refusals = refusals
+        self._judges = judges
         self._completions = completions
-        self._keys = self._for_clients.keys() | self._servers.keys() | translations.keys() | refusals.keys()
+        self._keys = self._for_clients.keys() | self._servers.keys() | translations.keys() | judges.keys()
         self._always = frozenset(admin.KEYS) | _SAID_ONCE | _SAYS_WHO | private.keys()
         self._known = asyncio.Event()
 
@@ -217,10 +211,9 @@ class ManagedService:
         value = _parsed(key, version, body)
         if key in self._private:
             return self._private[key].decide(version, value)
-        if key in self._refusals:
-            fields = self._refusals[key](value, self._topics)
-            if fields is not None:
-                return Serve(_Refused(fields))
+        if key in self._judges:
+            reply = self._judges[key](value, self._topics)
+            return Translate(request(key).build(version, value) if reply.changed else None, reply) if reply else None
         if key in self._admin.KEYS:
             asked = self._admin.take(key, version, value)
             return Serve(asked, asked.rest) if asked is not None else None
@@ -250,9 +243,6 @@ class ManagedService:
         key, version = route.api.key, route.version
         if isinstance(request, ProduceRequest):
             return answer_of(version, request.acks, await self._produce.write(version, request, client))
-        if isinstance(request, _Refused):
-            self._refused.parts(client, key, request.fields, None)
-            return response(key).build(version, request.fields)
         if isinstance(request, Asked):
             fields = await self._admin.answer(key, request, None if part is None else await part)
             self._refused.parts(client, key, fields, request.wishes.keys())

@@ -7,29 +7,38 @@ with its next heartbeat when it means something else to the coordinator than bef
 
 What a proxy knows of a member ends with the proxy. A member whose proxy goes says everything again, unless it learns of
 that between two heartbeats; then the next proxy leaves its subscription as it is, but for topics that are being taken
-over, whose members the controller has asked for (rule A2). So it is with clients older than Kafka 4.0, which get their
-ids from the coordinator.
+over, whose members the controller has asked for (rule A2).
+
+Only what a coordinator has taken is remembered: whoever may not join the group has nothing remembered here, and makes
+nobody forgotten. What is remembered is bounded in bytes.
 
 Source: ConsumerGroupHeartbeatRequest.json (Kafka 4.3); ConsumerHeartbeatRequestManager (Java).
 """
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kordon.proxy.control.codes import Code
 from kordon.proxy.log_limits import client_log
-from kordon.proxy.managed.names import to_face
-from kordon.proxy.managed.regexes import expand, matches
+from kordon.proxy.managed.followed import Reply
+from kordon.proxy.managed.names import cut, to_face
+from kordon.proxy.managed.refusals import RefusedMember
+from kordon.proxy.managed.regexes import expand, matches, said_by_client
 from kordon.proxy.managed.topics import ManagedTopics, face_of
 
 _LONGEST: Final = 32_767
 """Characters of a string on the wire."""
-_MOST_MEMBERS: Final = 10_000
-"""Who are remembered; those that joined longest ago are forgotten."""
+MOST_BYTES: Final = 32 * 1024 * 1024
+"""What is remembered of all members; those that joined longest ago are forgotten."""
+MOST_BYTES_OF_ONE: Final = 1024 * 1024
+"""What is remembered of one member: some thousand names. One that says more is not remembered."""
+_OVERHEAD_BYTES: Final = 512
+"""What a member takes beside its words."""
 
 Names: TypeAlias = Callable[[], "frozenset[str] | None"]
 log = client_log(__name__)
@@ -54,6 +63,19 @@ class Subscription:
             before.names if self.names is None else self.names, before.regex if self.regex is None else self.regex
         )
 
+    @property
+    def bytes(self) -> int:
+        """What it takes in memory."""
+        names = self.names or ()
+        return sys.getsizeof(names) + sum(map(sys.getsizeof, names)) + sys.getsizeof(self.regex)
+
+
+class MemberKey(NamedTuple):
+    """Which member it is."""
+
+    group_id: str
+    member_id: str
+
 
 @dataclass(frozen=True, slots=True)
 class _Member:
@@ -61,6 +83,11 @@ class _Member:
     """In the client's words."""
     sent: Subscription
     """What the coordinator has."""
+
+    @property
+    def bytes(self) -> int:
+        """What it takes in memory."""
+        return self.said.bytes + self.sent.bytes
 
 
 _NOTHING: Final = Subscription()
@@ -72,31 +99,19 @@ class Subscriptions:
 
     Args:
         names: Returns the names of all topics of the cluster; None: they are not known yet.
+        most_bytes: What all that is remembered may take.
     """
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, most_bytes: int = MOST_BYTES) -> None:
+        self.remembered_bytes = 0
+        """What all that is remembered takes."""
+        self.forgotten = 0
+        """Members of which something was forgotten, or not remembered, for want of room; only rises."""
         self._names = names
-        self._members: OrderedDict[tuple[str, str], _Member] = OrderedDict()
+        self._most_bytes = most_bytes
+        self._members: OrderedDict[MemberKey, _Member] = OrderedDict()
 
-    def refusal(self, value: Any, topics: ManagedTopics) -> dict[str, Any] | None:
-        """Has a member come again when names are known, or says why its expression cannot be had; None: it can.
-
-        Args:
-            value: A ConsumerGroupHeartbeat.
-            topics: What is managed.
-        """
-        regex = value.get("subscribed_topic_regex")
-        if not regex or not _concerns(regex, topics):
-            return None
-        names = self._names()
-        if names is None:
-            return _answer(value, Code.COORDINATOR_LOAD_IN_PROGRESS, "the names of topics are being read")
-        if len(expand(regex, names, _managed(topics))) > _LONGEST:
-            reason = "matches managed topics among so many others that their names do not fit into a request"
-            return _answer(value, Code.INVALID_REGULAR_EXPRESSION, f"{regex} {reason}: subscribe by names")
-        return None
-
-    def translate(self, value: Any, topics: ManagedTopics) -> bool:
+    def look(self, value: Any, topics: ManagedTopics) -> Reply | None:
         """Puts faces and expanded expressions into a heartbeat where the coordinator is to learn them.
 
         Args:
@@ -104,25 +119,56 @@ class Subscriptions:
             topics: What is managed.
 
         Returns:
-            Whether something was changed.
+            What is given the answer; None: there is nothing to learn of it.
         """
-        key, now = (value.group_id, value.member_id), Subscription.of(value)
+        key = MemberKey(value.group_id, value.member_id)
         if value.member_epoch < 0:
-            self._members.pop(key, None)
-            return False
-        before = _corrected(self._members.get(key, _UNKNOWN), value, topics)
-        said, has = now.after(before.said), now.after(before.sent)
-        wanted = self._meant(said, has, topics)
-        if value.member_id and said != _NOTHING:
-            self._remember(key, _Member(said, wanted), joins=now != _NOTHING)
-        return _put(value, wanted, has)
+            return _Left(self, key) if key in self._members else None
+        regex = value.get("subscribed_topic_regex")
+        refusal = self._refused(regex, value, topics) if regex and _concerns(regex, topics) else None
+        return refusal or self._translated(key, value, topics)
 
-    def _remember(self, key: tuple[str, str], member: _Member, *, joins: bool) -> None:
+    def remember(self, key: MemberKey, member: _Member, *, joins: bool) -> None:
+        """Keeps what a coordinator has taken; those who joined longest ago make room."""
+        before = self._members.get(key)
+        if _bytes_of(key, member) > MOST_BYTES_OF_ONE:
+            self._make_room(key)
+            return
+        self.remembered_bytes += _bytes_of(key, member) - (_bytes_of(key, before) if before is not None else 0)
         self._members[key] = member
         if joins:
             self._members.move_to_end(key)
-        while len(self._members) > _MOST_MEMBERS:
-            self._members.popitem(last=False)
+        while self.remembered_bytes > self._most_bytes:
+            self._make_room(next(iter(self._members)))
+
+    def forget(self, key: MemberKey) -> None:
+        """Drops what is known of a member."""
+        known = self._members.pop(key, None)
+        self.remembered_bytes -= _bytes_of(key, known) if known is not None else 0
+
+    def _make_room(self, key: MemberKey) -> None:
+        self.forget(key)
+        self.forgotten += 1
+
+    def _refused(self, regex: str, value: Any, topics: ManagedTopics) -> Reply | None:
+        """Has a member come again when names are known, or says why its expression cannot be had; None: it can."""
+        names = self._names()
+        if names is None:
+            return RefusedMember(value, Code.COORDINATOR_LOAD_IN_PROGRESS, "the names of topics are being read")
+        if len(expand(regex, names, _managed(topics))) > _LONGEST:
+            reason = "matches managed topics among so many others that their names do not fit into a request"
+            return RefusedMember(value, Code.INVALID_REGULAR_EXPRESSION, f"{cut(regex)} {reason}: subscribe by names")
+        return None
+
+    def _translated(self, key: MemberKey, value: Any, topics: ManagedTopics) -> Reply | None:
+        now = Subscription.of(value)
+        before = _corrected(self._members.get(key, _UNKNOWN), value, topics)
+        said, has = now.after(before.said), now.after(before.sent)
+        wanted = self._meant(said, has, topics)
+        changed = _put(value, wanted, has)
+        if not changed and now == _NOTHING:
+            return None
+        return _Taken(self, key, _Member(said, wanted), changed=changed, joins=now != _NOTHING)
 
     def _meant(self, said: Subscription, has: Subscription, topics: ManagedTopics) -> Subscription:
         names = None if said.names is None else tuple(map(to_face(topics), said.names))
@@ -136,19 +182,57 @@ class Subscriptions:
         return wanted if len(wanted) <= _LONGEST else before
 
 
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """Remembers what a member subscribes to once its coordinator has taken it."""
+
+    subscriptions: Subscriptions
+    key: MemberKey
+    """As the heartbeat says it; a client older than Kafka 4.0 gets its member id with the answer."""
+    member: _Member
+    changed: bool
+    joins: bool
+    """Whether the member has said something, so that Kordon does not say it again by itself."""
+
+    def __call__(self, answer: Any) -> None:
+        member_id = self.key.member_id or answer.member_id
+        if answer.error_code or not member_id:
+            return
+        key = self.key._replace(member_id=member_id)
+        self.subscriptions.remember(key, self.member, joins=self.joins)
+        if not self.joins:
+            log.info("subscription_renewed", group=key.group_id, member=member_id, names=_count(self.member.sent))
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """Forgets a member once its coordinator has let it go."""
+
+    subscriptions: Subscriptions
+    key: MemberKey
+    changed: bool = False
+
+    def __call__(self, answer: Any) -> None:
+        if not answer.error_code:
+            self.subscriptions.forget(self.key)
+
+
+def _count(sent: Subscription) -> int:
+    return len(sent.names or ())
+
+
+def _bytes_of(key: MemberKey, member: _Member) -> int:
+    return sum(map(sys.getsizeof, key)) + member.bytes + _OVERHEAD_BYTES
+
+
 def _put(value: Any, wanted: Subscription, has: Subscription) -> bool:
     """Says in a heartbeat what is wanted, where the coordinator would have something else by it."""
-    is_silent = Subscription.of(value) == _NOTHING
     says_names = wanted.names not in (None, has.names)
     says_regex = wanted.regex not in (None, has.regex)
     if says_names:
         value["subscribed_topic_names"] = list(wanted.names or ())
     if says_regex:
         value["subscribed_topic_regex"] = wanted.regex
-    if is_silent and (says_names or says_regex):
-        log.info(
-            "subscription_renewed", group=value.group_id, member=value.member_id, names=wanted.names, regex=wanted.regex
-        )
     return says_names or says_regex
 
 
@@ -158,7 +242,8 @@ def _corrected(known: _Member, value: Any, topics: ManagedTopics) -> _Member:
         for each in topic.takeover.subscribers if topic.takeover is not None else ():
             if (each.group, each.member) == (value.group_id, value.member_id):
                 has = Subscription(each.names, each.regex if "subscribed_topic_regex" in value else None)
-                return _Member(has if known is _UNKNOWN else known.said, has)
+                said = replace(has, regex=said_by_client(has.regex) if has.regex else None)
+                return _Member(said if known is _UNKNOWN else known.said, has)
     return known
 
 
@@ -168,8 +253,3 @@ def _concerns(regex: str, topics: ManagedTopics) -> bool:
 
 def _managed(topics: ManagedTopics) -> frozenset[str]:
     return frozenset(topic.name for topic in topics)
-
-
-def _answer(value: Any, code: Code, message: str) -> dict[str, Any]:
-    fields = {"member_id": value.member_id, "member_epoch": value.member_epoch}
-    return {"error_code": code, "error_message": message, **fields}

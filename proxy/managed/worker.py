@@ -143,8 +143,7 @@ class ManagedWorker:
             apis.DELETE_RECORDS: DeleteRecords(self.topics, questions, offsets, self._raise_floors),
         }
         self._names = TopicNames(self.links)
-        subscriptions = Subscriptions(self._names.known)
-        refusals = {**REFUSALS, apis.CONSUMER_GROUP_HEARTBEAT: subscriptions.refusal}
+        self._subscriptions = Subscriptions(self._names.known)
         translations: dict[int, Any] = {
             apis.METADATA: MetadataTranslation(),
             apis.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitionsTranslation(),
@@ -152,7 +151,6 @@ class ManagedWorker:
             **groups.TRANSLATIONS,
             **physical.TRANSLATIONS,
             **acls.TRANSLATIONS,
-            apis.CONSUMER_GROUP_HEARTBEAT: groups.ConsumerGroupHeartbeat(subscriptions),
         }
         admin = AdminRequests(self.topics, self.keeper.wish)
         self.position_reports = PositionReports(self.group_positions, journal=self.journal)
@@ -174,7 +172,7 @@ class ManagedWorker:
             dialect.TRANSLATIONS,
             admin,
             fetch=ReadCommitted(read_physical, self.topics, self.links, leaders, physical_partition),
-            refusals=dialect.DIALECT_REFUSALS,
+            judges=dialect.DIALECT_JUDGES,
             completions={apis.METADATA: RetiredPartitions(self.topics, self.readers.ends_of).complete},
             private={
                 apis.CONSUMER_GROUP_POSITION: self.position_reports,
@@ -189,7 +187,7 @@ class ManagedWorker:
             translations,
             admin,
             fetch=ReadCommitted(self.readers, self.topics, self.links, leaders),
-            refusals=refusals,
+            judges={**REFUSALS, apis.CONSUMER_GROUP_HEARTBEAT: self._subscriptions.look},
             completions={apis.OFFSET_FETCH: caught_up.complete},
             asks_rights=self._asks_rights,
             rights_max_age_seconds=ordering.rights_ms / 1000,

@@ -13,10 +13,10 @@ from kordon.codecs.messages import request, response
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
 from kordon.proxy.decisions.journal import NoJournal
-from kordon.proxy.interception import Announce, Decision, Serve
+from kordon.proxy.interception import Announce, Decision, Serve, Translate
 from kordon.proxy.managed import groups
 from kordon.proxy.managed.admin_requests import AdminRequests
-from kordon.proxy.managed.dialect import DIALECT_REFUSALS, TRANSLATIONS
+from kordon.proxy.managed.dialect import DIALECT_JUDGES, TRANSLATIONS
 from kordon.proxy.managed.dialect_metadata import RetiredPartitions
 from kordon.proxy.managed.guard import Guard
 from kordon.proxy.managed.partition_epochs import PartitionLeaderEpochs
@@ -59,7 +59,7 @@ class Worker:
         self.retired = RetiredPartitions(self.topics, self._starts, lambda: self.now)
         self.dialect = self._service(
             TRANSLATIONS,
-            refusals=DIALECT_REFUSALS,
+            judges=DIALECT_JUDGES,
             private={apis.PARTITION_LEADER_EPOCHS: PartitionLeaderEpochs(self.topics)},
         )
         self.stock = self._service({}, dialect=self.dialect)
@@ -268,7 +268,7 @@ def test_members_of_kip_848_groups_are_refused_managed_topics() -> None:
 
     def refusal(**fields: Any) -> bool:
         member = {"group_id": "g", "member_id": "m", "member_epoch": 0, **fields}
-        return isinstance(connection.sends(apis.CONSUMER_GROUP_HEARTBEAT, 1, member), Serve)
+        return isinstance(connection.sends(apis.CONSUMER_GROUP_HEARTBEAT, 1, member), Translate)
 
     assert refusal(subscribed_topic_names=["others", "orders"])
     assert refusal(subscribed_topic_regex="ord.*")

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from kordon.codecs.consumer_protocol import ASSIGNMENT, SUBSCRIPTION, build_assignment, build_subscription
 from kordon.codecs.messages import request, response
 from kordon.proxy import apis
-from kordon.proxy.managed.groups import TRANSLATIONS, ConsumerGroupHeartbeat
+from kordon.proxy.managed.groups import TRANSLATIONS
 from kordon.proxy.managed.member_bytes import rename_assignment, rename_subscription
 from kordon.proxy.managed.names import to_face, to_topic
 from kordon.proxy.managed.subscriptions import Subscriptions
@@ -25,7 +25,7 @@ REAL_ID, FACE_ID, NEW_REAL_ID, NEW_FACE_ID, OTHER_ID, OWN_ID = (UUID(int=number)
 FACE = "__kordon.orders"
 UNKNOWN_TOPIC_ID, UNSTABLE_OFFSET_COMMIT, REBALANCE_IN_PROGRESS = 100, 88, 27
 EMPTY = {"offset": -1}
-HEARTBEAT = ConsumerGroupHeartbeat(Subscriptions(lambda: None))
+HEARTBEAT = Subscriptions(lambda: None)
 """Of a worker that has not heard yet which topics there are: names are translated all the same."""
 
 
@@ -40,8 +40,11 @@ def managed() -> ManagedTopics:
 def to_broker(api_key: int, version: int, fields: Mapping[str, Any]) -> tuple[Any, bool]:
     """Returns the request as the broker reads it, and whether it was changed."""
     value = parsed_request(api_key, version, fields)
-    translation = HEARTBEAT if api_key == apis.CONSUMER_GROUP_HEARTBEAT else TRANSLATIONS[api_key]
-    changed = translation.request(version, value, managed())
+    if api_key == apis.CONSUMER_GROUP_HEARTBEAT:
+        reply = HEARTBEAT.look(value, managed())
+        changed = reply is not None and reply.changed
+    else:
+        changed = TRANSLATIONS[api_key].request(version, value, managed())
     return parsed_request(api_key, version, value), changed
 
 
@@ -263,7 +266,7 @@ def test_a_member_of_another_kind_than_its_group_is_named_in_the_log() -> None:
         to_client(apis.JOIN_GROUP, 9, {"error_code": 23}, asked)
         to_client(apis.JOIN_GROUP, 9, {"error_code": 0}, asked)
     (line,) = logs
-    assert (line["event"], line["group"], line["assignors"]) == ("join_refused", "g", ["range"])
+    assert (line["event"], line["group"], line["assignors"]) == ("join_refused", "g", "range")
     assert "OrderedConsumers" in line["cure"]
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from kordon.codecs.messages import request
+from kordon.codecs.messages import request, response
 from kordon.proxy.apis import CONSUMER_GROUP_HEARTBEAT
-from kordon.proxy.managed.groups import ConsumerGroupHeartbeat
-from kordon.proxy.managed.subscriptions import Subscriptions
+from kordon.proxy.managed.subscriptions import MOST_BYTES_OF_ONE, Subscriptions
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.takeover import Subscriber, Takeover
@@ -29,7 +31,7 @@ class Group:
 
     def begin_anew(self) -> None:
         """Goes on with a proxy that knows no member."""
-        self._heartbeat = ConsumerGroupHeartbeat(Subscriptions(lambda: frozenset({ORDERS, "other"})))
+        self.subscriptions = Subscriptions(lambda: frozenset({ORDERS, "other"}), most_bytes=4_000_000)
 
     def manage(self, topic: str, takeover: Takeover | None = None) -> None:
         """Has a topic managed."""
@@ -37,14 +39,29 @@ class Group:
         managed.takeover = takeover
         self.topics.add(managed)
 
-    def sends(self, *names: str, epoch: int = 3, member: str = "m", version: int = 1) -> list[str] | None:
-        """Sends a heartbeat, which is silent without names; returns the names that the coordinator gets."""
+    def sends(
+        self, *names: str, epoch: int = 3, member: str = "m", version: int = 1, error: int = 0
+    ) -> list[str] | None:
+        """Sends a heartbeat, which is silent without names; returns the names that the coordinator gets.
+
+        Args:
+            names: The topics that it subscribes to.
+            epoch: The member's.
+            member: Its id.
+            version: Of the request.
+            error: With which the coordinator answers.
+        """
         fields: dict[str, Any] = {"group_id": "g", "member_id": member, "member_epoch": epoch}
         fields["subscribed_topic_names"] = list(names) or None
         table = request(CONSUMER_GROUP_HEARTBEAT)
         value = table.parse(version, table.build(version, fields))
-        changed = self._heartbeat.request(version, value, self.topics)
+        reply = self.subscriptions.look(value, self.topics)
+        changed = reply is not None and reply.changed
         assert changed == (value.subscribed_topic_names != fields["subscribed_topic_names"])
+        if reply is not None:
+            answered = response(CONSUMER_GROUP_HEARTBEAT)
+            told = {"error_code": error, "member_id": None if error else member or "given"}
+            reply(answered.parse(version, answered.build(version, told)))
         sent = table.parse(version, table.build(version, value)).subscribed_topic_names
         return None if sent is None else list(sent)
 
@@ -114,3 +131,63 @@ def test_a_proxy_that_knows_nothing_of_a_member_leaves_its_subscription_alone() 
     group.begin_anew()
     group.manage(ORDERS)
     assert group.sends() is None
+
+
+GROUP_AUTHORIZATION_FAILED = 30
+
+
+def test_what_the_coordinator_refuses_is_not_remembered() -> None:
+    """Nor does anybody have another member forgotten who may not speak for it."""
+    group = Group()
+    group.sends(ORDERS, epoch=0, member="nobody", error=GROUP_AUTHORIZATION_FAILED)
+    assert group.subscriptions.remembered_bytes == 0
+    group.sends(ORDERS, epoch=0)
+    group.sends(epoch=-1, error=GROUP_AUTHORIZATION_FAILED)
+    group.sends("other", error=GROUP_AUTHORIZATION_FAILED)
+    group.manage(ORDERS)
+    assert group.sends() == [FACE]
+
+
+def test_a_member_that_gets_its_id_from_the_coordinator_is_remembered_by_it() -> None:
+    """Clients older than Kafka 4.0 join without one."""
+    group = Group()
+    group.sends(ORDERS, epoch=0, member="", version=0)
+    group.manage(ORDERS)
+    assert group.sends(member="given", version=0) == [FACE]
+
+
+def test_what_is_remembered_is_bounded_in_bytes() -> None:
+    """Those that joined longest ago make room; what was forgotten is counted."""
+    group, many = Group(), [f"{number:04}{'x' * 200}" for number in range(1_000)]
+    before = tracemalloc_of(lambda: None)
+    grown = tracemalloc_of(lambda: [group.sends(*many, epoch=0, member=f"m{number}") for number in range(60)])
+    assert 3_000_000 < group.subscriptions.remembered_bytes <= 4_000_000
+    assert grown - before < 6_000_000
+    assert group.subscriptions.forgotten >= 40
+    group.sends(ORDERS, epoch=0, member="last")
+    group.manage(ORDERS)
+    assert group.sends(member="last") == [FACE]
+    for number in range(60):
+        group.sends(epoch=-1, member=f"m{number}")
+    group.sends(epoch=-1, member="last")
+    assert group.subscriptions.remembered_bytes == 0
+
+
+def test_a_member_that_says_too_much_is_not_remembered() -> None:
+    """It would make others forgotten; it says all again when it joins anew."""
+    group, many = Group(), [f"{number:05}{'x' * 200}" for number in range(MOST_BYTES_OF_ONE // 200)]
+    group.sends(ORDERS, epoch=0)
+    group.sends(*many)
+    assert (group.subscriptions.remembered_bytes, group.subscriptions.forgotten) == (0, 1)
+
+
+def tracemalloc_of(work: Callable[[], object]) -> int:
+    """Returns the bytes that are kept of what some work allocates."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        work()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()

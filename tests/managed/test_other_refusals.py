@@ -9,11 +9,11 @@ from uuid import UUID
 import pytest
 
 from kordon.codecs.decision import Kind
-from kordon.codecs.messages import request
+from kordon.codecs.messages import request, response
 from kordon.proxy import apis
 from kordon.proxy.managed.other_refusals import OtherRefusals
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
-from kordon.proxy.managed.transactions import refusal
+from kordon.proxy.managed.transactions import refuse
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.streams import physical_stream
 from kordon.testing.noted import Noted
@@ -64,8 +64,21 @@ def test_a_transaction_is_refused_by_partition(version: int) -> None:
         else {"transactions": [{**ids, "verify_only": False, "topics": rows}]}
     )
     table = request(apis.ADD_PARTITIONS_TO_TXN)
-    fields = refusal(table.at(version).parse(table.build(version, asked))[0], topics)
-    assert fields is not None
+    refusal = refuse(table.at(version).parse(table.build(version, asked))[0], topics)
+    assert refusal is not None
+    unknown = [
+        {"name": name, "results_by_partition": [{"partition_index": q, "partition_error_code": 49}]}
+        for name, q in (("orders", 2), ("others", 0))
+    ]
+    said = (
+        {"results_by_topic_v3_and_below": unknown}
+        if version < 4
+        else {"results_by_transaction": [{"transactional_id": "t", "topic_results": unknown}]}
+    )
+    answered = response(apis.ADD_PARTITIONS_TO_TXN)
+    fields = answered.parse(version, answered.build(version, said))
+    refusal(fields)
+    assert refusal.stands
     assert told(apis.ADD_PARTITIONS_TO_TXN, fields) == [
         ("orders", 2, "INVALID_TXN_STATE", 0),
         ("others", 0, "OPERATION_NOT_ATTEMPTED", None),

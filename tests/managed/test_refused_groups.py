@@ -17,16 +17,22 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import create_managed
 from kordon.testing.proxy_process import ProxyProcess
 
-INVALID_REQUEST = 42
+INVALID_REQUEST, TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION = 42, 29, 30, 35
 
 
-def refused(api_key: int, version: int, fields: dict[str, Any]) -> Any:
-    """Returns the answer to a request as a client reads it, None where the broker is asked."""
+def refused(api_key: int, version: int, fields: dict[str, Any], broker_says: int = INVALID_REQUEST) -> Any:
+    """Returns the answer to a request as a client reads it, None where the broker is asked what the client asks."""
     topics = ManagedTopics()
     topics.add(ManagedTopic(Layout.created("orders", UUID(int=1), 1, 4), UUID(int=2)))
     value = request(api_key).parse(version, request(api_key).build(version, fields))
-    answer = REFUSALS[api_key](value, topics)
-    return None if answer is None else response(api_key).parse(version, response(api_key).build(version, answer))
+    refusal = REFUSALS[api_key](value, topics)
+    if refusal is None:
+        return None
+    assert value.member_epoch < -2  # by which a broker does nothing
+    table = response(api_key)
+    answer = table.parse(version, table.build(version, {"error_code": broker_says}))
+    refusal(answer)
+    return table.parse(version, table.build(version, answer))
 
 
 def topology(**names: Any) -> dict[str, Any]:
@@ -48,6 +54,14 @@ def test_a_member_that_names_a_managed_topic_is_told_which(api_key: int, fields:
         answer = refused(api_key, version, {"group_id": "g", "member_id": "m", "member_epoch": 0, **fields})
         assert (answer.error_code, answer.member_id) == (INVALID_REQUEST, "m")
         assert answer.error_message.startswith("orders is a managed topic")
+
+
+@pytest.mark.parametrize("code", [TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION])
+def test_what_the_broker_has_against_a_member_is_its_answer(code: int) -> None:
+    """Who may not know of the topic, or has no such groups, is not told that it is managed."""
+    fields = {"group_id": "g", "member_id": "m", "subscribed_topic_names": ["orders"]}
+    answer = refused(apis.SHARE_GROUP_HEARTBEAT, 1, fields, broker_says=code)
+    assert (answer.error_code, answer.error_message) == (code, None)
 
 
 @pytest.mark.parametrize(

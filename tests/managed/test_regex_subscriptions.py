@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[repor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kordon.codecs.messages import request
-from kordon.proxy.apis import CONSUMER_GROUP_HEARTBEAT
-from kordon.proxy.managed.groups import ConsumerGroupHeartbeat
+from kordon.codecs.messages import request, response
+from kordon.proxy.apis import CONSUMER_GROUP_DESCRIBE, CONSUMER_GROUP_HEARTBEAT
+from kordon.proxy.managed.groups import TRANSLATIONS
 from kordon.proxy.managed.regexes import expand, matches
 from kordon.proxy.managed.subscriptions import Subscriptions
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
@@ -24,7 +24,7 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import create_managed
 from kordon.testing.proxy_process import ProxyProcess
 
-COORDINATOR_LOAD_IN_PROGRESS, INVALID_REGULAR_EXPRESSION = 14, 128
+COORDINATOR_LOAD_IN_PROGRESS, INVALID_REQUEST, INVALID_REGULAR_EXPRESSION = 14, 42, 128
 NAMES = frozenset({"orders", "orders.eu", "other", "__kordon.orders", "__kordon.layouts", "__consumer_offsets"})
 
 
@@ -45,14 +45,30 @@ class Member:
     def sends(self, regex: str | None, epoch: int = 3) -> str | None:
         """Sends a heartbeat; returns the expression that the broker gets."""
         value = self._heartbeat(regex, epoch)
-        ConsumerGroupHeartbeat(self.subscriptions).request(1, value, self.topics)
+        reply = self.subscriptions.look(value, self.topics)
+        if reply is not None:
+            reply(self._answer(0))
         sent: str | None = value.subscribed_topic_regex
-        return sent
+        return sent and self._expansion(sent)
 
     def refused(self, regex: str | None) -> Any:
         """Sends a heartbeat; returns the error code of the answer that the proxy gives, None where it gives none."""
-        answer = self.subscriptions.refusal(self._heartbeat(regex, 0), self.topics)
-        return answer and answer["error_code"]
+        answer = self._answer(INVALID_REQUEST)
+        reply = self.subscriptions.look(self._heartbeat(regex, 0), self.topics)
+        if reply is not None:
+            reply(answer)
+        return None if answer.error_code == INVALID_REQUEST else answer.error_code
+
+    @staticmethod
+    def _answer(code: int) -> Any:
+        table = response(CONSUMER_GROUP_HEARTBEAT)
+        return table.parse(1, table.build(1, {"error_code": code, "member_id": "m"}))
+
+    @staticmethod
+    def _expansion(sent: str) -> str:
+        """Returns what an expression matches, without the client's own behind it, which matches nothing."""
+        names, begin, _ = sent.partition("/(?:")
+        return (names.removesuffix("|") or "/") if begin else sent
 
     def _heartbeat(self, regex: str | None, epoch: int) -> Any:
         fields = {"group_id": "g", "member_id": "m", "member_epoch": epoch, "subscribed_topic_regex": regex}
@@ -65,6 +81,19 @@ def test_an_expression_is_expanded_to_what_the_client_would_match() -> None:
     assert Member().sends("ord.*") == r"__kordon\.orders|orders\.eu"
     assert Member().sends(".*") == r"__consumer_offsets|__kordon\.orders|orders\.eu|other"
     assert Member().sends("__kordon.*") == "/"
+
+
+def test_who_describes_a_group_sees_the_members_own_words() -> None:
+    """The names that an expression matches are not for everybody who may describe the group."""
+    expanded = expand("ord.*|(?i:X)", NAMES, frozenset({"orders"}))
+    table = response(CONSUMER_GROUP_DESCRIBE)
+    member = {"member_id": "m", "assignment": {}, "target_assignment": {}}
+    groups = [
+        {"group_id": "g", "members": [{**member, "subscribed_topic_regex": each} for each in (expanded, "a/(?:b)")]}
+    ]
+    answer = table.parse(0, table.build(0, {"groups": groups}))
+    TRANSLATIONS[CONSUMER_GROUP_DESCRIBE].response(0, answer, Member().topics, None)
+    assert [each.subscribed_topic_regex for each in answer.groups[0].members] == ["ord.*|(?i:X)", "a/(?:b)"]
 
 
 def test_expressions_that_concern_nothing_managed_pass() -> None:

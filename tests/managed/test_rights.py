@@ -18,12 +18,13 @@ from kordon.proxy.control.own_rights import Missing
 from kordon.proxy.decisions import journal
 from kordon.proxy.interception import Decision, NothingManaged, Question, Serve
 from kordon.proxy.managed.acls import TRANSLATIONS
-from kordon.proxy.managed.admin_requests import AdminRequests
+from kordon.proxy.managed.admin_requests import AdminRequests, Asked
 from kordon.proxy.managed.guard import Guard, Refused
 from kordon.proxy.managed.parts import ROWS
 from kordon.proxy.managed.rights import NEEDED, Rights
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.records import OutcomeRecord
 from kordon.testing.managed_writes import a_batch
 
 NONE, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED = 0, 3, 29
@@ -223,6 +224,37 @@ async def test_where_all_clients_are_equal_nothing_is_asked() -> None:
     )
     guard, service, _ = guarded(apis.FETCH, 12, value, needed=False)
     assert guard.decide(route(apis.FETCH, 12), memoryview(b"")) is service.decision
+
+
+@pytest.mark.parametrize("key", [each.key for each in apis.APIS if each.versions], ids=apis.api_name)
+async def test_nothing_is_answered_before_the_broker_has_answered_the_client(key: int) -> None:
+    """Whatever Kordon means to say by itself, of no topic: a broker ends the connection of who has not logged in."""
+    nameless = Asked({"__kordon.own": OutcomeRecord(3, "")}, None, only_checked=False)
+    guard, service, client = guarded(key, 0, nameless)
+    way = apis.route(key, apis.API_BY_KEY[key].versions[-1]) or apis.private_route(key, 0)
+    assert way is not None
+    decision = guard.decide(way, memoryview(b""))
+    if key == apis.API_VERSIONS:
+        assert not isinstance(decision, Serve)  # brokers answer it to all
+        return
+    assert isinstance(decision, Serve)
+    (question,) = decision.questions
+    serving = asyncio.ensure_future(guard.serve(way, decision.request, None))
+    await asyncio.sleep(0)
+    assert not serving.done()
+    client.is_told(question)
+    await serving
+    assert service.served == nameless
+    again = guard.decide(way, memoryview(b""))
+    assert isinstance(again, Serve)
+    assert not again.questions  # for a while
+
+
+def test_what_the_broker_is_asked_anyway_proves_as_much() -> None:
+    """Kordon's part of an answer waits for the broker's."""
+    guard, service, _ = guarded(apis.CREATE_TOPICS, 7, None)
+    service.decision = Serve(Asked({}, b"rest", only_checked=False), b"rest")
+    assert guard.decide(route(apis.CREATE_TOPICS, 7), memoryview(b"")) is service.decision
 
 
 def guarded(api_key: int, version: int, value: Any, *, needed: bool = True) -> tuple[Guard, Serving, Client]:
