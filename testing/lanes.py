@@ -1,40 +1,70 @@
-"""Every test, in two processes side by side: `python -m kordon.testing.lanes`, with what pytest takes as arguments.
+"""Every test, in three processes side by side: `python -m kordon.testing.lanes`, with what pytest takes as arguments.
 
-Tests with real brokers mostly wait: for sessions to end, for groups to rebalance, for a broker to come up. Those that
-need none are run meanwhile, at a lower priority (nice), so that nobody who waits for an answer waits for them. With
-them go the tests marked `beside`, which have a cluster of their own.
+Tests with real brokers mostly wait: for sessions to end, for groups to rebalance, for a broker to come up. So two
+processes share them, file by file, each with brokers of its own. Tests that need none are run meanwhile, at a lower
+priority (nice), so that nobody who waits for an answer waits for them. With them go the tests marked `beside`, which
+have a cluster of their own. A process that finds no more tests with brokers helps with the others.
 """
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from typing import Final
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from typing import IO, Final
 
 import pytest
 
+from kordon.testing.claims import Claims
 from kordon.testing.java_process import DIES_WITH_PARENT
+from kordon.testing.seconds import RECORD, Seconds, record
 
 BROKERS: Final = "brokers"
 BESIDE: Final = "beside"
+_PROCESSES: Final = {"brokers-1": [BROKERS, BESIDE], "brokers-2": [BROKERS, BESIDE], "beside": [BESIDE]}
+"""The lanes that each runs tests of, in this order; what the first says is shown as it comes."""
+_LONG: Final = ("beside", "image", "spark")
+"""Marks of tests that take minutes: the lane beside begins with their files."""
+_STARTS: Final = ("Cluster.start(", "Secured.start(", "without_authorizer(")
+"""How a test starts brokers of its own."""
 _NOTHING_TO_RUN: Final = int(pytest.ExitCode.NO_TESTS_COLLECTED)
-_LOWER_PRIORITY: Final = ("nice", "-n", "10")
+_LOWER_PRIORITY: Final = ("nice", "-n", "5")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Makes the lane known to pytest, whose plugin this module is."""
-    parser.addoption("--lane", choices=[BROKERS, BESIDE], help="run the tests of this lane alone")
+    """Makes the processes known to pytest, whose plugin this module is."""
+    parser.addoption("--process", choices=list(_PROCESSES), help="run the tests that this process claims")
+    parser.addoption("--between", type=Path, help="a folder for what the processes tell each other")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Has the tests of a process claimed and timed."""
+    name: str | None = config.getoption("--process")
+    between: Path | None = config.getoption("--between")
+    if name and between:
+        config.pluginmanager.register(Claims(between / "claims", lane_of))
+        config.pluginmanager.register(Seconds(between / f"{name}.seconds"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out the tests of the other lane."""
-    lane = config.getoption("--lane")
-    left_out = [item for item in items if lane and lane_of(item) != lane]
+    """Leaves out the tests of other lanes; sorts those that are left by lanes, with the long ones of each first."""
+    name: str | None = config.getoption("--process")
+    if name is None:
+        return
+    lanes = _PROCESSES[name]
+    left_out = [item for item in items if lane_of(item) not in lanes]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if lane_of(item) == lane]
+    long = {item.path for item in items if any(map(item.get_closest_marker, _LONG))}
+    items[:] = sorted(
+        (item for item in items if lane_of(item) in lanes),
+        key=lambda item: (lanes.index(lane_of(item)), item.path not in long),
+    )
 
 
 def lane_of(item: pytest.Item) -> str:
@@ -43,41 +73,51 @@ def lane_of(item: pytest.Item) -> str:
 
 
 def _needs_brokers(item: pytest.Item) -> bool:
-    """Says whether a test is marked so, gets a cluster, or stands in a module that starts one."""
+    """Says whether a test is marked so, gets a cluster, or stands in a module whose tests start brokers."""
     fixtures = getattr(item, "fixturenames", ())
-    starts_one = hasattr(getattr(item, "module", None), "Cluster")
-    return starts_one or bool(item.get_closest_marker("broker")) or any("cluster" in name for name in fixtures)
+    gets_one = any("cluster" in name for name in fixtures)
+    return gets_one or bool(item.get_closest_marker("broker")) or _starts_brokers(item.path)
+
+
+@cache
+def _starts_brokers(file: Path) -> bool:
+    text = file.read_text()
+    return any(each in text for each in _STARTS)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs both lanes; the words of the one beside come when both have ended.
+    """Runs all processes; the words of all but the first come when they have ended, and then which tests were slow.
 
     Returns:
-        pytest's exit code; of two, the first that is not 0.
+        pytest's exit code; of several, the first that is not 0.
     """
-    with tempfile.TemporaryFile() as words:
-        beside = subprocess.Popen(
-            [*_LOWER_PRIORITY, *_command(BESIDE, arguments)],
-            stdin=subprocess.DEVNULL,
-            stdout=words,
-            stderr=subprocess.STDOUT,
-        )
-        codes = [_ended(subprocess.Popen(_command(BROKERS, arguments))), _ended(beside)]
-        words.seek(0)
-        sys.stdout.buffer.write(words.read())
-        sys.stdout.flush()
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        between = Path(folder)
+        (between / "claims").mkdir()
+        _shown, *others = _PROCESSES
+        words = {name: stack.enter_context((between / f"{name}.words").open("w+b")) for name in others}
+        processes = [_started(name, between, arguments, words.get(name)) for name in _PROCESSES]
+        codes = [_ended(process) for process in processes]
+        for each in words.values():
+            each.seek(0)
+            shutil.copyfileobj(each, sys.stdout.buffer)
+        print(f"\nThe slowest tests ({RECORD} has all):\n{record(sorted(between.glob('*.seconds')))}", flush=True)
     told = [code for code in codes if code != _NOTHING_TO_RUN]
     return next((code for code in told if code), 0) if told else _NOTHING_TO_RUN
 
 
-def _command(lane: str, arguments: Sequence[str]) -> list[str]:
-    """The cache, which knows what failed last, is one of the lane's own."""
-    options = ["-p", "kordon.testing.lanes", "--lane", lane, "-o", f"cache_dir=.pytest_cache/{lane}"]
-    return [*DIES_WITH_PARENT, sys.executable, "-m", "pytest", *options, *arguments]
+def _started(name: str, between: Path, arguments: Sequence[str], words: IO[bytes] | None) -> subprocess.Popen[bytes]:
+    """Starts a process; the cache, which knows what failed last, is one of its own."""
+    # As one word: pytest takes a folder that stands alone for one of tests until it has read its plugins.
+    options = ["-p", "kordon.testing.lanes", f"--process={name}", f"--between={between}"]
+    command = [*DIES_WITH_PARENT, sys.executable, "-m", "pytest", *options, "-o", f"cache_dir=.pytest_cache/{name}"]
+    if BROKERS not in _PROCESSES[name]:
+        command = [*_LOWER_PRIORITY, *command]
+    return subprocess.Popen([*command, *arguments], stdin=subprocess.DEVNULL, stdout=words, stderr=words)
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int:
-    """Waits for the end, of Ctrl-C too: that reaches both lanes, which clean up behind them."""
+    """Waits for the end, of Ctrl-C too: that reaches all processes, which clean up behind them."""
     while True:
         try:
             return process.wait()

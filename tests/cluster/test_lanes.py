@@ -1,7 +1,8 @@
-"""`make test` runs its tests in two processes; none is left out, and none that fails is overlooked."""
+"""`make test` runs its tests in three processes; none is left out, and none that fails is overlooked."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -29,10 +30,21 @@ def test_beside(open_cluster):
     assert {0}
 """
 STARTS_ONE = """
-from kordon.testing.cluster import Cluster
-
 def test_starts_one():
-    assert Cluster
+    "Cluster.start()"
+"""
+SLOW = """
+import time
+import pytest
+
+@pytest.fixture
+def open_cluster():
+    time.sleep(0.2)
+    yield
+    time.sleep(0.2)
+
+def test_slow(open_cluster):
+    pass
 """
 
 
@@ -50,19 +62,37 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def passed(words: str) -> list[str]:
+    """Names of the tests that have passed, by what pytest says."""
+    return sorted(line.split()[0].split("::")[1] for line in words.splitlines() if " PASSED" in line)
+
+
 def test_each_test_is_run_once(folder: Path) -> None:
-    """Those with brokers in the one lane, all others in the other, whichever file they stand in."""
+    """By one of three processes, whichever file it stands in; that beside those with brokers runs none of theirs."""
     (folder / "test_a.py").write_text(PLAIN.format(True))
     (folder / "test_c.py").write_text(STARTS_ONE)
     (folder / "test_b.py").write_text(WITH_BROKER.format(True))
+    for number in range(6):
+        (folder / f"test_d{number}.py").write_text(WITH_BROKER.format(True).replace("test_", f"test_{number}_"))
     done = lanes(folder)
-    first, second = done.stdout.split("test session starts")[1:]
-    passed = [
-        sorted(line.split()[0].split("::")[1] for line in words.splitlines() if " PASSED" in line)
-        for words in (first, second)
-    ]
-    assert passed == [["test_marked", "test_starts_one", "test_with_cluster"], ["test_beside", "test_plain"]]
+    many = [f"test_{number}_{name}" for number in range(6) for name in ("marked", "with_cluster", "beside")]
+    everything = ["test_marked", "test_starts_one", "test_with_cluster", "test_beside", "test_plain", *many]
+    assert passed(done.stdout) == sorted(everything)
+    beside = passed(done.stdout.split("test session starts")[3])
+    assert [name for name in beside if not name.endswith(("beside", "plain"))] == []
     assert done.returncode == 0
+
+
+def test_the_time_of_each_test_is_recorded_and_the_slowest_is_told(folder: Path) -> None:
+    """Whichever process has run it; the time of its fixtures is its own."""
+    (folder / "test_a.py").write_text(PLAIN.format(True))
+    (folder / "test_b.py").write_text(SLOW)
+    done = lanes(folder)
+    seconds = json.loads((folder / ".cache" / "test-seconds.json").read_text())
+    assert seconds.keys() == {"test_a.py::test_plain", "test_b.py::test_slow"}
+    assert seconds["test_b.py::test_slow"] >= 0.4
+    told = done.stdout.split("The slowest tests")[1].splitlines()
+    assert told[1].endswith("s  test_b.py::test_slow")
 
 
 @pytest.mark.parametrize(("plain", "with_broker"), [(True, False), (False, True)])

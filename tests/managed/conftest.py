@@ -18,7 +18,7 @@ def proxies(open_cluster: Cluster) -> Generator[list[ProxyProcess], None, None]:
 
 
 @pytest.fixture(scope="module")
-def compacting_brokers() -> Generator[Cluster, None, None]:
+def compacting_cluster() -> Generator[Cluster, None, None]:
     """One broker that looks for something to compact all the time."""
     if DESCRIBED_PRODUCERS.is_missing:
         pytest.skip(DESCRIBED_PRODUCERS.reason)

@@ -100,21 +100,21 @@ def end_of(bootstrap: str, topic: str, partition: int) -> int:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("moment", ["markers", "fence", "ack", "topic"])
-def test_a_controller_that_dies_while_its_janitor_works_is_carried_on(compacting_brokers: Cluster, moment: str) -> None:
+def test_a_controller_that_dies_while_its_janitor_works_is_carried_on(compacting_cluster: Cluster, moment: str) -> None:
     """Kill -9 at the first marker, and before and behind the cut of a growth."""
     topic = f"janitor-killed-at-{moment}"
-    with proxies_of(compacting_brokers) as started:
+    with proxies_of(compacting_cluster) as started:
         create_managed(started[0].bootstrap, topic, configs=SLOW)
         controller, other = led(started)
         writer = Writer(other.bootstrap, topic)
         admin = AdminClient({"bootstrap.servers": other.bootstrap})
         writer.put(range(3000), b"first")
         resize(admin, topic, 6).result(PATIENCE_SECONDS)
-        with ChangeSteps(compacting_brokers.bootstrap()) as steps:
+        with ChangeSteps(compacting_cluster.bootstrap()) as steps:
             if moment == "markers":
-                first = end_of(compacting_brokers.bootstrap(), topic, 0)
+                first = end_of(compacting_cluster.bootstrap(), topic, 0)
                 writer.put(range(1500), b"second")
-                wait_for_record(compacting_brokers.bootstrap(), topic, 0, first + 1)
+                wait_for_record(compacting_cluster.bootstrap(), topic, 0, first + 1)
                 controller.kill()
             else:
                 writer.put(range(1500), b"second")
@@ -127,23 +127,23 @@ def test_a_controller_that_dies_while_its_janitor_works_is_carried_on(compacting
             wait_until("the other leads", other.leads, PATIENCE_SECONDS)
             resize(admin, topic, 3).result(PATIENCE_SECONDS)
             writer.put(range(0, 3000, 5), b"fourth")
-        assert_only_latest_values(compacting_brokers, other.bootstrap, topic, writer, 6 if moment == "markers" else 12)
+        assert_only_latest_values(compacting_cluster, other.bootstrap, topic, writer, 6 if moment == "markers" else 12)
         writer.close()
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
-def test_a_compacted_topic_with_records_is_taken_over_and_resized(compacting_brokers: Cluster, codec: str) -> None:
+def test_a_compacted_topic_with_records_is_taken_over_and_resized(compacting_cluster: Cluster, codec: str) -> None:
     """Values and tombstones in batches of each codec from before; then a growth and a shrink between writes."""
     topic = f"takes-over-{codec}"
-    direct = AdminClient({"bootstrap.servers": compacting_brokers.bootstrap()})
+    direct = AdminClient({"bootstrap.servers": compacting_cluster.bootstrap()})
     configs = {name: value for name, value in SLOW.items() if not name.startswith("kordon.")}
     direct.create_topics([NewTopic(topic, 3, 1, config=configs)])[topic].result(60)
-    old = Writer(compacting_brokers.bootstrap(), topic, **{"compression.codec": codec, "linger.ms": "20"})
+    old = Writer(compacting_cluster.bootstrap(), topic, **{"compression.codec": codec, "linger.ms": "20"})
     old.put(range(2000), b"from before " * 20)
     old.put(range(0, 2000, 9), None)
     old.close()
-    with proxies_of(compacting_brokers, 1) as (proxy,):
+    with proxies_of(compacting_cluster, 1) as (proxy,):
         admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
         configure(
             proxy.bootstrap,
@@ -163,26 +163,26 @@ def test_a_compacted_topic_with_records_is_taken_over_and_resized(compacting_bro
         resize(admin, topic, 3).result(PATIENCE_SECONDS)
         writer.put(range(2000), b"last " * 20)  # what nobody has written since stays where it was
         writer.put(range(0, 2000, 3), None)
-        assert_only_latest_values(compacting_brokers, proxy.bootstrap, topic, writer, 6)
+        assert_only_latest_values(compacting_cluster, proxy.bootstrap, topic, writer, 6)
         writer.close()
 
 
 @pytest.mark.deep
-def test_a_value_comes_back_that_only_compressed_is_small_enough(compacting_brokers: Cluster) -> None:
+def test_a_value_comes_back_that_only_compressed_is_small_enough(compacting_cluster: Cluster) -> None:
     """max.message.bytes is about compressed batches; what no broker takes any more is given up, and holds nobody up."""
     topic = "large-values"
-    with proxies_of(compacting_brokers, 1) as (proxy,):
+    with proxies_of(compacting_cluster, 1) as (proxy,):
         admin = create_managed(proxy.bootstrap, topic, configs=SLOW)
         writer = Writer(proxy.bootstrap, topic, **{"compression.codec": "gzip", "message.max.bytes": "9000000"})
         writer.put(range(8), b"large " * 400_000)
         noisy = Writer(proxy.bootstrap, topic)
         noisy.put(range(8, 16), Random(1).randbytes(600_000))
-        keys = sorted(key for key, _ in read_from_0(compacting_brokers.bootstrap(), topic, partitions=1))
+        keys = sorted(key for key, _ in read_from_0(compacting_cluster.bootstrap(), topic, partitions=1))
         large, random = ([key for key in keys if key in each.truth] for each in (writer, noisy))
         assert large
         assert random
-        configure(compacting_brokers.bootstrap(), topic, {"max.message.bytes": "500000"})
-        land_strays(compacting_brokers, topic, keys)
+        configure(compacting_cluster.bootstrap(), topic, {"max.message.bytes": "500000"})
+        land_strays(compacting_cluster, topic, keys)
         brought_back = partial(proxy.metric, "kordon_janitor_values_brought_back_total", topic=topic)
         given_up = partial(proxy.metric, "kordon_janitor_values_given_up_total", topic=topic)
         wait_until("some come back", lambda: brought_back() >= len(large), PATIENCE_SECONDS)

@@ -18,16 +18,16 @@ from kordon.testing.steps import wait_until
 
 
 @pytest.fixture(scope="module")
-def proxies(compacting_brokers: Cluster) -> Generator[list[ProxyProcess], None, None]:
+def proxies(compacting_cluster: Cluster) -> Generator[list[ProxyProcess], None, None]:
     """Two proxies that let topics be compacted at once."""
     config = {"ordering": {"janitor_lag_ms": 0}}
-    bootstrap = compacting_brokers.bootstrap("PLAINTEXT")
+    bootstrap = compacting_cluster.bootstrap("PLAINTEXT")
     with ProxyProcess.start(bootstrap, config=config) as first, ProxyProcess.start(bootstrap, config=config) as second:
         yield [first, second]
 
 
 def test_a_compacted_topic_read_from_0_gives_the_latest_value_of_each_key(
-    compacting_brokers: Cluster, proxies: list[ProxyProcess]
+    compacting_cluster: Cluster, proxies: list[ProxyProcess]
 ) -> None:
     """Growths, shrinks, deletes, compaction all the while: in the end nothing else is left, and no key comes back."""
     admin = create_managed(proxies[0].bootstrap, "prices", configs=HASTY)
@@ -48,7 +48,7 @@ def test_a_compacted_topic_read_from_0_gives_the_latest_value_of_each_key(
 
     def is_compacted() -> bool:
         writer.roll()
-        left = [each for each in read_from_0(compacting_brokers.bootstrap(), "prices") if each[1] is not None]
+        left = [each for each in read_from_0(compacting_cluster.bootstrap(), "prices") if each[1] is not None]
         return Counter(left) == Counter(writer.truth.items())
 
     wait_until("only the latest values are left", is_compacted, PATIENCE_SECONDS)
@@ -59,27 +59,27 @@ def test_a_compacted_topic_read_from_0_gives_the_latest_value_of_each_key(
 
 
 def test_a_value_that_a_hidden_record_stands_behind_comes_back(
-    compacting_brokers: Cluster, proxies: list[ProxyProcess]
+    compacting_cluster: Cluster, proxies: list[ProxyProcess]
 ) -> None:
     """Tombstones that landed late: no reader sees them, but brokers compact by them. What they take is repeated."""
     configs = {**HASTY, "min.compaction.lag.ms": "600000"}
     create_managed(proxies[0].bootstrap, "quotes", configs=configs)
     writer = Writer(proxies[1].bootstrap, "quotes")
     writer.put(range(30), b"first")
-    shadowed = sorted(key for key, _ in read_from_0(compacting_brokers.bootstrap(), "quotes", partitions=1))
+    shadowed = sorted(key for key, _ in read_from_0(compacting_cluster.bootstrap(), "quotes", partitions=1))
     assert shadowed
-    land_strays(compacting_brokers, "quotes", shadowed)
+    land_strays(compacting_cluster, "quotes", shadowed)
 
     def are_back() -> bool:
         got = Counter(key for key, _ in read_from_0(proxies[0].bootstrap, "quotes"))
         return all(got[key] == 1 + (key in shadowed) for key in writer.truth)
 
     wait_until("values are written again", are_back, PATIENCE_SECONDS)
-    configure(compacting_brokers.bootstrap(), "quotes", {"min.compaction.lag.ms": "0", "max.compaction.lag.ms": "100"})
+    configure(compacting_cluster.bootstrap(), "quotes", {"min.compaction.lag.ms": "0", "max.compaction.lag.ms": "100"})
 
     def is_compacted() -> bool:
         writer.roll()
-        left = read_from_0(compacting_brokers.bootstrap(), "quotes", partitions=3)
+        left = read_from_0(compacting_cluster.bootstrap(), "quotes", partitions=3)
         return Counter(left) == Counter(writer.truth.items())
 
     wait_until("only the latest values are left", is_compacted, PATIENCE_SECONDS)
@@ -89,11 +89,11 @@ def test_a_value_that_a_hidden_record_stands_behind_comes_back(
 
 @pytest.mark.deep
 def test_compaction_that_was_switched_on_without_kordon_is_a_finding(
-    compacting_brokers: Cluster, proxies: list[ProxyProcess]
+    compacting_cluster: Cluster, proxies: list[ProxyProcess]
 ) -> None:
     """Kordon refuses it, brokers do not: within a minute its people are told, until it is mended."""
     create_managed(proxies[0].bootstrap, "yields")
-    configure(compacting_brokers.bootstrap(), "yields", {"cleanup.policy": "compact,delete"})
+    configure(compacting_cluster.bootstrap(), "yields", {"cleanup.policy": "compact,delete"})
 
     def findings() -> set[str]:
         pages = [json.load(urllib.request.urlopen(f"http://{each.admin}/topics", timeout=60)) for each in proxies]

@@ -1,0 +1,52 @@
+"""Tests that several processes of pytest share: each file of tests is run by the process that is first to claim it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain, pairwise
+from pathlib import Path
+
+import pytest
+
+
+class Claims:
+    """A plugin of pytest that runs the tests of a process's claims alone, in the order in which they were collected.
+
+    A file is claimed when the last test before it is about to begin, so that whoever is slow claims less.
+
+    Args:
+        folder: Where the processes mark what they have claimed; empty at the beginning.
+        share_of: Names the share of its file that a test belongs to; tests of another share may be claimed apart.
+    """
+
+    def __init__(self, folder: Path, share_of: Callable[[pytest.Item], str]) -> None:
+        self._folder = folder
+        self._share_of = share_of
+        self._mine: set[str] = set()
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        """Runs what this process claims; what was collected with errors, or is to be shown alone, is pytest's own."""
+        if session.testsfailed or session.config.option.collectonly:
+            return None
+        for item, following in pairwise(chain(self._claimed(session), [None])):
+            assert item is not None
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if session.shouldfail:
+                raise session.Failed(session.shouldfail)
+            if session.shouldstop:
+                raise session.Interrupted(session.shouldstop)
+        return True
+
+    def _claimed(self, session: pytest.Session) -> Iterator[pytest.Item]:
+        """The tests of this process; the following one is looked for while its predecessor has not begun."""
+        return (item for item in session.items if self._claim(item))
+
+    def _claim(self, item: pytest.Item) -> bool:
+        name = f"{self._share_of(item)}-{item.path}".replace("/", "+")
+        if name not in self._mine:
+            try:
+                (self._folder / name).touch(exist_ok=False)
+            except FileExistsError:
+                return False
+            self._mine.add(name)
+        return True
