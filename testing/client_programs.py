@@ -25,8 +25,6 @@ _PACKAGES: Final = {
     "mvn": "maven",
 }
 _BUILD_SECONDS: Final = 600
-_PYSPARK: Final = "pyspark==4.0.0"
-"""The newest whose Kafka connector is published."""
 
 
 def kafkajs(script: str) -> list[str]:
@@ -88,7 +86,7 @@ def streams_word_count() -> list[str]:
 
 
 def spark_copy(checkpoint: Path) -> list[str]:
-    """Returns the command of Spark's copy of a topic.
+    """Returns the command of Spark's copy of a topic, with the PySpark of the audit extra.
 
     Args:
         checkpoint: An empty folder.
@@ -96,15 +94,10 @@ def spark_copy(checkpoint: Path) -> list[str]:
     Raises:
         MissingTool: Maven or a JRE is missing.
     """
-    source, folder = _SOURCES / "spark", cache_dir() / _PYSPARK.replace("==", "-")
+    source = _SOURCES / "spark"
     _need("java")
     jars = sorted(map(str, _jars(source / "pom.xml").glob("*.jar")))
-    with locked(folder.name):
-        if not (folder / "complete").exists():
-            _build([sys.executable, "-m", "venv", "--clear", str(folder)], source)
-            _build([str(folder / "bin" / "pip"), "install", "--quiet", _PYSPARK], source)
-            (folder / "complete").touch()
-    return [str(folder / "bin" / "python"), str(source / "copy_topic.py"), str(checkpoint), ",".join(jars)]
+    return [sys.executable, str(source / "copy_topic.py"), str(checkpoint), ",".join(jars)]
 
 
 def _jars(pom: Path) -> Path:

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS, PEM_FILES
 from kordon.testing.cluster import FOLDER_PREFIX, Cluster
 from kordon.testing.folders import held_folders
+from kordon.testing.leading import led, without_authorizer
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.rights import Secured
 from kordon.testing.same_draws import leave_out_constants_of_the_project
@@ -60,10 +61,19 @@ def cluster3() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def open_cluster() -> Iterator[Cluster]:
-    """One broker that holds nobody to ACLs, so that topics can be managed."""
-    if DESCRIBED_PRODUCERS.is_missing:
-        pytest.skip(DESCRIBED_PRODUCERS.reason)
-    with Cluster.start(brokers=1, config={"authorizer.class.name": ""}) as started:
+    """One broker that holds nobody to ACLs, so that topics can be managed; a Kordon in front of it leads all others.
+
+    Whoever leads anew where topics are managed already waits a lease before its first change (rule C2). Proxies that
+    join this one do not lead, and wait for nothing. A test that needs the controller itself takes `unled_cluster`.
+    """
+    with without_authorizer() as started, led(started):
+        yield started
+
+
+@pytest.fixture
+def unled_cluster() -> Iterator[Cluster]:
+    """One broker of the test's own that holds nobody to ACLs; the first Kordon in front of it leads."""
+    with without_authorizer() as started:
         yield started
 
 

@@ -69,9 +69,9 @@ def assert_on_record(entries: list[Entry], topic: str, sender: Sender) -> None:
     assert len({entry.worker for entry in entries}) == 1
 
 
-def test_topic_holds_all_that_was_decided_when_kordon_has_stopped(open_cluster: Cluster) -> None:
+def test_topic_holds_all_that_was_decided_when_kordon_has_stopped(unled_cluster: Cluster) -> None:
     """Numbers have no gap, each acknowledged and each delivered record is in a record, and clients do not see it."""
-    bootstrap = open_cluster.bootstrap("PLAINTEXT")
+    bootstrap = unled_cluster.bootstrap("PLAINTEXT")
     with ProxyProcess.start(bootstrap, config={"decisions": {"to": "topic", "run_ms": 200}}) as proxy:
         sender = traffic(proxy, "on-record")
         seen = AdminClient({"bootstrap.servers": proxy.bootstrap}).list_topics(timeout=60).topics
@@ -81,10 +81,10 @@ def test_topic_holds_all_that_was_decided_when_kordon_has_stopped(open_cluster: 
     assert_on_record(log_of(read_topic(bootstrap), "on-record"), "on-record", sender)
 
 
-def test_files_hold_all_that_was_decided_when_kordon_has_stopped(open_cluster: Cluster, tmp_path: Path) -> None:
+def test_files_hold_all_that_was_decided_when_kordon_has_stopped(unled_cluster: Cluster, tmp_path: Path) -> None:
     """The same as in the topic, as JSON lines, in files that are not larger than they may be."""
     settings = {"to": "files", "folder": str(tmp_path), "run_ms": 20, "file_bytes": 65_536, "files": 1_000}
-    bootstrap = open_cluster.bootstrap("PLAINTEXT")
+    bootstrap = unled_cluster.bootstrap("PLAINTEXT")
     with ProxyProcess.start(bootstrap, config={"decisions": settings}) as proxy:
         sender = traffic(proxy, "in-files")
         assert proxy.stop() == 0
@@ -92,9 +92,9 @@ def test_files_hold_all_that_was_decided_when_kordon_has_stopped(open_cluster: C
     assert all(path.stat().st_size <= 65_536 for path in tmp_path.iterdir())
 
 
-def test_killed_kordon_leaves_a_log_that_only_ends_early(open_cluster: Cluster) -> None:
+def test_killed_kordon_leaves_a_log_that_only_ends_early(unled_cluster: Cluster) -> None:
     """What it had not written yet is gone, and nothing in front of that: numbers have no hole."""
-    bootstrap = open_cluster.bootstrap("PLAINTEXT")
+    bootstrap = unled_cluster.bootstrap("PLAINTEXT")
     with ProxyProcess.start(bootstrap, config={"decisions": {"to": "topic", "run_ms": 10}}) as proxy:
         create_managed(proxy.bootstrap, "killed")
         sender = Sender(proxy.bootstrap, "killed")
@@ -127,9 +127,9 @@ def refusing_writes(bootstrap: str) -> Iterator[None]:
         take("8388608")
 
 
-def test_traffic_goes_on_while_decisions_cannot_be_written(open_cluster: Cluster) -> None:
+def test_traffic_goes_on_while_decisions_cannot_be_written(unled_cluster: Cluster) -> None:
     """What has no room is dropped and counted, clients notice nothing, and a GAP tells of it afterwards."""
-    bootstrap = open_cluster.bootstrap("PLAINTEXT")
+    bootstrap = unled_cluster.bootstrap("PLAINTEXT")
     settings = {"to": "topic", "run_ms": 10, "queue_bytes": 65_536}
     with ProxyProcess.start(bootstrap, config={"decisions": settings}) as proxy:
         create_managed(proxy.bootstrap, "unwritten")
@@ -152,9 +152,9 @@ def test_traffic_goes_on_while_decisions_cannot_be_written(open_cluster: Cluster
     assert sum(gap.batches or 0 for gap in gaps) >= dropped > 0
 
 
-def test_tail_shows_what_is_decided(open_cluster: Cluster) -> None:
+def test_tail_shows_what_is_decided(unled_cluster: Cluster) -> None:
     """`kordon decisions tail` reads the brokers, and says so where it is led to a Kordon, which hides the topic."""
-    bootstrap = open_cluster.bootstrap("PLAINTEXT")
+    bootstrap = unled_cluster.bootstrap("PLAINTEXT")
     command = ["decisions", "tail", "--no-follow", "--last", "100", "--topic", "tailed", "--json", "--bootstrap"]
     with ProxyProcess.start(bootstrap, config={"decisions": {"to": "topic", "run_ms": 100}}) as proxy:
         create_managed(proxy.bootstrap, "tailed")

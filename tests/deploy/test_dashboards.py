@@ -239,12 +239,12 @@ def numbers(samples: list[dict[str, Any]]) -> list[float]:
 
 
 @pytest.mark.broker
-def test_every_panel_shows_data_of_a_kordon_with_traffic(open_cluster: Cluster, tmp_path: Path) -> None:
+def test_every_panel_shows_data_of_a_kordon_with_traffic(unled_cluster: Cluster, tmp_path: Path) -> None:
     """Each query gives numbers when a real Prometheus scrapes a Kordon that real clients use, over TLS."""
     files = make_certificates(tmp_path)
     tls = {"certificate": str(files.server), "key": str(files.server_key)}
     with (
-        ProxyProcess.start(open_cluster.bootstrap(), config={"listen": {"tls": tls}, **SOON}) as kordon,
+        ProxyProcess.start(unled_cluster.bootstrap(), config={"listen": {"tls": tls}, **SOON}) as kordon,
         prometheus({"kordon": kordon.admin}, tmp_path) as server,
     ):
         client = {"bootstrap.servers": kordon.bootstrap, "security.protocol": "ssl", "ssl.ca.location": str(files.ca)}
@@ -282,9 +282,9 @@ def auditor(bootstrap: str, folder: Path) -> Iterator[str]:
 @pytest.mark.broker
 @pytest.mark.deep  # minutes of CPU, in which Spark works out what it will do with next to nothing
 @pytest.mark.timeout(900)
-def test_every_panel_of_the_audit_shows_data_of_an_auditor_at_work(open_cluster: Cluster, tmp_path: Path) -> None:
+def test_every_panel_of_the_audit_shows_data_of_an_auditor_at_work(unled_cluster: Cluster, tmp_path: Path) -> None:
     """Each query gives numbers when a real Prometheus scrapes a Kordon that records its decisions, and the auditor."""
-    broker = open_cluster.bootstrap("PLAINTEXT")
+    broker = unled_cluster.bootstrap("PLAINTEXT")
     with (
         ProxyProcess.start(broker, config={"decisions": {"to": "topic"}}) as kordon,
         auditor(broker, tmp_path) as metrics,

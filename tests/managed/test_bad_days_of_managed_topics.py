@@ -15,9 +15,9 @@ def leader_first(proxies: list[ProxyProcess]) -> list[ProxyProcess]:
 
 
 @pytest.mark.parametrize("victim", ["controller", pytest.param("follower", marks=pytest.mark.deep)])
-def test_a_killed_proxy_loses_nothing_and_stops_no_growth(open_cluster: Cluster, victim: str) -> None:
+def test_a_killed_proxy_loses_nothing_and_stops_no_growth(unled_cluster: Cluster, victim: str) -> None:
     """Kill -9 of one of three while a growth is asked for: it comes true when the dead one's lease has run out."""
-    bootstrap, topic = open_cluster.bootstrap("PLAINTEXT"), f"killed-{victim}"
+    bootstrap, topic = unled_cluster.bootstrap("PLAINTEXT"), f"killed-{victim}"
     with (
         ProxyProcess.start(bootstrap) as first,
         ProxyProcess.start(bootstrap) as second,
@@ -41,9 +41,9 @@ def test_a_killed_proxy_loses_nothing_and_stops_no_growth(open_cluster: Cluster,
         assert_all_once_and_in_order(sender, read_all(staying[0].bootstrap, topic, sender.sent))
 
 
-def test_a_proxy_that_sleeps_through_a_fence_acknowledges_nothing_of_old(open_cluster: Cluster) -> None:
+def test_a_proxy_that_sleeps_through_a_fence_acknowledges_nothing_of_old(unled_cluster: Cluster) -> None:
     """SIGSTOP across a growth: what the sleeper had under way is not doubled, lost or out of order when it wakes."""
-    bootstrap = open_cluster.bootstrap("PLAINTEXT")
+    bootstrap = unled_cluster.bootstrap("PLAINTEXT")
     with ProxyProcess.start(bootstrap) as first, ProxyProcess.start(bootstrap) as second:
         admin = create_managed(first.bootstrap, "slept")
         sender = Sender(f"{second.bootstrap},{first.bootstrap}", "slept")

@@ -75,14 +75,14 @@ def come_to(admin: AdminClient, count: int, epoch: int, folders: Sequence[Path],
         sender.send_for(0.3)
 
 
-def test_the_record_of_changes_proves_that_order_held(open_cluster: Cluster, tmp_path: Path) -> None:
+def test_the_record_of_changes_proves_that_order_held(unled_cluster: Cluster, tmp_path: Path) -> None:
     """3 -> 4 -> 6 -> 4, the controller is killed, -> 5, another one comes, -> 7: each change is on record, in order."""
     folders = [tmp_path / "first", tmp_path / "second"]
     for folder in folders:
         folder.mkdir()
     first, second = (
         ProxyProcess.start(
-            open_cluster.bootstrap("PLAINTEXT"),
+            unled_cluster.bootstrap("PLAINTEXT"),
             config={"ordering": ORDERING, "decisions": {"to": "files", "folder": str(folder), "run_ms": 200}},
         )
         for folder in folders

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.testing.cluster import Cluster
+from kordon.testing.leading import without_authorizer
 from kordon.testing.managed_clients import (
     VIRTUAL_PARTITIONS,
     Sender,
@@ -24,6 +26,13 @@ from kordon.testing.steps import wait_until
 
 pytestmark = pytest.mark.broker
 PARTITIONS = 3
+
+
+@pytest.fixture(scope="module")
+def open_cluster() -> Iterator[Cluster]:
+    """One of the module's own: the controller counts what is found, and that is one of its two proxies."""
+    with without_authorizer() as started:
+        yield started
 
 
 @pytest.fixture

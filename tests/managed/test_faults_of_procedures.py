@@ -32,13 +32,13 @@ def three_proxies(cluster: Cluster, topic: str) -> Generator[list[ProxyProcess],
 @pytest.mark.parametrize(
     "step", [pytest.param(step, marks=() if step == "image" else pytest.mark.deep) for step in STEPS]
 )
-def test_a_controller_that_is_killed_at_any_step_is_carried_on(open_cluster: Cluster, step: str) -> None:
+def test_a_controller_that_is_killed_at_any_step_is_carried_on(unled_cluster: Cluster, step: str) -> None:
     """Kill -9 at the moment at which the first record of a step is in the log, mostly before its transaction ends."""
     topic = f"killed-at-{step}"
-    with three_proxies(open_cluster, topic) as (controller, second, third):
+    with three_proxies(unled_cluster, topic) as (controller, second, third):
         admin = AdminClient({"bootstrap.servers": second.bootstrap})
         with (
-            ChangeSteps(open_cluster.bootstrap()) as steps,
+            ChangeSteps(unled_cluster.bootstrap()) as steps,
             Traffic([second.bootstrap, third.bootstrap, controller.bootstrap], topic) as traffic,
         ):
             traffic.wait_flowing()
@@ -50,12 +50,12 @@ def test_a_controller_that_is_killed_at_any_step_is_carried_on(open_cluster: Clu
             traffic.finish()
 
 
-def test_changes_that_meet_are_refused_or_done_side_by_side(open_cluster: Cluster) -> None:
+def test_changes_that_meet_are_refused_or_done_side_by_side(unled_cluster: Cluster) -> None:
     """A second change of a topic is refused while one is under way (rule C8); one of another topic is not."""
-    with three_proxies(open_cluster, "meets-one") as (first, second, sleeper):
+    with three_proxies(unled_cluster, "meets-one") as (first, second, sleeper):
         admins = [AdminClient({"bootstrap.servers": first.bootstrap}), create_managed(second.bootstrap, "meets-two")]
         with (
-            ChangeSteps(open_cluster.bootstrap()) as steps,
+            ChangeSteps(unled_cluster.bootstrap()) as steps,
             Traffic([first.bootstrap], "meets-one") as one,
             Traffic([second.bootstrap], "meets-two") as two,
         ):

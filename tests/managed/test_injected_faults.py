@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.codecs.decision import Entry, Kind
 from kordon.testing.cluster import Cluster
 from kordon.testing.fault_plays import BYPASS, PARTITIONS, PLAYS, Stage
 from kordon.testing.faults import Fault
+from kordon.testing.leading import without_authorizer
 from kordon.testing.proxy_process import ProxyProcess
 
 pytestmark = pytest.mark.broker
@@ -23,12 +25,27 @@ pytestmark = pytest.mark.broker
 ROOT: Final = Path(__file__).parents[2]
 
 
+@pytest.fixture(scope="module")
+def unled_cluster() -> Iterator[Cluster]:
+    """One broker, in front of which each test's Kordon is the controller: what it decides as such is part of a play."""
+    with without_authorizer() as started:
+        yield started
+
+
 @contextmanager
 def on_stage(cluster: Cluster, folder: Path, fault: Fault | None) -> Iterator[Stage]:
-    """A Kordon with a fault, or none, that writes its decisions into a folder and has written all when this ends."""
+    """A Kordon with a fault, or none, that writes its decisions into a folder and has written all when this ends.
+
+    Its topic is deleted: the next controller finds nothing managed, and need not wait a lease.
+    """
     broker = cluster.bootstrap("PLAINTEXT")
     with ProxyProcess.start(broker, config={"decisions": {"to": "files", "folder": str(folder)}}, fault=fault) as proxy:
-        yield Stage(proxy.bootstrap, broker, f"fault-{uuid.uuid4().hex[:8]}")
+        stage = Stage(proxy.bootstrap, broker, f"fault-{uuid.uuid4().hex[:8]}")
+        try:
+            yield stage
+        finally:
+            admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
+            admin.delete_topics([stage.topic])[stage.topic].result(60)
 
 
 def decisions(folder: Path) -> list[Entry]:
@@ -121,9 +138,9 @@ SHOWN: Final[dict[Fault, Callable[[list[Entry]], bool]]] = {
 
 
 @pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.value)
-def test_fault_happens_where_it_is_put_in(fault: Fault, open_cluster: Cluster, tmp_path: Path) -> None:
+def test_fault_happens_where_it_is_put_in(fault: Fault, unled_cluster: Cluster, tmp_path: Path) -> None:
     """The decisions show that the promise was broken."""
-    with on_stage(open_cluster, tmp_path, fault) as stage:
+    with on_stage(unled_cluster, tmp_path, fault) as stage:
         PLAYS[fault](stage)
     assert SHOWN[fault](decisions(tmp_path))
 
@@ -133,18 +150,18 @@ REFUSED: Final = {Fault.STALE_COUNT, Fault.EARLY_CHILD}
 
 
 @pytest.mark.parametrize("fault", sorted(set(Fault) - REFUSED), ids=lambda fault: fault.value)
-def test_nothing_is_broken_without_it(fault: Fault, open_cluster: Cluster, tmp_path: Path) -> None:
+def test_nothing_is_broken_without_it(fault: Fault, unled_cluster: Cluster, tmp_path: Path) -> None:
     """The same clients do the same in front of an intact Kordon, and all is as it should be."""
-    with on_stage(open_cluster, tmp_path, None) as stage:
+    with on_stage(unled_cluster, tmp_path, None) as stage:
         PLAYS[fault](stage)
     assert not SHOWN[fault](decisions(tmp_path))
 
 
-def test_a_stale_count_is_refused_without_it(open_cluster: Cluster, tmp_path: Path) -> None:
+def test_a_stale_count_is_refused_without_it(unled_cluster: Cluster, tmp_path: Path) -> None:
     """An intact Kordon refuses the write, and says so on record."""
     with (
         pytest.raises(AssertionError, match="INVALID_PARTITION_METADATA"),
-        on_stage(open_cluster, tmp_path, None) as stage,
+        on_stage(unled_cluster, tmp_path, None) as stage,
     ):
         PLAYS[Fault.STALE_COUNT](stage)
     assert not admitted_by_an_old_count(decisions(tmp_path))

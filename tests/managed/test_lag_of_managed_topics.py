@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateIm
 from prometheus_client.parser import text_string_to_metric_families
 
 from kordon.testing.cluster import Cluster
+from kordon.testing.leading import without_authorizer
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.steps import wait_until
@@ -19,6 +20,13 @@ pytestmark = pytest.mark.broker
 
 QUIET, NEIGHBOUR = 0, 1
 """Virtual partitions that share a partition of the brokers while there are 3 or 6 of those."""
+
+
+@pytest.fixture(scope="module")
+def open_cluster() -> Iterator[Cluster]:
+    """One of the module's own: the controller tells the lag of groups, and that is the module's proxy."""
+    with without_authorizer() as started:
+        yield started
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,17 @@ from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.proxy.cli import main
 from kordon.testing.cluster import Cluster
+from kordon.testing.leading import without_authorizer
 from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, read_all
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.steps import wait_until
+
+
+@pytest.fixture(scope="module")
+def open_cluster() -> Generator[Cluster, None, None]:
+    """One of the module's own: all proxies are listed, and it has one."""
+    with without_authorizer() as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
