@@ -10,12 +10,12 @@ import logging
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 import kordon
@@ -25,6 +25,7 @@ from kordon.spark_jobs.engine import LATE_MS, Engine, Parts
 from kordon.spark_jobs.errors import CannotCheck, cause_of
 from kordon.spark_jobs.lag import Lag
 from kordon.spark_jobs.metrics import Metrics
+from kordon.spark_jobs.report.verdicts import Verdict, overall
 from kordon.spark_jobs.rules import gaps
 from kordon.spark_jobs.rules.all_rules import ALL
 from kordon.spark_jobs.rules.places import PLACES
@@ -43,15 +44,6 @@ _NOT_STARTED: Final = "Python worker failed to connect back"
 """Spark gives the process that reads a Python source 10 seconds to start, which a busy machine may not keep."""
 
 log: Final = logging.getLogger("kordon.audit")
-
-
-class Verdict(IntEnum):
-    """Exit codes of `--once`."""
-
-    PASS = 0
-    FAIL = 1
-    NOT_CHECKED = 2
-    UNKNOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,21 +190,23 @@ class Audit:
                 log.warning("the query is begun again: %s", cause_of(str(error)))
 
     def verdict(self) -> Verdict:
-        """Returns what all findings so far come to."""
-        verdicts = {row["verdict"] for row in self._findings().select("verdict").distinct().collect()}
-        if "fail" in verdicts:
-            return Verdict.FAIL
-        return Verdict.UNKNOWN if verdicts else Verdict.PASS
+        """Returns what all that was judged so far comes to, as the report says it."""
+        found = self._findings().select("verdict").distinct().collect()
+        return overall([row.asDict() for row in found], self._checked())
 
     def summary(self) -> str:
-        """Returns in one line what was checked and found."""
+        """Returns in one line what was checked and found, and what could not be judged."""
         if self.engine.last_batch < 0:
             return "nothing was judged yet"
         totals = self.engine.totals
         counts = self._findings().groupBy("verdict", "name").count().orderBy("verdict", "name").collect()
         found = ", ".join(f"{row['count']} {row['verdict']} of {row['name']}" for row in counts) or "no findings"
+        names = {rule.number: rule.name for rule in (gaps.RULE, *ALL)}
+        unjudged = [(names[row["rule"]], row["ranges"]) for row in self._checked() if row["verdict"] == "unknown"]
+        left = ", ".join(f"{name} {ranges}" for name, ranges in unjudged)
+        left = f"; ranges that could not be judged: {left}" if left else ""
         read = f"{totals.decisions} decisions, {totals.batches} batches ({totals.bytes / 1e6:.1f} MB of topic data)"
-        return f"{found}; {read}; all of it is in {self.storage.folder}"
+        return f"{found}{left}; {read}; all of it is in {self.storage.folder}"
 
     @property
     def is_stopping(self) -> bool:
@@ -227,6 +221,12 @@ class Audit:
         """A finding that goes on is written again under its id."""
         every = self._spark.read.schema(FINDINGS).parquet(f"{self.storage.folder}/findings")
         return every.dropDuplicates(["finding_id"])
+
+    def _checked(self) -> list[dict[str, Any]]:
+        """Returns by rule and verdict how many ranges were looked at."""
+        every = self._spark.read.parquet(f"{self.storage.folder}/checked")
+        sums = every.groupBy("rule", "verdict").agg(F.count("*").alias("ranges")).orderBy("rule")
+        return [row.asDict() for row in sums.collect()]
 
     def _begin(self) -> None:
         self._reach()

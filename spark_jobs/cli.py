@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from kordon.spark_jobs.metrics import Metrics
     from kordon.spark_jobs.session import Setup
 
+HOLDS: Final = 0
+BROKEN: Final = 1
 NOT_CHECKED: Final = 2
 """Exit code: the audit could not be made."""
+NOT_ALL_JUDGED: Final = 3
 _NEEDED: Final = ("pyspark", "pyarrow", "pandas", "numpy")
 _SECURITY: Final = (
     "security_protocol",
@@ -186,11 +189,11 @@ def run(**given: Any) -> None:
       kordon audit run --once --files decisions/ --bootstrap kafka:9092 --out audit
 
     \b
-    Exit codes of --once:
-      0  all that was checked holds
-      1  a promise was broken: see the findings
+    Exit codes of --once, which are the verdict of the report:
+      0  pass: all was judged, and it holds
+      1  fail: a promise was broken, see the findings
       2  it could not be checked
-      3  nothing was found to be broken, but evidence is missing
+      3  unknown: nothing was found to be broken, but not all could be judged; or there was nothing to judge
     """  # noqa: D301  (\b is click's mark for a paragraph that keeps its lines)
     _need_packages(*_NEEDED)
     try:
@@ -272,13 +275,13 @@ def _run(given: Mapping[str, Any]) -> int:
 
 
 def _audit(spark: SparkSession, options: Options, metrics: Metrics, signals: _Signals, *, is_once: bool) -> int:
-    from kordon.spark_jobs.audit import Audit, Verdict  # noqa: PLC0415
+    from kordon.spark_jobs.audit import Audit  # noqa: PLC0415
 
     made = Audit(spark, options, metrics)
     if is_once:
         verdict = made.once()
-        click.echo(f"{verdict.name.lower().replace('_', ' ')}: {made.summary()}")
-        return int(verdict)
+        click.echo(f"{verdict.value}: {made.summary()}")
+        return {"pass": HOLDS, "fail": BROKEN}.get(verdict.value, NOT_ALL_JUDGED)
     signals.stop = made.stop
     log.info("audits %s; what it knows and finds is in %s", options.reading.told, options.out)
     try:
@@ -289,7 +292,7 @@ def _audit(spark: SparkSession, options: Options, metrics: Metrics, signals: _Si
             raise
         told = "Spark was ended at the same time; what was under way is repeated by the next run"
     click.echo(f"ended: {told}")
-    return int(Verdict.PASS)
+    return HOLDS
 
 
 def _of_its_own(error: Exception) -> CannotCheck:

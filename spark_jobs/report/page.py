@@ -74,7 +74,7 @@ class Report:
 def report_of(tables: Tables) -> Report:
     """Makes of an audit's tables what the page says."""
     judged = judge(tables)
-    verdict = overall(judged, tables.findings)
+    verdict = overall(tables.findings, tables.checked)
     return Report(
         verdict=verdict,
         headline=_headline(verdict, judged),

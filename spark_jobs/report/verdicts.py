@@ -135,10 +135,11 @@ def _why(verdict: Verdict, findings: Sequence[Row], checked: Sequence[Row], plac
             return f"Waits for {place.waits_for}." if place else ""
 
 
-def overall(judged: Iterable[Judged], findings: Iterable[Row]) -> Verdict:
-    """Returns the verdict of the whole audit: the worst there is."""
-    verdicts = {each.verdict for each in judged} | {Verdict(row["verdict"]) for row in findings}
-    for verdict in (Verdict.FAIL, Verdict.UNKNOWN, Verdict.PASS):
-        if verdict in verdicts:
-            return verdict
-    return Verdict.NOTHING
+def overall(findings: Iterable[Row], checked: Sequence[Row]) -> Verdict:
+    """Returns the verdict of the whole audit: `PASS` only where something was judged, and nothing was left unjudged.
+
+    Args:
+        findings: All there are, with their `verdict`.
+        checked: By rule and verdict the `ranges` that were looked at.
+    """
+    return _verdict(findings, _sum(checked, "pass", "ranges"), _sum(checked, "unknown", "ranges"), is_waiting=False)

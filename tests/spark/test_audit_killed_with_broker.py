@@ -19,7 +19,7 @@ pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip
 import pyarrow.parquet as pq
 from confluent_kafka import Consumer, TopicPartition
 
-from kordon.spark_jobs.audit import Verdict
+from kordon.spark_jobs.cli import BROKEN, NOT_CHECKED
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.fault_plays import BYPASS, PLAYS, Stage, clean
@@ -59,7 +59,7 @@ class Auditor:
     def finish(self) -> int:
         """Judges what is left; returns the exit code."""
         code = self.start("--once").wait()
-        assert code != Verdict.NOT_CHECKED, self._log.read_text()
+        assert code != NOT_CHECKED, self._log.read_text()
         return code
 
     def kill(self, seconds: float) -> None:
@@ -122,12 +122,12 @@ def broker() -> Iterator[str]:
 def test_an_audit_that_is_killed_again_and_again_finds_the_same_once(broker: str, tmp_path: Path) -> None:
     """Behind `KILLS` kills the folder and the topic hold what those of an undisturbed run hold."""
     undisturbed, killed = Auditor(broker, tmp_path / "undisturbed"), Auditor(broker, tmp_path / "killed")
-    assert undisturbed.finish() == Verdict.FAIL
+    assert undisturbed.finish() == BROKEN
     assert {row["kind"] for row in undisturbed.found.values()} == {"doubled-sequence", "gap", "bypass"}
     chance = random.Random(6)
     for _ in range(KILLS):
         killed.kill(chance.uniform(0, 10))
-    assert killed.finish() == Verdict.FAIL
+    assert killed.finish() == BROKEN
     assert killed.totals == undisturbed.totals
     assert killed.found == undisturbed.found
     assert set(killed.told) == set(killed.found)

@@ -21,8 +21,9 @@ from pyspark.sql import SparkSession
 
 from kordon.codecs.decision import Entry
 from kordon.spark_jobs import main
-from kordon.spark_jobs.audit import Audit, Options, Verdict
+from kordon.spark_jobs.audit import Audit, Options
 from kordon.spark_jobs.metrics import Metrics
+from kordon.spark_jobs.report.verdicts import Verdict
 from kordon.spark_jobs.rules import no_skip, seq_image
 from kordon.spark_jobs.session import Setup, open_session
 from kordon.spark_jobs.sources import Reading

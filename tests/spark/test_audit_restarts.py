@@ -17,11 +17,12 @@ pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from kordon.spark_jobs.audit import Audit, Options, Verdict
+from kordon.spark_jobs.audit import Audit, Options
 from kordon.spark_jobs.engine import Parts
 from kordon.spark_jobs.errors import CannotCheck
 from kordon.spark_jobs.files_source import DecisionFilesSource
 from kordon.spark_jobs.metrics import Metrics
+from kordon.spark_jobs.report.verdicts import Verdict
 from kordon.spark_jobs.sources import Reading
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
