@@ -7,6 +7,7 @@ import resource
 import signal
 import ssl
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -96,7 +97,7 @@ async def reloading(
     watch = FileWatch(files())
     if _has_changed(loaded, load_again):
         tasks.start(reload(), name="reload what has changed since")
-    tasks.start(watch_files(watch, files, reload), name="watch files")
+    tasks.keep(partial(watch_files, watch, files, reload), name="watch files")
     try:
         yield
     finally:

@@ -7,6 +7,7 @@ import re
 import socket
 import ssl
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import structlog
@@ -174,9 +175,8 @@ class Listeners:
         listener.socket = sock
         listener.address = str(HostPort(host, port))
         self.by_role[listener.role] = listener
-        listener.accepting = self._relays.tasks.start(
-            self._accept(listener, sock), name=f"listen on {listener.address}"
-        )
+        accept = partial(self._accept, listener, sock)
+        listener.accepting = self._relays.tasks.keep(accept, name="accept clients", of=listener.address)
 
     async def _accept(self, listener: Listener, sock: socket.socket) -> None:
         """Takes clients in for ever; without file descriptors it waits for some."""

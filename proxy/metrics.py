@@ -21,6 +21,7 @@ from kordon.codecs.decision import Kind
 from kordon.proxy.apis import APIS
 from kordon.proxy.causes import LIMITS, ORDINARY, CloseCause
 from kordon.proxy.tally import Histogram, Tally
+from kordon.proxy.tasks import FAILURES
 
 if TYPE_CHECKING:
     import asyncio
@@ -232,6 +233,7 @@ FAMILIES: Final = {
         Family("kordon_decisions_written_total", "counter", (), "Decisions that are on record."),
         Family("kordon_decisions_queue_bytes", "gauge", (), "Memory that decisions take which are not written yet."),
         Family("kordon_decisions_seconds", "gauge", (), "How long a decision waits until it is on record."),
+        Family("kordon_task_failures_total", "counter", ("task",), "Faults of background work, begun again since."),
         Family("kordon_build_info", "gauge", ("version", "python"), "Always 1; the labels say what runs."),
     )
 }
@@ -419,6 +421,7 @@ VALUES: Final[dict[str, Callable[[Metrics], Samples]]] = {
     "kordon_decisions_written_total": lambda m: {(): m.read_decisions().written},
     "kordon_decisions_queue_bytes": lambda m: {(): m.read_decisions().queue_bytes},
     "kordon_decisions_seconds": lambda m: {(): m.read_decisions().lag_seconds},
+    "kordon_task_failures_total": lambda _: _by_label(FAILURES.counts),
     "kordon_build_info": lambda _: {(kordon.__version__, platform.python_version()): 1},
 }
 """Where the value of each counter and gauge comes from."""

@@ -96,11 +96,11 @@ class Proxy:
         self._topology.learn_given()
         first = self._tasks.start(self._topology.refresh(), name="first look at the cluster")
         await asyncio.wait({first}, timeout=_FIRST_REFRESH_SECONDS)
-        self._tasks.start(self._topology.follow(), name="follow the cluster")
-        self._tasks.start(self._relays.sweep(), name="sweep connections")
-        self._tasks.start(self._upkeep(), name="upkeep")
+        self._tasks.keep(self._topology.follow, name="follow the cluster")
+        self._tasks.keep(self._relays.sweep, name="sweep connections")
+        self._tasks.keep(self._upkeep, name="upkeep")
         if self.managed is not None:
-            self._tasks.start(self.managed.run(), name="keep managed topics")
+            self.managed.start()
         self.state = State.RUNNING
         log.info(
             "proxy_started",

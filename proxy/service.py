@@ -220,7 +220,7 @@ async def run_worker(number: int, admin_socket: Path) -> int:
         if not stop.asked.is_set():
             stop.ask("the supervisor is gone")
 
-    tasks.start(take_configs(), name="take configurations")
+    tasks.keep(take_configs, name="take configurations")
     try:
         return await service.run(stop, admin_socket)
     finally:

@@ -1,27 +1,83 @@
-"""Background work with an owner: nothing runs that nobody would stop, and no failure goes unheard."""
+"""Background work with an owner: nothing runs that nobody would stop, and no failure goes unheard.
+
+What may end is started (`Tasks.start`); what others rely on is kept (`Tasks.keep`): when it fails it is begun again.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import structlog
 
 log = structlog.get_logger(__name__)
 
+FIRST_RETRY_SECONDS: Final = 0.2
+LAST_RETRY_SECONDS: Final = 10.0
+STEADY_SECONDS: Final = 60.0
+"""Kept work that has lived for so long since it was begun again counts as whole."""
+PASSING: Final = "passing"
+"""By which the failures of work are counted that is not kept."""
+
+
+class _Failure(NamedTuple):
+    at: float
+    """Seconds of the monotonic clock."""
+    text: str
+
+
+class Failures:
+    """What failed of the background work of this process, whoever owns it.
+
+    Attributes:
+        counts: By the name of kept work; all other work together under `PASSING`.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.counts: Counter[str] = Counter({PASSING: 0})
+        self._clock = clock
+        self._last: dict[str, _Failure] = {}
+
+    def expect(self, name: str) -> None:
+        """Counts failures of kept work from here on: from 0, so that the first one is seen as a rise."""
+        self.counts.setdefault(name, 0)
+
+    def note(self, name: str, error: BaseException) -> None:
+        """Takes note that kept work has failed and is begun again."""
+        self.counts[name] += 1
+        self._last[name] = _Failure(self._clock(), f"{type(error).__name__}: {error}"[:256])
+
+    def recent(self) -> list[str]:
+        """Says what kept work failed within the last minute, and why."""
+        since = self._clock() - STEADY_SECONDS
+        return [
+            f"{name} failed and is begun again: {last.text}" for name, last in self._last.items() if last.at > since
+        ]
+
+
+FAILURES: Final = Failures()
+"""Of this process: its workers are processes of their own."""
+
 
 class Tasks:
-    """The tasks of one owner: held while they run, reported when they fail, ended together."""
+    """The tasks of one owner: held while they run, reported when they fail, ended together.
 
-    def __init__(self) -> None:
+    Args:
+        failures: Where failures are counted.
+    """
+
+    def __init__(self, failures: Failures = FAILURES) -> None:
         self._running: set[asyncio.Task[Any]] = set()
+        self._failures = failures
 
     def start(
         self, work: Coroutine[Any, Any, Any], *, name: str, heard: type[Exception] | tuple[type[Exception], ...] = ()
     ) -> asyncio.Task[Any]:
-        """Runs `work` in the background.
+        """Runs `work` in the background, which nobody misses for long when it fails.
 
         Args:
             work: What to run; ends by itself or by `stop`.
@@ -33,6 +89,18 @@ class Tasks:
         task.add_done_callback(partial(self._done, heard))
         return task
 
+    def keep(self, work: Callable[[], Coroutine[Any, Any, None]], *, name: str, of: str = "") -> asyncio.Task[None]:
+        """Runs in the background what others rely on; when it fails it is begun again, a little later each time.
+
+        Args:
+            work: Begins it. It may be begun again after any failure, so it takes nothing for granted that it has left
+                behind. When it returns its work is done.
+            name: A label of `kordon_task_failures_total`, so it is one of few.
+            of: Which one it is, where there are several of a name; stands in the log.
+        """
+        self._failures.expect(name)
+        return self.start(self._kept(work, name, of), name=f"{name} {of}".rstrip())
+
     async def stop(self) -> None:
         """Cancels what still runs, and waits for its end."""
         running = list(self._running)
@@ -40,10 +108,25 @@ class Tasks:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
+    async def _kept(self, work: Callable[[], Coroutine[Any, Any, None]], name: str, of: str) -> None:
+        wait = FIRST_RETRY_SECONDS
+        while True:
+            began = time.monotonic()
+            try:
+                return await work()
+            except Exception as error:  # the outermost edge of the work: whatever it is, it has to go on
+                if time.monotonic() - began > STEADY_SECONDS:
+                    wait = FIRST_RETRY_SECONDS
+                self._failures.note(name, error)
+                log.exception("task_failed", task=f"{name} {of}".rstrip(), error=str(error)[:256], retry_seconds=wait)
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, LAST_RETRY_SECONDS)
+
     def _done(self, heard: type[Exception] | tuple[type[Exception], ...], task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if task.cancelled():
             return
         error = task.exception()
         if error is not None and not isinstance(error, heard):
+            self._failures.counts[PASSING] += 1
             log.error("task_failed", task=task.get_name(), error=str(error), exc_info=error)

@@ -22,6 +22,7 @@ import time
 import urllib.parse
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -109,7 +110,10 @@ class Supervisor:
         except OSError as error:
             log.error("cannot_start", error=explain_os_error(error))
             return EXIT_FAILED
-        keepers = [self._tasks.start(self._keep(worker), name=f"worker {worker.number}") for worker in self.workers]
+        keepers = [
+            self._tasks.keep(partial(self._keep, worker), name="keep a worker", of=str(worker.number))
+            for worker in self.workers
+        ]
         asked = self._tasks.start(stop.asked.wait(), name="wait for the wish to stop")
         failed = self._tasks.start(self._failed.wait(), name="wait for a start that fails")
         await asyncio.wait({asked, failed}, return_when=asyncio.FIRST_COMPLETED)

@@ -71,6 +71,7 @@ class ProxyProcess:
         *,
         wait_ready: bool = True,
         fault: str | None = None,
+        program: str = "kordon.proxy",
     ) -> ProxyProcess:
         """Starts Kordon on free ports of 127.0.0.1.
 
@@ -81,6 +82,7 @@ class ProxyProcess:
             env: All environment variables it sees; by default this process's own.
             wait_ready: Wait until /readyz says so.
             fault: The promise of `kordon.testing.faults` that it breaks; None: it keeps them all.
+            program: The module that is run in place of Kordon's own, unless a fault is wanted.
 
         Raises:
             ProxyFailed: It did not become ready.
@@ -90,7 +92,7 @@ class ProxyProcess:
         folder = make_folder(FOLDER_PREFIX)
         file = folder / "kordon.yaml"
         file.write_text(json.dumps(dict(config or {})))  # JSON is YAML
-        module = ["kordon.testing.faulty_proxy", fault] if fault else ["kordon.proxy"]
+        module = ["kordon.testing.faulty_proxy", fault] if fault else [program]
         command = [sys.executable, "-m", *module, "run", "--bootstrap", bootstrap, "--listen", listen]
         command += ["--admin", admin, "--log-format", "json", *(["--config", str(file)] if config else []), *args]
         launch = _Launch([*DIES_WITH_PARENT, *command], env, folder / "kordon.log")

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -177,7 +178,7 @@ class GroupPositions:
 
     def _start(self) -> None:
         if self._following is None:
-            self._following = self._tasks.start(self._run(), name="follow positions of groups")
+            self._following = self._tasks.keep(self._run, name="follow positions of groups")
 
     async def _run(self) -> None:
         """Follows the log for ever; whenever it is another one, all that was known is forgotten."""
@@ -188,8 +189,8 @@ class GroupPositions:
             try:
                 await ensure_groups_topic(self._brokers, self._topic)
                 await self._log.begin_at_its_start()
-                work.start(self._catch_up(self._log), name="read reports to their end")
-                work.start(self._write_all(self._log), name="write reports")
+                work.keep(partial(self._catch_up, self._log), name="read reports to their end")
+                work.keep(partial(self._write_all, self._log), name="write reports")
                 wait = _FIRST_RETRY_SECONDS
                 await self._log.follow(self._on_record)
             except LogLost as error:

@@ -87,6 +87,8 @@ class Janitors:
         finally:
             for janitor in self._janitors.values():
                 await janitor.close()
+            self._janitors.clear()
+            self._saved.clear()
 
     def counts(self) -> dict[str, JanitorCounts]:
         """Returns how they stand, by topic."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any, Final
 
 import structlog
 
@@ -41,6 +42,7 @@ from kordon.proxy.ordering.records import (
     JanitorRecord,
     OutcomeRecord,
     TopicRecord,
+    Value,
     WishRecord,
     dump,
     load,
@@ -58,6 +60,8 @@ FIRST_TOPIC_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 1.0
 _KNOW_RETRY_SECONDS: Final = 0.1
 _LEAD_AGAIN_SECONDS: Final = 0.5
+_LEAVE_SECONDS: Final = 3.0
+"""How long a worker that ends takes to say so; without that word others wait for its lease."""
 
 
 class Keeper:
@@ -121,42 +125,115 @@ class Keeper:
         self._outcomes: dict[str, asyncio.Future[OutcomeRecord]] = {}
         self._tasks = Tasks()
         self._lives = asyncio.Event()  # the lease
+        self.lost = ""
+        """Why the layouts cannot be followed any more; only a restart helps. Empty: they can."""
+        self._has_followed = False
+        self._replayed: dict[str, int] | None = None
+        """While the layouts are read again, the offset of each key's last record."""
+        self._whole = asyncio.Event()
+        """Set unless the layouts are being read again."""
+        self._whole.set()
+        self._replaying: asyncio.Task[None] | None = None
+        self._catching_up: asyncio.Task[None] | None = None
         self._lead_task: asyncio.Task[None] | None = None
         membership.on_generation = self.on_generation
         membership.on_lost = self.on_lost
         membership.lease.on_renewed = self._on_renewed
 
-    async def run(self) -> None:
-        """Follows the layouts for ever, and joins the group as soon as there are any."""
-        self._tasks.start(self._join(), name="join the proxies' group")
-        self._tasks.start(self._watch_lease(), name="watch the lease")
-        try:
-            await self._layouts.follow(self.on_record)
-        except LogLost as error:
-            log.error("layouts_lost", error=str(error), cure="restore __kordon.layouts, or delete the faces; restart")
-            raise
-        finally:
-            await self._tasks.stop()
+    def start(self) -> None:
+        """Begins to follow the layouts, and to join the group as soon as there are any; until `leave`."""
+        self._tasks.keep(self._follow, name="keep managed topics")
+        self._tasks.keep(self._join, name="join the proxies' group")
+        self._tasks.keep(self._watch_lease, name="watch the lease")
 
     async def know(self) -> None:
-        """Returns when the layouts have been read to their end, or when there are none; `run` has to be running."""
+        """Returns when the layouts have been read to their end, or when there are none; it has to be started."""
         while True:
             try:
                 if await self._layouts.exists():
-                    await self._layouts.read_to_end()
+                    await self._read_to_end()
             except UpstreamUnavailable:
                 await asyncio.sleep(_KNOW_RETRY_SECONDS)
+            except LogLost:
+                await asyncio.sleep(_RETRY_SECONDS)  # for good, and said by whoever follows it
             else:
                 return
 
     async def leave(self) -> None:
         """Ends in order, so that nobody waits for this worker's lease."""
+        await self._tasks.stop()  # nothing renews the lease from here on
         self.member.lease_expires = 0.0
+        self.member.on_joined()
         self._minutes.lost(self._generation, self.position)
+        if self._generation is None:
+            return
+        try:
+            async with asyncio.timeout(_LEAVE_SECONDS):
+                await self._say_gone()
+        except (UpstreamUnavailable, LogLost, TimeoutError) as error:
+            log.warning("left_unsaid", error=str(error) or "no answer in time", cost="others wait for a lease")
+        await self._membership.stop()
+
+    async def _say_gone(self) -> None:
+        """Tells the others that they need not wait for this worker's lease, once nothing that it sent can land."""
+        for topic in filter(None, map(self._topics.served, self._topics.names)):
+            await self._writers.drain(topic.name, frozenset(each.id.partition for each in topic.layout.segments))
+        gone = GoneRecord(self.member.incarnation)
+        await self._layouts.append([Entry(f"gone/{gone.incarnation}", dump(gone))])
+
+    async def _follow(self) -> None:
+        """Takes in the layouts for ever; after a failure from their beginning."""
+        if self._has_followed:
+            self._rewind()
+        self._has_followed = True
+        try:
+            await self._layouts.follow(self.on_record)
+        except LogLost as error:
+            self.lost = str(error)
+            log.error("layouts_lost", error=self.lost, cure="restore __kordon.layouts, or delete the faces; restart")
+        self.member.on_joined()  # nobody knows what holds: nothing is served any more
+        self._stop_leading()
+        await self._membership.stop()
+
+    def _rewind(self) -> None:
+        """Forgets what was read; what is managed stays so, unserved, until all has been read again."""
+        self._replayed = {}
+        self._whole.clear()
+        self.member.forget()
+        for each in (self._wishes, self.findings, self._looked_to):
+            each.clear()
+        self._stop_leading()  # the controller begins from what the layouts say
+        self._layouts.rewind()
+        self._replaying = self._again(self._replaying, self._replay, name="read the layouts again")
+
+    async def _replay(self) -> None:
+        while True:
+            if await self._is_read_to_end():
+                break
+            await asyncio.sleep(_RETRY_SECONDS)
+        replayed = self._replayed or {}
+        for name in self._topics.names - self.member.topics.keys() - self.member.fences.keys():
+            self._perform(Forget(name), self.position)
+        for key, command in self.member.standing():
+            self._perform(command, replayed[key])
+        self._replayed = None
+        self._whole.set()
         if self._generation is not None:
-            gone = GoneRecord(self.member.incarnation)
-            await self._layouts.append([Entry(f"gone/{gone.incarnation}", dump(gone))])
-            await self._membership.stop()
+            self._catch_up_with(self._generation)
+            self._lead_if_told(self._generation)
+
+    async def _is_read_to_end(self) -> bool:
+        try:
+            await self._layouts.read_to_end()
+        except (UpstreamUnavailable, LogLost) as error:
+            log.warning("layouts_unreadable", error=str(error))
+            return False
+        return True
+
+    async def _read_to_end(self) -> None:
+        """Returns when all is taken in that was committed at the time of the call."""
+        await self._layouts.read_to_end()
+        await self._whole.wait()
 
     async def wish(self, wish: Wish) -> OutcomeRecord:
         """Wants something of the controller, and waits for what comes of it.
@@ -222,14 +299,28 @@ class Keeper:
         self._generation = generation
         self._minutes.joined(generation, self.position)
         self.member.on_joined()
-        self._tasks.start(self._catch_up(generation.number), name="read the layouts to their end")
-        if generation.leads and self._lead_task is None:
-            self._lead_task = self._tasks.start(self._lead(), name="lead")
-        elif not generation.leads and self._lead_task is not None:
-            self._lead_task.cancel()
-            self._lead_task = None
+        self._catch_up_with(generation)
+        self._lead_if_told(generation)
         if self.leading is not None:
             self.leading.on_members(self._members(), frozenset(self._gone))
+
+    def _catch_up_with(self, generation: Generation) -> None:
+        work = partial(self._catch_up, generation.number)
+        self._catching_up = self._again(self._catching_up, work, name="read the layouts to their end")
+
+    def _lead_if_told(self, generation: Generation) -> None:
+        if not generation.leads:
+            self._stop_leading()
+        elif self._lead_task is None:
+            self._lead_task = self._tasks.keep(self._lead, name="lead")
+
+    def _again(
+        self, before: asyncio.Task[None] | None, work: Callable[[], Coroutine[Any, Any, None]], *, name: str
+    ) -> asyncio.Task[None]:
+        """Begins what may be under way already, because what it is to find out is of this moment."""
+        if before is not None:
+            before.cancel()
+        return self._tasks.keep(work, name=name)
 
     def _on_renewed(self, sent: float) -> None:
         had_ended = not self.may_serve()
@@ -240,10 +331,13 @@ class Keeper:
         self._lives.set()
         if had_ended and self._generation is not None:
             self.member.on_joined()  # what was read while nobody waited for this proxy may be old
-            self._tasks.start(self._catch_up(self._generation.number), name="read the layouts to their end")
+            self._catch_up_with(self._generation)
 
     def on_lost(self) -> None:
         """Not a member any more, for now; what was admitted under the lease stays admitted until it ends."""
+        self._stop_leading()
+
+    def _stop_leading(self) -> None:
         if self._lead_task is not None:
             self._lead_task.cancel()
             self._lead_task = None
@@ -270,8 +364,15 @@ class Keeper:
             case "finding", _:
                 self.findings.pop(rest, None)
             case _:
-                for command in self.member.on_record(record.key, value):
-                    self._perform(command, record.offset)
+                self._on_layout(record, value)
+
+    def _on_layout(self, record: Record, value: Value | None) -> None:
+        commands = self.member.on_record(record.key, value)
+        if self._replayed is not None:  # what it amounts to is performed when all has been read again
+            self._replayed[record.key] = record.offset
+            return
+        for command in commands:
+            self._perform(command, record.offset)
 
     def _on_wish(self, wish_id: str, wish: Wish | None) -> None:
         if wish is None:
@@ -424,7 +525,7 @@ class Keeper:
 
     async def _join(self) -> None:
         """Waits until there are layouts to keep; a cluster without managed topics gets no group."""
-        while True:
+        while not self.lost:
             if await self._layouts_exist():
                 await self._membership.run()
             await asyncio.sleep(_RETRY_SECONDS)
@@ -436,13 +537,11 @@ class Keeper:
             return False
 
     async def _catch_up(self, generation: int) -> None:
-        while self._generation is not None and self._generation.number == generation:
-            try:
-                await self._layouts.read_to_end()
-            except UpstreamUnavailable as error:
-                log.warning("layouts_unreadable", error=str(error))
+        while not self.lost and self._generation is not None and self._generation.number == generation:
+            if not await self._is_read_to_end():
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
+            await self._whole.wait()
             if self._generation.number == generation:
                 self.member.on_caught_up()
                 if self.may_serve():
@@ -468,9 +567,7 @@ class Keeper:
                 journal=self._journal,
             )
             try:
-                await self.leading.run(
-                    self._layouts.read_to_end, self._known, lambda: (self.member.fences, self._wishes)
-                )
+                await self.leading.run(self._read_to_end, self._known, lambda: (self.member.fences, self._wishes))
             except (
                 Fenced
             ) as error:  # by the next one; or by a former one that woke late, then this one takes over again

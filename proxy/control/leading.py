@@ -201,9 +201,9 @@ class Leading:
                 self._do(controller.found_fence(fence, now))
             for wish_id, wish in wishes.items():
                 self.on_wish(wish_id, wish)
-            self._tasks.start(self._bindings.run(), name="hold layouts to their topics")
-            self._tasks.start(self._shortened.run(), name="hold logs to their layouts")
-            self._tasks.start(self.janitors.run(), name="look through compacted topics")
+            self._tasks.keep(self._bindings.run, name="hold layouts to their topics")
+            self._tasks.keep(self._shortened.run, name="hold logs to their layouts")
+            self._tasks.keep(self.janitors.run, name="look through compacted topics")
             await self._tick(controller)
         finally:
             self._ledger.controller = None
@@ -288,7 +288,7 @@ class Leading:
     async def _perform(self, command: Command) -> None:
         try:
             await self._try(command)
-        except (Fenced, UpstreamUnavailable) as error:
+        except Exception as error:  # whatever it is, the procedure waits for an answer: it begins again with the role
             self._ledger.fail(error)
 
     async def _try(self, command: Command) -> None:

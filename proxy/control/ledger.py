@@ -138,5 +138,6 @@ class Ledger:
         Raises:
             Fenced: Another controller has taken over.
             UpstreamUnavailable: The cluster does not answer.
+            Exception: Whatever else `fail` was told.
         """
         self._failed.result()

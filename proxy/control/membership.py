@@ -125,15 +125,12 @@ class Membership:
 
     async def run(self) -> None:
         """Belongs to the group until `stop`; brokers that are away are waited for."""
-        both = {
-            self._tasks.start(self._belong(), name="belong to the proxies' group"),
-            self._tasks.start(self._renewer.run(), name="renew the lease"),
-        }
+        both = (
+            self._tasks.keep(self._belong, name="belong to the proxies' group"),
+            self._tasks.keep(self._renewer.run, name="renew the lease"),
+        )
         try:
-            done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                if not task.cancelled():
-                    task.result()
+            await asyncio.wait(both)
         finally:
             await self._tasks.stop()
             self._coordinator.close()

@@ -199,6 +199,10 @@ class OwnLog:
                 self._mark_offset = await self._writer.append([Entry(MARK, None)])
             return self._mark_offset
 
+    def rewind(self) -> None:
+        """Has the next `follow` give all records again; the topic must still be the one that it was."""
+        self.position = 0
+
     async def begin_at_its_start(self) -> None:
         """Goes to the first offset that there is, where `follow` has not begun: retention may have taken what was 0.
 

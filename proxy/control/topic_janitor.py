@@ -132,14 +132,14 @@ class TopicJanitor:
         """Begins with partitions that are not looked at yet."""
         layout = self._layout()
         if not self._level_at:
-            self._tasks.start(self._settle_doubts(), name=f"look for last values of {self._topic}")
+            self._tasks.keep(self._settle_doubts, name="look for last values", of=self._topic)
         if layout is None:
             return
         homes = FormerHomes(layout)
         for q in {segment.id.partition for segment in layout.segments} - self._level_at.keys():
             self.looked_to.setdefault(q, homes.begin(q))
             self._level_at[q] = self._unrolled[q] = time.monotonic()
-            self._tasks.start(self._follow(q), name=f"look through {self._topic}-{q}")
+            self._tasks.keep(partial(self._follow, q), name="look through a compacted log", of=f"{self._topic}-{q}")
 
     def durable(self) -> dict[int, int]:
         """Returns from where on another controller must look: where doubts come from, it looks again."""

@@ -88,8 +88,8 @@ class Recorder:
 
     def start(self) -> None:
         """Begins to write."""
-        self._tasks.start(self._sweep(), name="end runs of decisions")
-        self._tasks.start(self._write_on(), name="write decisions")
+        self._tasks.keep(self._sweep, name="end runs of decisions")
+        self._tasks.keep(self._write_on, name="write decisions")
 
     async def close(self, seconds: float = FLUSH_SECONDS) -> None:
         """Ends all runs, writes what is left, and ends; what cannot be written within the time is given up."""

@@ -260,7 +260,9 @@ class Lanes:
             self._forget_unmanaged()
             courses = self._courses[topic] = {}
             self._questions.renew_id()  # these lines know nothing of what was written under it before
-            self._watches[topic] = self._tasks.start(self._watch(topic), name=f"changes of {topic.name}")
+            self._watches[topic] = self._tasks.keep(
+                partial(self._watch, topic), name="follow a topic's changes", of=topic.name
+            )
         course = courses.get(stream)
         if course is None:
             moved = partial(self.decisions.redirected, topic, stream) if self.decisions.is_on else None
@@ -370,7 +372,7 @@ class Lanes:
         """Finds the leaders, then goes on with the topic."""
         if topic not in self._looking:
             self._looking.add(topic)
-            self._tasks.start(self._leaders_of(topic), name=f"leaders of {topic.name}")
+            self._tasks.keep(partial(self._leaders_of, topic), name="find leaders to write to", of=topic.name)
 
     async def _leaders_of(self, topic: ManagedTopic) -> None:
         try:

@@ -122,6 +122,11 @@ class ManagedTopics:
         """Whether any is coming."""
         return bool(self._coming)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Of all that are written and read here, those that are coming too."""
+        return frozenset(self._by_name.keys() | self._coming.keys())
+
     def __iter__(self) -> Iterator[ManagedTopic]:
         return iter(self._by_name.values())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import kordon
@@ -282,22 +283,19 @@ class ManagedWorker:
             count_refusals=dict(self.gates.tally.refused),
         )
 
-    async def run(self) -> None:
-        """Keeps managed topics current for ever."""
-        learning = self._tasks.start(self._learn(), name="first look at managed topics")
-        self._tasks.start(self._authorizer.run(self._names_managed, self._topics_led), name="follow ACLs")
-        self._tasks.start(self._lags.run(), name="look at the lag of groups")
-        try:
-            await self.keeper.run()
-        finally:
-            learning.cancel()
+    def start(self) -> None:
+        """Begins to keep managed topics current, until `close`."""
+        self.keeper.start()
+        self._tasks.keep(self._learn, name="first look at managed topics")
+        self._tasks.keep(partial(self._authorizer.run, self._names_managed, self._topics_led), name="follow ACLs")
+        self._tasks.keep(self._lags.run, name="look at the lag of groups")
 
     async def _learn(self) -> None:
         """Lets requests pass as soon as the layouts are known, or where Kordon may know nothing of the cluster.
 
         Where only clients may log in there are no managed topics: nobody could have kept their layouts.
         """
-        known = self._tasks.start(self.keeper.know(), name="read what is managed")
+        known = self._tasks.keep(self.keeper.know, name="read what is managed")
         while not (known.done() or self._topology.needs_log_in):
             await asyncio.wait({known}, timeout=_LOOK_SECONDS)
         known.cancel()

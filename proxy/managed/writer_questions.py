@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 import structlog
@@ -69,7 +70,7 @@ class WriterQuestions:
         asking = bool(self._without_id)
         self._without_id.add(course)
         if not asking:
-            self._tasks.start(self._get_id(), name="producer id of a worker")
+            self._tasks.keep(self._get_id, name="get a producer id")
 
     def want_writers(self, course: Course) -> None:
         """Asks which identities have begun in a line's home."""
@@ -81,7 +82,9 @@ class WriterQuestions:
             self._curious[place].add(course)
         else:
             self._curious[place] = {course}
-            self._tasks.start(self._get_writers(*place), name=f"writers of {place[0]}-{place[1]}")
+            self._tasks.keep(
+                partial(self._get_writers, *place), name="ask who has written", of=f"{place[0]}-{place[1]}"
+            )
 
     async def _get_id(self) -> None:
         fields = {"transactional_id": None, "transaction_timeout_ms": 60_000}
@@ -116,6 +119,9 @@ class WriterQuestions:
                 self._leaders.forget(topic)
                 for course, _ in here:
                     self._give_up(course)
+            except Exception:
+                self._curious[place] |= courses  # they wait for an answer still
+                raise
             else:
                 await self._tell(here, producers)
             self._go_on(courses)

@@ -107,6 +107,17 @@ class Member:
         """The layouts were read to an end that was taken after joining."""
         self._caught_up = True
 
+    def forget(self) -> None:
+        """All that was read is read again; until it has been, nothing is served."""
+        self._caught_up = False
+        for each in (self._fences, self._held, self._topics, self._images):
+            each.clear()
+
+    def standing(self) -> list[tuple[str, Command]]:
+        """Returns what the records amount to that were read since `forget`, by the key of the record that says so."""
+        adopted = [(f"topic/{name}", Adopt(record, dict(self.images(name)))) for name, record in self._topics.items()]
+        return [*adopted, *((f"fence/{name}", Hold(fence)) for name, fence in self._fences.items())]
+
     def on_record(self, key: str, value: Value | None) -> list[Command]:
         """Takes in a record of the layouts topic; None is a tombstone."""
         kind, _, rest = key.partition("/")

@@ -1,0 +1,191 @@
+"""A worker that fails while it takes in the layouts reads all of them again, and serves nothing until then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+from kordon.proxy.control import keeper as module
+from kordon.proxy.control.batches import Record
+from kordon.proxy.control.keeper import Keeper
+from kordon.proxy.control.lease import clock
+from kordon.proxy.control.membership import Generation
+from kordon.proxy.control.own_log import LogLost
+from kordon.proxy.managed.topics import ManagedTopics
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value, dump
+
+ORDERS = Layout.created("orders", UUID(int=1), 3, 12)
+GROWN = ORDERS.changed(ORDERS.next_epoch(4), {0: 7, 1: 8, 2: 9, 3: 0})
+OTHER = Layout.created("other", UUID(int=3), 3, 12)
+THIRD = Layout.created("third", UUID(int=5), 3, 12)
+FENCE = FenceRecord("f1", "other", OTHER.next_epoch(4), OTHER.sealed_by(OTHER.next_epoch(4)))
+
+
+class Log:
+    """A layouts topic whose records a test gives out."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.records: list[tuple[str, Value | None]] = []
+        self.failure: Exception | None = None
+        self._moved = asyncio.Event()
+
+    async def exists(self) -> bool:
+        """There is one."""
+        return True
+
+    async def follow(self, on_record: Callable[[Record], None]) -> None:
+        """Gives each record, then what the test has it fail by."""
+        while True:
+            while self.position < len(self.records):
+                key, value = self.records[self.position]
+                on_record(Record(key, None if value is None else dump(value), self.position))
+                self.position += 1
+            if self.failure is not None:
+                failure, self.failure = self.failure, None
+                raise failure
+            await asyncio.sleep(0.001)
+
+    async def append(self, entries: object) -> int:
+        """Takes an acknowledgement."""
+        return 0
+
+    def rewind(self) -> None:
+        """Gives all again."""
+        self.position = 0
+
+    async def read_to_end(self) -> int:
+        """Returns when all has been given."""
+        await until(lambda: self.position >= len(self.records))
+        return self.position
+
+
+class Clients:
+    """Stands for lanes and readers, that have nothing to do."""
+
+    async def drain(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
+        """Nothing is under way."""
+        return {}
+
+    async def freeze(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
+        """Shows nothing."""
+        return dict.fromkeys(partitions, 0)
+
+    async def expect(self, topic: str, partitions: frozenset[int]) -> None:
+        """Dials nobody."""
+
+    def invalidate(self, topic: str) -> None:
+        """Has read nothing."""
+
+    def lease_renewed(self) -> None:
+        """Has kept nothing."""
+
+
+class Group:
+    """Stands for the membership; it was joined and the lease lives."""
+
+    def __init__(self) -> None:
+        self.incarnation = "me"
+        self.lease = SimpleNamespace(seconds=20.0, on_renewed=None)
+        self.stopped = False
+
+    async def run(self) -> None:
+        """Belongs for ever."""
+        await asyncio.Event().wait()
+
+    async def stop(self) -> None:
+        """Keeps that it was told."""
+        self.stopped = True
+
+
+def keeper_of(log: Log) -> tuple[Keeper, ManagedTopics, Group]:
+    """Makes a keeper that has joined a generation in which another one leads."""
+    topics, group, clients = ManagedTopics(), Group(), cast("Any", Clients())
+    keeper = Keeper(
+        topics=topics,
+        layouts=cast("Any", log),
+        membership=cast("Any", group),
+        admin=cast("Any", None),
+        writers=clients,
+        readers=clients,
+        make_writer=cast("Any", None),
+        admit=cast("Any", None),
+        tools=cast("Any", None),
+    )
+    return keeper, topics, group
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Waits until something holds."""
+    async with asyncio.timeout(20):
+        while True:
+            if holds():
+                return
+            await asyncio.sleep(0.001)
+
+
+def join(keeper: Keeper) -> None:
+    """Has a keeper join a generation and get its lease."""
+    keeper.on_generation(Generation(1, "a member", "another", ()))
+    cast("Any", keeper)._on_renewed(clock())
+
+
+async def test_all_is_read_again_before_anything_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Topics stay managed meanwhile; those that are gone since go, layouts come as they are, fences are held again."""
+    log = Log()
+    log.records = [(f"topic/{each.topic}", TopicRecord(each, UUID(int=2))) for each in (ORDERS, OTHER, THIRD)]
+    keeper, topics, _ = keeper_of(log)
+    keeper.start()
+    join(keeper)
+    await until(keeper.may_serve)
+    served: list[tuple[bool, frozenset[str]]] = []
+    adopted: list[int] = []
+    adopt = Keeper._adopt
+
+    def watch(self: Keeper, record: TopicRecord, images: Any, offset: int) -> None:
+        served.append((self.may_serve(), topics.names))
+        adopted.append(record.layout.epoch)
+        adopt(self, record, images, offset)
+
+    monkeypatch.setattr(module.Keeper, "_adopt", watch)
+    log.records += [
+        ("topic/orders", TopicRecord(GROWN, UUID(int=2))),
+        ("topic/third", None),
+        ("fence/other", FENCE),
+    ]
+    log.position = len(log.records)  # the failure comes before these are taken in
+    log.failure = ValueError("a fault")
+    await until(lambda: len(adopted) == 2 and keeper.may_serve())
+
+    assert {name for names in served for name in names[1]} >= {"orders", "other"}
+    assert not any(serves for serves, _ in served)
+    assert sorted(adopted) == [OTHER.epoch, GROWN.epoch]  # no layout that has ended is adopted on the way
+    assert topics.names == {"orders", "other"}
+    orders, other = topics.named("orders"), topics.named("other")
+    assert orders is not None
+    assert (orders.layout, orders.layouts_offset) == (GROWN, 3)
+    assert other is not None
+    assert other.is_sealed(0)
+    await keeper.leave()
+
+
+async def test_layouts_that_are_lost_are_served_no_more() -> None:
+    """The worker leaves the group, so that nobody waits for its acknowledgements, and says why it does not serve."""
+    log = Log()
+    log.records = [("topic/orders", TopicRecord(ORDERS, UUID(int=2)))]
+    keeper, topics, group = keeper_of(log)
+    keeper.start()
+    join(keeper)
+    await until(keeper.may_serve)
+    log.failure = LogLost("__kordon.layouts was deleted")
+    await until(lambda: group.stopped)
+    assert not keeper.may_serve()
+    assert keeper.lost == "__kordon.layouts was deleted"
+    assert topics.names == {"orders"}
+    await keeper.leave()
