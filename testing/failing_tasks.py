@@ -39,7 +39,7 @@ def fail_all_twice() -> None:
 
         return keep(tasks, failing, name=name, of=of)
 
-    Tasks.keep = keep_failing  # type: ignore[method-assign]
+    Tasks.keep = keep_failing  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ async def test_kept_work_is_begun_again_later_each_time(monkeypatch: pytest.Monk
         if (failure := next(lives)) is not None:
             raise failure
 
-    monkeypatch.setattr(module.asyncio, "sleep", sleep)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
     failures = Failures()
     await Tasks(failures).keep(work, name="it", of="orders")
     assert waits == [module.FIRST_RETRY_SECONDS, 2 * module.FIRST_RETRY_SECONDS]
