@@ -44,10 +44,10 @@ def failures(proxy: ProxyProcess) -> dict[str, float]:
     }
 
 
-def test_whatever_fails_is_begun_again_and_no_client_notices(open_cluster: Cluster) -> None:
+def test_whatever_fails_is_begun_again_and_no_client_notices(unled_cluster: Cluster) -> None:
     """A topic is managed, written, grown and read through a proxy each of whose tasks fails twice; it ends in order."""
     with ProxyProcess.start(
-        open_cluster.bootstrap("PLAINTEXT"),
+        unled_cluster.bootstrap("PLAINTEXT"),
         config={"decisions": {"to": "topic"}},
         program="kordon.testing.failing_tasks",
     ) as proxy:
