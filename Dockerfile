@@ -2,7 +2,7 @@
 # `TARGET=audit deploy/build-image kordon-audit:latest` the second; docs/deployment.md tells how they are run.
 #
 # Any base with Debian's packages and Python 3.11 or newer will do: --build-arg BASE=debian:trixie-slim
-ARG BASE=debian:bookworm-slim
+ARG BASE=debian:bookworm-slim@sha256:88200866dfff7ea7f5cbcb6ec7c8a701889efe6fe859fe64d6990e4b07ea4171
 
 # --- base: the interpreter, and the authorities that `upstream.tls: {}` trusts --------------------------------------
 FROM ${BASE} AS base
@@ -37,14 +37,17 @@ RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --no-index --wheel-d
 # --- jars: what Spark lacks to read Kafka topics -------------------------------------------------------------------
 FROM base AS jars
 RUN apt-get update && apt-get install --yes --no-install-recommends maven
-COPY deploy/spark-pom.xml .
+COPY deploy/spark-pom.xml deploy/jars.sha256 ./
 # Java has authorities of its own, made of Debian's: those of the optional secret `ca` are put beside them, one a file.
 RUN --mount=type=secret,id=ca \
     if [ -s /run/secrets/ca ]; then \
       awk '/BEGIN CERT/ {n++} n {print > "/usr/local/share/ca-certificates/given-" n ".crt"}' /run/secrets/ca \
    && update-ca-certificates > /dev/null 2>&1; \
     fi \
- && mvn --batch-mode --quiet --file spark-pom.xml dependency:copy-dependencies -DoutputDirectory=/jars
+ && mvn --batch-mode --quiet --file spark-pom.xml dependency:copy-dependencies -DoutputDirectory=/jars \
+ && cd /jars && sha256sum *.jar > /found.sha256 \
+ && { ! grep --invert-match --line-regexp --fixed-strings --file /jars.sha256 /found.sha256 \
+   || { echo "these jars are not those of deploy/jars.sha256" >&2; exit 1; }; }
 
 # --- build-audit: the auditor's own locked dependencies, in the place of the proxy's --------------------------------
 FROM build AS build-audit

@@ -6,6 +6,7 @@ Maven puts them into the project's cache. Who has no checkout names a folder, or
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
@@ -20,6 +21,8 @@ from kordon.spark_jobs.errors import CannotCheck, MissingPart
 VARIABLE: Final = "KORDON_SPARK_JARS"
 """Environment variable that names the folder with the jars."""
 _PROJECT: Final = Path(__file__).resolve().parent.parent
+LISTED: Final = "jars.sha256"
+"""Beside the POMs: the sums of all jars that the project fetches (`make lock`)."""
 _FETCH_SECONDS: Final = 600
 
 TableFormat: TypeAlias = Literal["delta", "iceberg"]
@@ -124,6 +127,23 @@ def _cached(part: Part, pom: Path, cache: Path) -> Path:
     return folder
 
 
+def unlisted(folder: Path, listed: Path) -> list[str]:
+    """Returns the names of jars in a folder that are not, byte for byte, those that the project knows.
+
+    Args:
+        folder: Holds the jars.
+        listed: SHA-256 sums with names, as `sha256sum` writes them.
+    """
+    known = set(listed.read_text(encoding="utf-8").splitlines())
+    return [jar.name for jar in sorted(folder.glob("*.jar")) if sum_line(jar) not in known]
+
+
+def sum_line(jar: Path) -> str:
+    """Returns the line of `sha256sum` for a file."""
+    with jar.open("rb") as file:
+        return f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {jar.name}"
+
+
 def _fetch(part: Part, pom: Path, folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
@@ -135,4 +155,7 @@ def _fetch(part: Part, pom: Path, folder: Path) -> None:
     if result.returncode:
         shutil.rmtree(folder, ignore_errors=True)
         raise CannotCheck(f"Maven could not fetch {part.name}:\n{result.stdout[-2000:]}")
+    if unknown := unlisted(folder, pom.with_name(LISTED)):
+        shutil.rmtree(folder, ignore_errors=True)
+        raise CannotCheck(f"Maven fetched other jars than {LISTED} has: {', '.join(unknown)}")
     (folder / "complete").touch()

@@ -11,10 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from kordon.spark_jobs.jars import LISTED, unlisted
+
 PROJECT: Final = Path(__file__).resolve().parent.parent
 NEWEST: Final = "4.3.0"
 VERSIONS: Final = {"4.3": NEWEST, "3.9": "3.9.2", "2.4": "2.4.1"}
 """Short names that `KAFKA=` takes."""
+_DEPLOY: Final = PROJECT / "deploy"
 _PACKAGES: Final = {"java": "openjdk-17-jdk-headless", "mvn": "maven"}
 _FETCH_SECONDS: Final = 900
 
@@ -79,7 +82,7 @@ def kafka_clients_jar(version: str = NEWEST) -> Path:
 def _fetch(version: str, folder: Path) -> None:
     need("java")
     command = [
-        need("mvn"), "--batch-mode", "--quiet", "--file", str(PROJECT / "deploy" / "pom.xml"),
+        need("mvn"), "--batch-mode", "--quiet", "--file", str(_DEPLOY / "pom.xml"),
         f"-Dkafka.version={version}", "dependency:copy-dependencies", f"-DoutputDirectory={folder}",
     ]  # fmt: skip
     print(f"fetching Kafka {version} (once, about 100 MB) …", flush=True)
@@ -87,4 +90,7 @@ def _fetch(version: str, folder: Path) -> None:
     if result.returncode:
         shutil.rmtree(folder, ignore_errors=True)
         raise RuntimeError(f"Maven could not fetch Kafka {version}:\n{result.stdout[-3000:]}{result.stderr[-1000:]}")
+    if version in VERSIONS.values() and (unknown := unlisted(folder, _DEPLOY / LISTED)):
+        shutil.rmtree(folder, ignore_errors=True)
+        raise RuntimeError(f"Maven fetched other jars than deploy/{LISTED} has: {', '.join(unknown)}")
     (folder / "complete").touch()
