@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from kordon.codecs.messages import request
@@ -16,7 +17,8 @@ from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.ends import TopicsRefused
 from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.managed.metadata import is_own
+from kordon.proxy.managed.metadata import NO_ID, is_own
+from kordon.proxy.managed.names import with_real_id
 from kordon.proxy.managed.topics import OWN_PREFIX, ManagedTopic, ManagedTopics, face_of
 from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.records import OutcomeRecord
@@ -50,7 +52,6 @@ _CLEANUP_POLICY: Final = "cleanup.policy"
 _OWN_NAMES: Final = frozenset({"decisions", "groups", "layouts"})
 """Topics whose faces would be topics that Kordon has for itself."""
 _OWN_CONFIGS: Final = "kordon."
-_NO_ID: Final = UUID(int=0)
 _TOPIC: Final = 2
 _SET, _DELETE, _APPEND = 0, 1, 2
 _AT_ONCE: Final = 32
@@ -68,11 +69,13 @@ class Asked:
         wishes: What is wished, by the name of the topic; a refusal where it cannot be.
         rest: The body of what the broker is asked; None: nothing.
         only_checked: Nothing is to be changed (validate_only).
+        ids: Of topics that are named by an id: by the one that the broker knows, their name and the id that was said.
     """
 
     wishes: Mapping[str, Wish | OutcomeRecord]
     rest: bytes | None
     only_checked: bool
+    ids: Mapping[UUID, tuple[str, UUID]] = field(default_factory=dict[UUID, tuple[str, UUID]])
 
 
 class AdminRequests:
@@ -108,15 +111,14 @@ class AdminRequests:
         found = _TAKERS[api_key](value, self._topics)
         if found is None:
             return None
-        wishes, has_rest = found
-        rest = request(api_key).build(version, value) if has_rest else None
-        return Asked(wishes, rest, bool(value.get("validate_only", False)))
+        rest = request(api_key).build(version, value) if found.has_rest else None
+        return Asked(found.wishes, rest, bool(value.get("validate_only", False)), found.ids)
 
     async def answer(self, api_key: int, asked: Asked, part: Any) -> dict[str, Any]:
         """Has the wishes come true, after the broker has done its part; returns the response's fields."""
         rows_field = _ROWS[api_key]
         fields = dict(part) if part is not None else {rows_field: []}
-        rows = {_name_of(row): dict(row) for row in fields[rows_field]}
+        rows = dict(_by_name(row, asked.ids) for row in fields[rows_field])
         mine = {name: rows.setdefault(name, _row(api_key, name)) for name in asked.wishes}
         room = asyncio.Semaphore(_AT_ONCE)
         async with asyncio.TaskGroup() as group:
@@ -148,11 +150,18 @@ class AdminRequests:
             return OutcomeRecord(Code.REQUEST_TIMED_OUT, str(error))
 
 
-Taken = tuple[dict[str, Wish | OutcomeRecord], bool] | None
-"""Wishes by topic, and whether anything is left for the broker."""
+class Taken(NamedTuple):
+    """What is taken out of a request."""
+
+    wishes: Mapping[str, Wish | OutcomeRecord]
+    """By topic."""
+    has_rest: bool
+    """Whether anything is left for the broker."""
+    ids: Mapping[UUID, tuple[str, UUID]] = MappingProxyType({})
+    """As of `Asked`."""
 
 
-def _take_creations(value: Any, topics: ManagedTopics) -> Taken:
+def _take_creations(value: Any, topics: ManagedTopics) -> Taken | None:
     wishes: dict[str, Wish | OutcomeRecord] = {}
     left = []
     for topic in value.topics:
@@ -170,16 +179,19 @@ def _take_creations(value: Any, topics: ManagedTopics) -> Taken:
             wishes[topic.name] = LookAgain(topic.name)  # if brokers create it, that one was deleted (rule C9)
         left.append(topic)
     value.update({"topics": left})
-    return (wishes, bool(left)) if wishes else None
+    return Taken(wishes, bool(left)) if wishes else None
 
 
-def _take_deletions(value: Any, topics: ManagedTopics) -> Taken:
+def _take_deletions(value: Any, topics: ManagedTopics) -> Taken | None:
     wishes: dict[str, Wish | OutcomeRecord] = {}
+    ids: dict[UUID, tuple[str, UUID]] = {}
     for row in value.get("topics") or ():
-        managed = topics.with_face_id(row.topic_id) if row.name is None else topics.named(row.name)
+        managed = _by_any_id(row.topic_id, topics) if row.name is None else _by_name_alone(row, topics)
         if managed is not None:
-            row.update({"name": managed.name, "topic_id": _NO_ID})
             wishes[managed.name] = Delete(managed.name)
+            if row.name is None:
+                ids[managed.layout.topic_id] = managed.name, row.topic_id
+                row["topic_id"] = managed.layout.topic_id
     for name in value.get("topic_names") or ():
         if topics.named(name) is not None:
             wishes[name] = Delete(name)
@@ -189,10 +201,20 @@ def _take_deletions(value: Any, topics: ManagedTopics) -> Taken:
     else:
         wishes |= {row.name: _absent(row.name) for row in value.topics if is_own(row.name)}
         value["topics"] = left = [row for row in value.topics if not is_own(row.name)]
-    return (wishes, bool(left)) if wishes else None
+    return Taken(wishes, bool(left), ids) if wishes else None
 
 
-def _take_partitions(value: Any, topics: ManagedTopics) -> Taken:
+def _by_any_id(topic_id: UUID, topics: ManagedTopics) -> ManagedTopic | None:
+    """Finds a topic by the id that clients know, or by the one that they knew before it was managed."""
+    return topics.with_face_id(topic_id) or with_real_id(topics, topic_id)
+
+
+def _by_name_alone(row: Any, topics: ManagedTopics) -> ManagedTopic | None:
+    """Finds a topic by its name; with an id beside it the broker refuses it."""
+    return topics.named(row.name) if row.topic_id == NO_ID else None
+
+
+def _take_partitions(value: Any, topics: ManagedTopics) -> Taken | None:
     wishes: dict[str, Wish | OutcomeRecord] = {}
     left = []
     for row in value.topics:
@@ -206,10 +228,10 @@ def _take_partitions(value: Any, topics: ManagedTopics) -> Taken:
             refused = OutcomeRecord(Code.INVALID_PARTITIONS, problem) if problem else None
             wishes[row.name] = refused or Resize(row.name, row.count)
     value.update({"topics": left})
-    return (wishes, bool(left)) if wishes else None
+    return Taken(wishes, bool(left)) if wishes else None
 
 
-def _take_configs(value: Any, topics: ManagedTopics) -> Taken:
+def _take_configs(value: Any, topics: ManagedTopics) -> Taken | None:
     """Takes Kordon's configs out; like a broker, changes all that is asked of a topic or nothing.
 
     AlterConfigs says what all configs are to be: others go back to their defaults, but a topic that it does not name
@@ -234,10 +256,10 @@ def _take_configs(value: Any, topics: ManagedTopics) -> Taken:
         if row.configs or not own or "config_operation" not in own[0]:
             left.append(row)
     value.update({"resources": left})
-    return (wishes, bool(left)) if wishes else None
+    return Taken(wishes, bool(left)) if wishes else None
 
 
-_TAKERS: Final[Mapping[int, Callable[[Any, ManagedTopics], Taken]]] = {
+_TAKERS: Final[Mapping[int, Callable[[Any, ManagedTopics], Taken | None]]] = {
     apis.CREATE_TOPICS: _take_creations,
     apis.DELETE_TOPICS: _take_deletions,
     apis.CREATE_PARTITIONS: _take_partitions,
@@ -259,8 +281,14 @@ def _row(api_key: int, name: str) -> dict[str, Any]:
     return {"name": name, "error_code": 0, "error_message": None}
 
 
-def _name_of(row: Any) -> str:
-    return str(row["name"] if "name" in row else row["resource_name"])
+def _by_name(row: Any, ids: Mapping[UUID, tuple[str, UUID]]) -> tuple[Any, dict[str, Any]]:
+    """Returns a row of the broker's answer as the client sees it, and what it is about: a name, or an unknown id."""
+    name = row["name"] if "name" in row else row["resource_name"]
+    topic_id = row.get("topic_id")
+    if topic_id not in ids:
+        return (name if name is not None else topic_id), dict(row)
+    name, shown_id = ids[topic_id]
+    return name, {**row, "topic_id": shown_id}
 
 
 def _is_own_config(topic: str, name: str, topics: ManagedTopics) -> bool:

@@ -8,6 +8,8 @@
     DescribeProducers             tells of those who wrote to a virtual partition in its present home, as they know
                                   themselves: by their own producer ids and sequences
 
+The broker is asked even where nothing of a request is left for it: whether the client may ask at all is its to say.
+
 Faces and Kordon's own topics are not shown, and not to be changed.
 """
 
@@ -25,6 +27,10 @@ from kordon.proxy.ordering.identity import MOVES, untag
 from kordon.proxy.ordering.images import Written, sequence_of_client
 
 _UNKNOWN: Final = {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "error_message": "There is no such partition."}
+
+
+_NO_LOG_DIR: Final = ""
+_NO_SUCH_LOG_DIR: Final = frozenset({Code.KAFKA_STORAGE_ERROR, Code.LOG_DIR_NOT_FOUND})
 
 
 class _TellsAll:
@@ -73,34 +79,43 @@ class AlterPartitionReassignments:
         return changed
 
     def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
-        """Says of each partition why it is not moved."""
+        """Says of each partition why it is not moved: for the broker's reason, where it does nothing for the client."""
+        refused = {name: value[name] for name in ("error_code", "error_message")} if value.error_code else None
         for topic in asked.topics:
             if (reason := _why_not(topic.name, topics)) is not None:
-                partitions = [{"partition_index": row.partition_index, **reason} for row in topic.partitions]
+                partitions = [
+                    {"partition_index": row.partition_index, **(refused or reason)} for row in topic.partitions
+                ]
                 value.responses.append({"name": topic.name, "partitions": partitions})
         return True
 
 
 class AlterReplicaLogDirs:
-    """Refuses to move replicas of managed topics to other log dirs; moves the others."""
+    """Refuses to move replicas of managed topics to other log dirs; moves the others.
+
+    There is no error of the whole answer, so the broker is asked to move them where nothing can be: it looks at the
+    client's rights first.
+    """
 
     answers_always = False
 
     def request(self, version: int, value: Any, topics: ManagedTopics) -> bool:
-        """Asks for the others only."""
-        changed = False
+        """Names no log dir that there is for what may not be moved."""
+        withheld: list[Any] = []
         for log_dir in value.dirs:
-            left = [row for row in log_dir.topics if _why_not(row.name, topics) is None]
-            changed |= len(left) < len(log_dir.topics)
-            log_dir["topics"] = left
-        return changed
+            withheld += [row for row in log_dir.topics if _why_not(row.name, topics) is not None]
+            log_dir["topics"] = [row for row in log_dir.topics if _why_not(row.name, topics) is None]
+        if withheld:
+            value["dirs"] = [*value.dirs, {"path": _NO_LOG_DIR, "topics": withheld}]
+        return bool(withheld)
 
     def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
-        """Answers for each partition; there is no room for a message."""
-        for topic in (topic for log_dir in asked.dirs for topic in log_dir.topics):
-            if (reason := _why_not(topic.name, topics)) is not None:
-                partitions = [{"partition_index": index, **reason} for index in topic.partitions]
-                value.results.append({"topic_name": topic.name, "partitions": partitions})
+        """Says why, unless the broker has a reason of its own; there is no room for a message."""
+        for topic in value.results:
+            reason = _why_not(topic.topic_name, topics)
+            for row in topic.partitions if reason is not None else ():
+                if row.error_code in _NO_SUCH_LOG_DIR:
+                    row.update(reason)
         return True
 
 
@@ -173,24 +188,21 @@ def _at_home(row: Any, name: str, field: str, topics: ManagedTopics) -> Any:
     topic = topics.named(row[name])
     if topic is None:
         return row
-    homes = (_home(topic, v) for v in row[field])
-    return {**row, field: sorted({q for q in homes if q is not None})}
+    return {**row, field: sorted({_home(topic, v) for v in row[field]})}
 
 
-def _home(topic: ManagedTopic, v: int) -> int | None:
-    return topic.layout.homes[v] if 0 <= v < topic.layout.v_count else None
+def _home(topic: ManagedTopic, v: int) -> int:
+    """Returns where a virtual partition lives; one that does not exist is the broker's to know nothing of."""
+    home = topic.layout.homes[v] if 0 <= v < topic.layout.v_count else None
+    return v if home is None else home
 
 
 def _spread(rows: Iterable[Any], index: str, virtual: Iterable[int], topic: ManagedTopic) -> list[dict[str, Any]]:
-    """Gives what was said of physical partitions to the virtual ones that live there.
-
-    Those that live nowhere, because they do not exist, are unknown; of others nothing may have been said.
-    """
-    residents: defaultdict[int | None, list[int]] = defaultdict(list)
+    """Gives what was said of physical partitions to the virtual ones that live there."""
+    residents: defaultdict[int, list[int]] = defaultdict(list)
     for v in virtual:
         residents[_home(topic, v)].append(v)
-    found = [{**row, index: v} for row in rows for v in residents.get(row[index], ())]
-    return found + [{index: v, **_UNKNOWN} for v in residents.get(None, ())]
+    return [{**row, index: v} for row in rows for v in residents.get(row[index], ())]
 
 
 def _of(producers: Iterable[Any], v: int, topic: ManagedTopic) -> list[dict[str, Any]]:

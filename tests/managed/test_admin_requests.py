@@ -17,9 +17,10 @@ from kordon.proxy.ordering.records import OutcomeRecord
 from kordon.proxy.ordering.wishes import Delete, Manage, OrderDelivery, Resize, Unmanage, Wish
 
 UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_CONFIG = 3, 17, 37, 40
+TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID = 29, 100
 TOPIC, BROKER = 2, 4
 SET, DELETE = 0, 1
-FACE_ID = UUID(int=2)
+REAL_ID, FACE_ID, OTHER_ID = UUID(int=1), UUID(int=2), UUID(int=3)
 VERSIONS = [(key, version) for key in sorted(AdminRequests.KEYS) for version in apis.API_BY_KEY[key].versions]
 CHANGING = [each for each in VERSIONS if each[0] in {apis.ALTER_CONFIGS, apis.INCREMENTAL_ALTER}]
 
@@ -49,13 +50,17 @@ class Asking:
 
     async def gets(self, part: dict[str, Any] | None = None) -> dict[str, int]:
         """Returns the error codes of the answer by name; `part` is what the broker has answered."""
+        rows = await self.rows(part)
+        return {row.name if "name" in row else row.resource_name: row.error_code for row in rows}
+
+    async def rows(self, part: dict[str, Any] | None) -> list[Any]:
+        """Returns the rows of the answer; `part` is what the broker has answered."""
         assert self.asked is not None
         table = response(self.api_key)
         broker = None if part is None else table.parse(self.version, table.build(self.version, part))
         fields = await self.requests.answer(self.api_key, self.asked, broker)
         answer = table.parse(self.version, table.build(self.version, fields))
-        rows = next(answer[name] for name in ("topics", "responses", "results") if name in answer)
-        return {row.name if "name" in row else row.resource_name: row.error_code for row in rows}
+        return next(list(answer[name]) for name in ("topics", "responses", "results") if name in answer)
 
 
 def configs(version: int, name: str, told: dict[str, str | None], operation: int = SET) -> dict[str, Any]:
@@ -143,13 +148,46 @@ async def test_a_count_of_partitions_is_a_wish(version: int) -> None:
 
 @pytest.mark.parametrize("version", apis.API_BY_KEY[apis.DELETE_TOPICS].versions)
 async def test_a_managed_topic_is_deleted_with_what_belongs_to_it(version: int) -> None:
-    """By name, or by the id that clients know; the broker deletes the topic itself by its name."""
+    """By its name, which is what the broker is asked by."""
     asking = Asking(apis.DELETE_TOPICS, version)
-    named = {"topic_names": ["orders"]} if version < 6 else {"topics": [{"name": None, "topic_id": FACE_ID}]}
-    sent = asking.sends(**named)
+    sent = asking.sends(**({"topic_names": ["orders"]} if version < 6 else {"topics": [{"name": "orders"}]}))
     assert ([row.name for row in sent.topics] if version >= 6 else list(sent.topic_names)) == ["orders"]
-    assert await asking.gets({"responses": [{"name": "orders"}]}) == {"orders": 0}
+    assert await asking.gets({"responses": [{"name": "orders", "topic_id": REAL_ID}]}) == {"orders": 0}
     assert asking.wishes == [Delete("orders")]
+
+
+@pytest.mark.parametrize("topic_id", [FACE_ID, REAL_ID], ids=["the id that clients know", "the id of before"])
+async def test_a_managed_topic_is_deleted_by_an_id(topic_id: UUID) -> None:
+    """The broker is asked by the one that it knows, and the client told the one that it said: Java looks for that."""
+    asking = Asking(apis.DELETE_TOPICS, 6)
+    sent = asking.sends(topics=[{"name": None, "topic_id": topic_id}, {"name": None, "topic_id": OTHER_ID}])
+    assert [(row.name, row.topic_id) for row in sent.topics] == [(None, REAL_ID), (None, OTHER_ID)]
+    unknown = {"name": None, "topic_id": OTHER_ID, "error_code": UNKNOWN_TOPIC_ID}
+    rows = await asking.rows({"responses": [{"name": "orders", "topic_id": REAL_ID}, unknown]})
+    assert [(row.name, row.topic_id, row.error_code) for row in rows] == [
+        ("orders", topic_id, 0),
+        (None, OTHER_ID, UNKNOWN_TOPIC_ID),
+    ]
+    assert asking.wishes == [Delete("orders")]
+
+
+@pytest.mark.parametrize("topic_id", [FACE_ID, REAL_ID])
+async def test_who_may_not_delete_a_topic_is_not_told_its_name(topic_id: UUID) -> None:
+    """The broker's row has none, and nothing comes of it."""
+    asking = Asking(apis.DELETE_TOPICS, 6)
+    asking.sends(topics=[{"name": None, "topic_id": topic_id}])
+    denied = {"name": None, "topic_id": REAL_ID, "error_code": TOPIC_AUTHORIZATION_FAILED}
+    (row,) = await asking.rows({"responses": [denied]})
+    assert (row.name, row.topic_id, row.error_code) == (None, topic_id, TOPIC_AUTHORIZATION_FAILED)
+    assert asking.wishes == []
+
+
+def test_a_name_and_an_id_together_are_for_the_broker_to_refuse() -> None:
+    """Nothing of Kordon's comes of it."""
+    asking = Asking(apis.DELETE_TOPICS, 6)
+    sent = asking.sends(topics=[{"name": "orders", "topic_id": OTHER_ID}])
+    assert [(row.name, row.topic_id) for row in sent.topics] == [("orders", OTHER_ID)]
+    assert asking.asked is None
 
 
 @pytest.mark.parametrize("version", apis.API_BY_KEY[apis.CREATE_TOPICS].versions)

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
+from kordon.proxy import apis
 from kordon.testing.cluster import Cluster
 from kordon.testing.leading import without_authorizer
 from kordon.testing.managed_clients import (
@@ -21,6 +22,7 @@ from kordon.testing.managed_clients import (
     read_all,
     resize,
 )
+from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.steps import wait_until
 
@@ -88,6 +90,24 @@ def test_a_topic_deleted_through_kordon_goes_with_its_face_and_can_be_made_again
     sender.finish()
     assert_all_once_and_in_order(sender, read_all(proxies[1].bootstrap, "thrown-away", sender.sent))
     assert "thrown-away" not in findings(proxies[0])
+
+
+@pytest.mark.parametrize("known_by", ["the broker's id", "the id that clients know"])
+def test_a_topic_is_deleted_by_an_id_as_by_its_name(
+    proxies: list[ProxyProcess], direct: AdminClient, open_cluster: Cluster, known_by: str
+) -> None:
+    """A client may have the broker's from before the topic was managed; it went round the layouts, as a loss."""
+    topic = f"by-{known_by.rsplit(maxsplit=1)[-1]}"
+    create_managed(proxies[0].bootstrap, topic)
+    asked = open_cluster.bootstrap("PLAINTEXT") if "broker" in known_by else proxies[0].bootstrap
+    with PlainConnection(asked) as connection:
+        (row,) = connection.ask(apis.METADATA, 12, {"topics": [{"name": topic}]}).topics
+    deleted = {"topics": [{"name": None, "topic_id": row.topic_id}], "timeout_ms": 30_000}
+    with PlainConnection(proxies[1].bootstrap) as connection:
+        (told,) = connection.ask(apis.DELETE_TOPICS, 6, deleted).responses
+    assert (told.name, told.topic_id, told.error_code) == (topic, row.topic_id, 0)
+    wait_until("both are gone", lambda: not {topic, f"__kordon.{topic}"} & names(direct))
+    assert topic not in findings(proxies[0])
 
 
 def test_a_topic_deleted_at_the_brokers_is_let_go_and_the_loss_is_told(

@@ -21,7 +21,10 @@ from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed
 from kordon.testing.proxy_process import ProxyProcess
 
 UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST, ELECTION_NOT_NEEDED = 3, 42, 84
+CLUSTER_AUTHORIZATION_FAILED, LOG_DIR_NOT_FOUND = 31, 57
 FACE = "__kordon.orders"
+ELECTED = {0: 0, 1: ELECTION_NOT_NEEDED, 9: UNKNOWN_TOPIC_OR_PARTITION}
+"""What a broker says of physical partitions."""
 
 
 def managed() -> ManagedTopics:
@@ -95,25 +98,41 @@ def test_partitions_of_managed_topics_are_not_moved_by_their_virtual_numbers(ver
     assert "orders is a managed topic" in seen.responses[1].partitions[0].error_message
 
 
+@pytest.mark.parametrize("version", versions(apis.ALTER_PARTITION_REASSIGNMENTS))
+def test_who_may_move_nothing_is_not_told_what_is_managed(version: int) -> None:
+    """The broker's error of the whole answer stands at each partition, as brokers have it."""
+    asked = {"topics": [{"name": name, "partitions": [{"partition_index": 1}]} for name in ("orders", FACE)]}
+    answer = {"error_code": CLUSTER_AUTHORIZATION_FAILED, "error_message": "no"}
+    _, seen = exchange(apis.ALTER_PARTITION_REASSIGNMENTS, version, asked, answer)
+    told = [(row.partitions[0].error_code, row.partitions[0].error_message) for row in seen.responses]
+    assert told == [(CLUSTER_AUTHORIZATION_FAILED, "no")] * 2
+
+
 @pytest.mark.parametrize("version", versions(apis.ALTER_REPLICA_LOG_DIRS))
 def test_replicas_of_managed_topics_are_not_moved_by_their_virtual_numbers(version: int) -> None:
-    """Other topics of the same directory are."""
+    """Other topics of the same directory are; the broker says whether the client may move anything."""
     rows = [{"name": name, "partitions": [0, 1]} for name in ("orders", "other")]
-    answer = {"results": [{"topic_name": "other", "partitions": [{"partition_index": 0}]}]}
-    sent, seen = exchange(apis.ALTER_REPLICA_LOG_DIRS, version, {"dirs": [{"path": "/d", "topics": rows}]}, answer)
-    assert [row.name for row in sent.dirs[0].topics] == ["other"]
-    assert seen.results[1].topic_name == "orders"
-    assert by_partition(seen.results[1].partitions, "partition_index") == {0: INVALID_REQUEST, 1: INVALID_REQUEST}
+    asked = {"dirs": [{"path": "/d", "topics": rows}]}
+    for code, expected in ((LOG_DIR_NOT_FOUND, INVALID_REQUEST), (CLUSTER_AUTHORIZATION_FAILED,) * 2):
+        told = {name: [{"partition_index": q, "error_code": code} for q in (0, 1)] for name in ("orders", "other")}
+        answer = {"results": [{"topic_name": name, "partitions": told[name]} for name in told]}
+        sent, seen = exchange(apis.ALTER_REPLICA_LOG_DIRS, version, asked, answer)
+        assert [(row.path, [each.name for each in row.topics]) for row in sent.dirs] == [
+            ("/d", ["other"]),
+            ("", ["orders"]),
+        ]
+        assert by_partition(seen.results[0].partitions, "partition_index") == {0: expected, 1: expected}
+        assert by_partition(seen.results[1].partitions, "partition_index") == {0: code, 1: code}
 
 
 @pytest.mark.parametrize("version", versions(apis.ELECT_LEADERS))
 def test_a_leader_is_elected_where_the_virtual_partition_lives(version: int) -> None:
     """Each physical partition is named once, and each virtual one answered."""
     asked = {"topic_partitions": [{"topic": "orders", "partitions": [0, 1, 2, 3, 9]}, {"topic": FACE}]}
-    results = [{"partition_id": q, "error_code": code} for q, code in ((0, 0), (1, ELECTION_NOT_NEEDED))]
+    results = [{"partition_id": q, "error_code": code} for q, code in ELECTED.items()]
     answer = {"replica_election_results": [{"topic": "orders", "partition_result": results}]}
     sent, seen = exchange(apis.ELECT_LEADERS, version, asked, answer)
-    assert [(row.topic, list(row.partitions)) for row in sent.topic_partitions] == [("orders", [0, 1])]
+    assert [(row.topic, list(row.partitions)) for row in sent.topic_partitions] == [("orders", [0, 1, 9])]
     expected = {v: ELECTION_NOT_NEEDED if home else 0 for v, home in enumerate(homes())}
     told = by_partition(seen.replica_election_results[0].partition_result, "partition_id")
     assert told == {**expected, 9: UNKNOWN_TOPIC_OR_PARTITION}
@@ -144,9 +163,10 @@ def test_producers_are_told_by_the_ids_and_sequences_that_they_know() -> None:
         "topics": [{"name": "orders", "partition_indexes": [first, 9]}, {"name": "other", "partition_indexes": [1]}]
     }
     told = [{"partition_index": 1, "active_producers": producers}]
-    answer = {"topics": [{"name": "orders", "partitions": told}, {"name": "other", "partitions": told}]}
+    missing = {"partition_index": 9, "error_code": UNKNOWN_TOPIC_OR_PARTITION}
+    answer = {"topics": [{"name": "orders", "partitions": [*told, missing]}, {"name": "other", "partitions": told}]}
     sent, seen = exchange(apis.DESCRIBE_PRODUCERS, 0, asked, answer)
-    assert [list(row.partition_indexes) for row in sent.topics] == [[1], [1]]
+    assert [list(row.partition_indexes) for row in sent.topics] == [[1, 9], [1]]
     mine, unknown = seen.topics[0].partitions
     assert [(row.producer_id, row.last_sequence) for row in mine.active_producers] == [(77, 104), (78, 7)]
     assert (unknown.partition_index, unknown.error_code) == (9, UNKNOWN_TOPIC_OR_PARTITION)
