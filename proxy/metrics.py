@@ -82,6 +82,9 @@ class ManagedNumbers:
     """By topic."""
     findings: dict[str, int] = field(default_factory=dict[str, int])
     """By kind."""
+    unreadable: dict[str, int] = field(default_factory=dict[str, int])
+    """By kind."""
+    unserved: int = 0
     janitor_markers: dict[str, int] = field(default_factory=dict[str, int])
     """By topic."""
     janitor_read_bytes: dict[str, int] = field(default_factory=dict[str, int])
@@ -204,6 +207,13 @@ FAMILIES: Final = {
             "Offsets that a group has not committed yet, told by the worker that leads.",
         ),
         Family("kordon_managed_findings_total", "counter", ("kind",), "What the controller found wrong with topics."),
+        Family(
+            "kordon_layouts_unreadable_records_total",
+            "counter",
+            ("kind",),
+            "Records of __kordon.layouts that could not be read.",
+        ),
+        Family("kordon_managed_topics_unserved", "gauge", (), "Topics not served because records cannot be read."),
         Family("kordon_janitor_markers_total", "counter", ("topic",), "Tombstones for partitions that keys have left."),
         Family("kordon_janitor_read_bytes_total", "counter", ("topic",), "Bytes that janitors have read."),
         Family("kordon_janitor_opened_records_total", "counter", ("topic",), "Records looked at one by one."),
@@ -396,6 +406,8 @@ VALUES: Final[dict[str, Callable[[Metrics], Samples]]] = {
         tuple(place): float(lag) for place, lag in m.read_managed().group_lags.items()
     },
     "kordon_managed_findings_total": lambda m: _by_label(m.read_managed().findings),
+    "kordon_layouts_unreadable_records_total": lambda m: _by_label(m.read_managed().unreadable),
+    "kordon_managed_topics_unserved": lambda m: {(): m.read_managed().unserved},
     "kordon_janitor_markers_total": lambda m: _by_label(m.read_managed().janitor_markers),
     "kordon_janitor_read_bytes_total": lambda m: _by_label(m.read_managed().janitor_read_bytes),
     "kordon_janitor_opened_records_total": lambda m: _by_label(m.read_managed().janitor_opened),

@@ -10,9 +10,12 @@ from typing import Any, Final, NamedTuple
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from kordon.codecs.errors import WireError
-from kordon.codecs.records import HEADER_BYTES, ControlType, batches, parse_control_batch
+from kordon.codecs.records import HEADER_BYTES, BatchHeader, ControlType, batches, parse_control_batch
 from kordon.codecs.schema import Buffer
+from kordon.codecs.unpack import records_of
 
+MOST_UNPACKED_BYTES: Final = 4 * 1024 * 1024
+"""Of a compressed batch, which Kordon's own never are; somebody may have restored a log with such."""
 NO_COMPRESSION: Final = 0
 ZSTD: Final = 4
 
@@ -42,6 +45,9 @@ class Record:
     value: bytes | None
     """JSON; None: the key is out."""
     offset: int
+    fault: str = ""
+    """What is wrong with the batch in which it came: what it says is not to be believed. One without a key stands for
+    all of a batch that could not be taken apart."""
 
 
 class Identity(NamedTuple):
@@ -130,40 +136,64 @@ class Committed(NamedTuple):
     """Where the next Fetch begins."""
 
 
-def committed(buffer: Buffer, aborted: Sequence[tuple[int, int]], position: int) -> Committed:
+def committed(buffer: Buffer, aborted: Sequence[tuple[int, int]], position: int, end: int) -> Committed:
     """Reads what a Fetch at read_committed brought, and leaves out what belongs to aborted transactions.
+
+    Whatever cannot be read is passed, and told by a record with a fault, so that it holds up nothing behind it.
 
     Args:
         buffer: The records field.
         aborted: (producer id, first offset) of each aborted transaction in it, as the broker told.
         position: The offset that was asked for; what lies before it in the first batch is left out.
-
-    Raises:
-        WireError: A batch cannot be read.
+        end: The high watermark; no batch reaches beyond it.
     """
     to_come = sorted(aborted, key=lambda transaction: transaction[1])
     skipped: set[int] = set()
     records: list[Record] = []
     view = memoryview(buffer)
-    for span in batches(view):
-        header = span.header
+    for batch, header, fault in _walk(view, position):
         if header is None:
-            continue  # magic 0 or 1: nobody who may write here makes it
+            records.append(Record("", None, position, fault))
+            position += 1
+            continue
         while to_come and to_come[0][1] <= header.base_offset:
             skipped.add(to_come.pop(0)[0])
         if header.is_control:
-            if parse_control_batch(view[span.start : span.end]).type is ControlType.ABORT:
+            if _ends_in_abort(batch):
                 skipped.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in skipped):
-            records += [each for each in _records(view[span.start : span.end]) if each.offset >= position]
-        position = max(position, header.next_offset)
+            records += [each for each in _records(batch, header) if each.offset >= position or each.fault]
+        # a damaged header may say anything
+        position = header.next_offset if position < header.next_offset <= end else position + 1
     return Committed(records, position)
 
 
-def _records(batch: memoryview) -> Iterator[Record]:
-    opened = DefaultRecordBatch(bytes(batch))
-    if not opened.validate_crc():
-        raise WireError("a batch does not have the checksum that it claims", message="RecordBatch", offset=0)
-    for record in opened:
-        value = None if record.value is None else bytes(record.value)
-        yield Record(bytes(record.key or b"").decode(errors="replace"), value, record.offset)
+def _walk(view: memoryview, position: int) -> Iterator[tuple[memoryview, BatchHeader | None, str]]:
+    """Returns the batches from a position on; without a header, and with the reason, what is no batch of magic 2."""
+    try:
+        for span in batches(view):
+            batch, header = view[span.start : span.end], span.header
+            if header is None:
+                yield batch, None, f"it is a message of magic {span.magic}, which Kordon does not write"
+            elif header.next_offset > position:  # brokers give the whole batch in which a position lies
+                yield batch, header, ""
+    except WireError as error:  # where the next one begins is not known
+        yield view[:0], None, str(error)
+
+
+def _ends_in_abort(batch: memoryview) -> bool:
+    try:
+        return parse_control_batch(batch).type is ControlType.ABORT
+    except WireError:
+        return False
+
+
+def _records(batch: memoryview, header: BatchHeader) -> Iterator[Record]:
+    """Opens a batch; where its checksum is wrong, its keys tell at least what it may have been about."""
+    fault = "" if DefaultRecordBatch(bytes(batch)).validate_crc() else "its batch does not have the checksum it claims"
+    try:
+        for record in records_of(batch, MOST_UNPACKED_BYTES):
+            value = None if record.value is None else bytes(record.value)
+            yield Record(bytes(record.key or b"").decode(errors="replace"), value, record.offset, fault)
+    except WireError as error:
+        yield Record("", None, header.base_offset, str(error))

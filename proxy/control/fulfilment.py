@@ -22,6 +22,7 @@ from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.ordering.controller import Command
 from kordon.proxy.ordering.floors import with_floors
 from kordon.proxy.ordering.hashing import why_not
+from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import OutcomeRecord
 from kordon.proxy.ordering.wishes import (
     Delete,
@@ -50,6 +51,7 @@ class Fulfilment:
         letting_go: Makes them ordinary ones again.
         takeovers: What is under way with topics that had data.
         bindings: Look whether topics are still there.
+        why_untouched: Says why nothing may be done with a topic.
         do: Performs what the controller says.
     """
 
@@ -62,6 +64,7 @@ class Fulfilment:
         letting_go: LettingGo,
         takeovers: TakeoverSteps,
         bindings: Bindings,
+        why_untouched: Callable[[str], str | None],
         do: Callable[[list[Command]], None],
     ) -> None:
         self._ledger = ledger
@@ -70,6 +73,7 @@ class Fulfilment:
         self._letting_go = letting_go
         self._takeovers = takeovers
         self._bindings = bindings
+        self._why_untouched = why_untouched
         self._do = do
         self._wishes: dict[str, Wish] = {}
         self._under_way: dict[str, str] = {}  # topic -> the wish that is being fulfilled
@@ -137,6 +141,8 @@ class Fulfilment:
         """Begins what a wish asks for; whatever is done at once gets its outcome here, a resize when it is finished."""
         topic = wish.topic
         try:
+            if why := self._why_untouched(topic):
+                raise Refused(Code.INVALID_REQUEST, why)  # or what cannot be read would be written over
             if await self._begin(wish):
                 await self.conclude(topic, OutcomeRecord(0, ""))
         except (Refused, TopicsRefused) as refusal:
@@ -163,11 +169,9 @@ class Fulfilment:
             case LeaveOut(topic, groups):
                 await self._takeovers.leave_out(topic, groups)
             case RaiseFloors(topic, floors):
-                record = self._ledger.managed(topic)
-                await self._ledger.renew(replace(record, layout=with_floors(record.layout, floors)))
+                await self._renew(topic, lambda layout: with_floors(layout, floors))
             case OrderDelivery(topic, ordered):
-                record = self._ledger.managed(topic)
-                await self._ledger.renew(replace(record, layout=replace(record.layout, ordered_delivery=ordered)))
+                await self._renew(topic, lambda layout: replace(layout, ordered_delivery=ordered))
             case SetJanitor(topic, on):
                 await self._managing.set_janitor(topic, on=on)
             case Delete(topic):
@@ -177,6 +181,13 @@ class Fulfilment:
             case LookAgain(topic):
                 await self._bindings.look_at(topic)
         return True
+
+    async def _renew(self, topic: str, changed: Callable[[Layout], Layout]) -> None:
+        """Writes down a topic's layout as it is to be, if it is not already."""
+        record = self._ledger.managed(topic)
+        layout = changed(record.layout)
+        if layout != record.layout:
+            await self._ledger.renew(replace(record, layout=layout))
 
     def _resize(self, topic: str, partitions: int) -> bool:
         layout = self._ledger.managed(topic).layout

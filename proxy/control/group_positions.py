@@ -24,11 +24,14 @@ from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.groups_topic import GROUPS_TOPIC, ensure_groups_topic
 from kordon.proxy.control.own_log import LogLost, OwnLog
 from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.log_limits import client_log
 from kordon.proxy.ordering.position_records import Place, dump, key_of, load, place_of
 from kordon.proxy.ordering.positions import Positions, Report
 from kordon.proxy.tasks import Tasks
 
 log = structlog.get_logger(__name__)
+told = client_log(__name__)
+"""For what anybody may bring about who can write to the log."""
 
 STALE_SECONDS: Final = 10.0
 """After which what was read last is not believed to be current."""
@@ -254,11 +257,13 @@ class GroupPositions:
     def _on_record(self, record: Record) -> None:
         self.tally.read += 1
         try:
+            if record.fault:
+                raise ValueError(record.fault)
             place = place_of(record.key)
             report = load(record.value) if record.value is not None else None
         except ValueError as error:
             self.tally.unreadable += 1
-            log.warning("report_unreadable", key=record.key, offset=record.offset, error=str(error))
+            told.warning("report_unreadable", key=record.key, offset=record.offset, error=str(error))
             return
         if place is None or (report is None and record.value is not None):
             return  # of a later version of Kordon

@@ -6,6 +6,7 @@ Until somebody wants a topic managed there is no layouts topic; then nothing of 
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -31,10 +32,14 @@ from kordon.proxy.control.topic_janitor import Hands
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.decisions.journal import Journal, NoJournal
 from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.log_limits import client_log
 from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
+from kordon.proxy.ordering.findings import layout_unreadable
 from kordon.proxy.ordering.images import Parts
 from kordon.proxy.ordering.member import Acknowledge, Adopt, Command, Forget, Hold, Member, Release
 from kordon.proxy.ordering.records import (
+    KINDS,
+    OTHER,
     AckRecord,
     FenceRecord,
     FindingRecord,
@@ -42,16 +47,22 @@ from kordon.proxy.ordering.records import (
     JanitorRecord,
     OutcomeRecord,
     TopicRecord,
+    Unreadable,
     Value,
     WishRecord,
     dump,
+    kind_of,
     load,
+    topic_of,
 )
 from kordon.proxy.ordering.takeover import outdates_views
+from kordon.proxy.ordering.unread import Unread
 from kordon.proxy.ordering.wishes import Resize, Wish
 from kordon.proxy.tasks import Tasks
 
 log = structlog.get_logger(__name__)
+told = client_log(__name__)
+"""For what anybody may bring about who can write to the layouts."""
 
 WISH_SECONDS: Final = 60.0
 """How long whoever wishes waits; the wish is fulfilled later all the same."""
@@ -109,6 +120,8 @@ class Keeper:
         """What was found last of a topic, by its name."""
         self.found: Counter[str] = Counter()
         """Findings by kind, since this worker's start and while it led."""
+        self.unserved: dict[str, FindingRecord] = {}
+        """Topics that are not served here because records of them cannot be read, by name."""
         self.times = FenceTimes()
         """How long fences last."""
         self._topics = topics
@@ -121,6 +134,9 @@ class Keeper:
         self._generation: Generation | None = None
         self._wishes: dict[str, Wish] = {}
         self._gone: set[str] = set()
+        self._unread = Unread()
+        self.unreadable: Counter[str] = Counter()
+        """Records that could not be read, by the kind of their keys."""
         self._renewing: dict[str, asyncio.Task[None]] = {}  # by topic, clients that are told of its new view
         self._outcomes: dict[str, asyncio.Future[OutcomeRecord]] = {}
         self._tasks = Tasks()
@@ -200,6 +216,7 @@ class Keeper:
         self._replayed = {}
         self._whole.clear()
         self.member.forget()
+        self._unread.clear()
         for each in (self._wishes, self.findings, self._looked_to):
             each.clear()
         self._stop_leading()  # the controller begins from what the layouts say
@@ -216,6 +233,8 @@ class Keeper:
             self._perform(Forget(name), self.position)
         for key, command in self.member.standing():
             self._perform(command, replayed[key])
+        for name in list(self._topics.unserved):
+            self._judge(name)
         self._replayed = None
         self._whole.set()
         if self._generation is not None:
@@ -288,6 +307,7 @@ class Keeper:
         """
         record, standing = self.member.topics.get(topic), self.member.fences.get(topic)
         is_open = standing is None or standing.id == fence
+        is_open = is_open and topic not in self._topics.unserved
         return self.may_serve() and is_open and record is not None and record.layout.epoch == epoch
 
     def may_serve(self) -> bool:
@@ -343,8 +363,50 @@ class Keeper:
             self._lead_task = None
 
     def on_record(self, record: Record) -> None:
-        """Takes in a record of the layouts topic."""
-        value = load(record.key, record.value) if record.value is not None else None
+        """Takes in a record of the layouts topic; one that cannot be read harms its own topic at most."""
+        value = _read(record)
+        if not isinstance(value, Unreadable):
+            try:
+                self._take(record, value)
+            except Exception as error:  # the outermost edge of a record: none may end the following of all others
+                told.exception("layouts_record_failed", key=record.key, offset=record.offset)
+                value = Unreadable(record.key, f"it cannot be gone by: {error!r}", topic_of(record.key))
+        if isinstance(value, Unreadable):
+            self._pass_over(value, record.offset)
+        self._unread.take(record.key, value)
+        if (topic := topic_of(record.key)) is not None and (topic in self._unread or topic in self._topics.unserved):
+            self._judge(topic)
+
+    def _pass_over(self, found: Unreadable, offset: int) -> None:
+        kind = kind_of(found.key)
+        self.unreadable[kind if kind in KINDS else OTHER] += 1
+        told.error(
+            "layouts_record_unreadable",
+            key=found.key,
+            offset=offset,
+            error=found.why,
+            topic=found.topic,
+            cure="docs/runbook.md#kordontopicunserved",
+        )
+
+    def _judge(self, topic: str) -> None:
+        """Serves a topic or not, by what could not be read of it; the controller begins anew with what it may touch."""
+        why = self._unread.why_unserved(topic, is_managed=topic in self.member.topics)
+        was_served = topic not in self._topics.unserved
+        self._topics.serve(topic, why)
+        if was_served == (why is None):
+            return
+        if why is not None:
+            self.unserved[topic] = finding = layout_unreadable(topic, why, round(time.time() * 1000))
+            log.error("finding", kind=finding.kind, topic=topic, detail=finding.text)
+            self.found[finding.kind] += self.leading is not None
+        else:
+            del self.unserved[topic]
+            log.info("topic_served_again", topic=topic)
+        if self.leading is not None:
+            self.leading.begin_anew(f"what can be read of {topic} has changed")
+
+    def _take(self, record: Record, value: Value | None) -> None:
         kind, _, rest = record.key.partition("/")
         match kind, value:
             case "wish", _:
@@ -564,10 +626,11 @@ class Keeper:
                 times=self.times,
                 on_layout=self.take_layout,
                 cleaning=Cleaning(hands, lambda: self._looked_to, self._tools.least_lag_ms),
+                why_untouched=self._unread.why_unserved,
                 journal=self._journal,
             )
             try:
-                await self.leading.run(self._read_to_end, self._known, lambda: (self.member.fences, self._wishes))
+                await self.leading.run(self._read_to_end, self.known, self._unfinished)
             except (
                 Fenced
             ) as error:  # by the next one; or by a former one that woke late, then this one takes over again
@@ -583,8 +646,21 @@ class Keeper:
     def _members(self) -> frozenset[str]:
         return frozenset(each.incarnation for each in self._generation.members) if self._generation else frozenset()
 
-    def _known(self) -> dict[str, tuple[TopicRecord, Mapping[int, Parts]]]:
-        return {name: (record, self.member.images(name)) for name, record in self.member.topics.items()}
+    def known(self) -> dict[str, tuple[TopicRecord, Mapping[int, Parts]]]:
+        """Returns what the controller may go by: a topic of which records cannot be read is not touched."""
+        known = self.member.topics.items()
+        return {name: (record, self.member.images(name)) for name, record in known if name not in self._unread}
+
+    def _unfinished(self) -> tuple[Mapping[str, FenceRecord], Mapping[str, Wish]]:
+        fences = {name: fence for name, fence in self.member.fences.items() if name not in self._unread}
+        return fences, self._wishes
+
+
+def _read(record: Record) -> Value | Unreadable | None:
+    """Reads a record; None: it is a tombstone, or can be passed over."""
+    if record.fault:
+        return Unreadable(record.key, record.fault, topic_of(record.key))
+    return None if record.value is None else load(record.key, record.value)
 
 
 def _is_kept(topic: ManagedTopic, record: TopicRecord) -> bool:

@@ -100,6 +100,7 @@ class Leading:
         on_layout: Told of the records of a change that is durable, and where they stand: readers of the layouts get
             them some answers later.
         cleaning: What the janitors of compacted topics work with.
+        why_untouched: Says why nothing may be done with a topic, because records of it cannot be read.
         journal: Where decisions are recorded; None: nowhere.
     """
 
@@ -116,6 +117,7 @@ class Leading:
         times: FenceTimes,
         on_layout: Callable[[Records, Offsets], None],
         cleaning: Cleaning,
+        why_untouched: Callable[[str], str | None] = lambda _: None,
         journal: Journal | None = None,
     ) -> None:
         self._on_layout = on_layout
@@ -152,6 +154,7 @@ class Leading:
             letting_go=self._letting_go,
             takeovers=self._takeovers,
             bindings=self._bindings,
+            why_untouched=why_untouched,
             do=self._do,
         )
 
@@ -238,6 +241,10 @@ class Leading:
         self._adoption.on_ack(fence, incarnation)
         if self.controller is not None:
             self._do(self.controller.on_ack(fence, incarnation, clock(), told))
+
+    def begin_anew(self, reason: str) -> None:
+        """Has the role end; who leads next, this proxy or another, goes by what the layouts say then."""
+        self._ledger.fail(UpstreamUnavailable(reason))
 
     def raised(self, fence: str) -> bool:
         """Whether a fence is one of this controller's."""

@@ -108,6 +108,8 @@ class OwnLog:
     async def follow(self, on_record: Callable[[Record], None]) -> None:
         """Gives every committed record to `on_record`, in order, for ever; waits for the topic while there is none.
 
+        What cannot be read is passed, and given as a record with a fault.
+
         Raises:
             LogLost: Records that were given are gone. What was made of them must not be used any longer.
         """
@@ -132,7 +134,7 @@ class OwnLog:
             found = await self._fetch(client)
             self.end, self.read_at = found.high_watermark, time.monotonic()
             aborted = [(each.producer_id, each.first_offset) for each in found.aborted_transactions or ()]
-            batch = committed(found.records or b"", aborted, self.position)
+            batch = committed(found.records or b"", aborted, self.position, self.end)
             turn_ends = time.monotonic() + _TURN_SECONDS
             for record in batch.records:
                 if record.key != MARK:

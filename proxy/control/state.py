@@ -69,5 +69,5 @@ def state_of(keeper: Keeper) -> ControlState:
         wishes=dict(keeper.wishes),
         changes=dict(controller.changes) if controller is not None else None,
         now=now,
-        findings=dict(keeper.findings),
+        findings={**keeper.findings, **keeper.unserved},
     )

@@ -221,6 +221,8 @@ def _take_partitions(value: Any, topics: ManagedTopics) -> Taken | None:
         managed = topics.named(row.name)
         if is_own(row.name):
             wishes[row.name] = _absent(row.name)
+        elif row.name in topics.unserved:
+            wishes[row.name] = OutcomeRecord(Code.INVALID_REQUEST, topics.unserved[row.name])
         elif managed is None:
             left.append(row)
         else:

@@ -16,7 +16,13 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from kordon.proxy.control.codes import Code
-from kordon.proxy.managed.metadata import NO_ID, UNLED, DescribeTopicPartitionsTranslation, MetadataTranslation
+from kordon.proxy.managed.metadata import (
+    NO_ID,
+    UNLED,
+    DescribeTopicPartitionsTranslation,
+    MetadataTranslation,
+    unless_unserved,
+)
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.epochs import virtual_epoch
 from kordon.proxy.ordering.layout import Layout, Placement
@@ -67,7 +73,8 @@ class DialectTopicPartitions:
     def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
         """Shows of managed topics what a page holds of their partitions."""
         self._hidden.response(version, value, NO_TOPICS, asked)
-        for row in value.topics:
+        value["topics"] = [unless_unserved(row, topics) for row in value.topics]
+        for row in value["topics"]:
             topic = topics.served(row["name"])
             if topic is not None and not row["error_code"]:
                 row["partitions"] = [_at_epoch(topic.layout, each) for each in row["partitions"]]
@@ -76,7 +83,7 @@ class DialectTopicPartitions:
 
 def shown(row: Any, topics: ManagedTopics) -> Any:
     """Returns a topic's row of a Metadata answer as clients of the dialect see it."""
-    topic = topics.served(row.get("name") or "")
+    row, topic = unless_unserved(row, topics), topics.served(row.get("name") or "")
     if topic is None or row["error_code"]:
         return row
     layout = topic.layout

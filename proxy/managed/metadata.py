@@ -92,7 +92,7 @@ class MetadataTranslation:
         """Shows managed topics as clients see them, and says of what is Kordon's own that it does not exist."""
         by_id = {topic.layout.topic_id: topic for topic in topics}
         rows = [
-            _seen(row, topics.served(row.name) or by_id.get(row.get("topic_id", NO_ID)))
+            _seen(unless_unserved(row, topics), topics.served(row.name) or by_id.get(row.get("topic_id", NO_ID)))
             for row in value.topics
             if not is_own(row.name) and row.name != NO_TOPIC
         ]
@@ -121,6 +121,15 @@ def _absent(row: Any) -> dict[str, Any]:
     topic_id = row.get("topic_id", NO_ID)
     code = Code.UNKNOWN_TOPIC_OR_PARTITION if topic_id == NO_ID else Code.UNKNOWN_TOPIC_ID
     return {"error_code": code, "name": row.name if topic_id == NO_ID else None, "topic_id": topic_id}
+
+
+def unless_unserved(row: Any, topics: ManagedTopics) -> Any:
+    """Shows of a topic whose layout cannot be read that it is there, and nothing to write to or to read from."""
+    name = row.get("name") or ""
+    if name not in topics.unserved or topics.served(name) is not None:
+        return row
+    code = row["error_code"] or Code.LEADER_NOT_AVAILABLE
+    return {**row, "error_code": code, "topic_id": NO_ID, "partitions": []}
 
 
 def _seen(row: Any, topic: ManagedTopic | None) -> Any:
@@ -167,7 +176,8 @@ class DescribeTopicPartitionsTranslation:
         for row in value.topics:
             if is_own(row.name) or row.name == NO_TOPIC:
                 continue
-            if not page.add(_seen(row, topics.served(row.name)), managed=topics.named(row.name) is not None):
+            shown = _seen(unless_unserved(row, topics), topics.served(row.name))
+            if not page.add(shown, managed=topics.named(row.name) is not None):
                 break
         own = [{"name": row.name, **_DOES_NOT_EXIST} for row in asked.topics if is_own(row.name) and not asked.cursor]
         value["topics"], value["next_cursor"] = [*page.rows, *own], page.next_cursor

@@ -24,7 +24,7 @@ Rename: TypeAlias = Callable[[str], str]
 
 def to_face(topics: ManagedTopics) -> Rename:
     """Returns what gives a managed topic the name of its face, and leaves other names alone."""
-    return lambda name: face_of(name) if topics.named(name) is not None else name
+    return lambda name: face_of(name) if _has_face(name, topics) else name
 
 
 def to_topic(topics: ManagedTopics) -> Rename:
@@ -32,9 +32,13 @@ def to_topic(topics: ManagedTopics) -> Rename:
 
     def rename(name: str) -> str:
         topic = name.removeprefix(OWN_PREFIX)
-        return topic if topic != name and topics.named(topic) is not None else name
+        return topic if topic != name and _has_face(topic, topics) else name
 
     return rename
+
+
+def _has_face(name: str, topics: ManagedTopics) -> bool:
+    return topics.named(name) is not None or name in topics.unserved
 
 
 def with_real_id(topics: ManagedTopics, topic_id: UUID) -> ManagedTopic | None:

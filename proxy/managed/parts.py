@@ -87,10 +87,10 @@ def continues_session(api_key: int, value: Any) -> bool:
 
 
 def is_managed(row: Any, name_field: str, topics: ManagedTopics) -> bool:
-    """Whether a topic's row names a managed topic, by name or by an id that clients know."""
+    """Whether a topic's row names a topic that is answered for here, by name or by an id that clients know."""
     name = row.get(name_field)
     if name:
-        return topics.served(name) is not None
+        return topics.is_held(name)
     topic_id = row.get("topic_id")
     return topic_id is not None and topics.served_by_id(topic_id) is not None
 

@@ -92,7 +92,7 @@ class ProduceService:
             WireError: It cannot be read.
         """
         request = look_produce(version, body)
-        found = {self._find(version, row) is not None for row in request.topic_data}
+        found = {self._is_held(version, row) for row in request.topic_data}
         return Looked(request, True in found, False in found)
 
     async def serve(self, version: int, request: Any, client: Client) -> dict[str, Any]:
@@ -155,6 +155,10 @@ class ProduceService:
                 self._lanes.forsake(intake.taken)
             raise
         return [(row.name, row.topic_id, [next(outcomes) for _ in row.partition_data]) for row in request.topic_data]
+
+    def _is_held(self, version: int, row: TopicData) -> bool:
+        is_named = version < _WITH_TOPIC_IDS
+        return self._topics.is_held(row.name) if is_named else self._find(version, row) is not None
 
     def _find(self, version: int, row: TopicData) -> ManagedTopic | None:
         if version < _WITH_TOPIC_IDS:

@@ -212,7 +212,7 @@ class Readers:
 
     def limit_of(self, topic: ManagedTopic, partition: int) -> int | None:
         """Returns the offset from which on nothing of a physical partition is shown now; None: there is none."""
-        if not self.may_serve():
+        if not self.may_serve() or topic.unserved is not None:
             return 0
         fence = topic.fence
         if fence is None or partition not in fence.sealed:

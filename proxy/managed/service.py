@@ -38,6 +38,7 @@ from kordon.proxy.managed.produce import Looked
 from kordon.proxy.managed.refusals import REFUSALS
 from kordon.proxy.managed.rights import Rights
 from kordon.proxy.managed.topics import ManagedTopics
+from kordon.proxy.managed.unserved import without_unserved
 from kordon.proxy.managed.write_outcomes import answer_of, end_if_failed
 from kordon.proxy.waiting import Body
 
@@ -241,6 +242,7 @@ class ManagedService:
     async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None, client: Client) -> Body:
         """Answers a client's request; see `Service.serve`."""
         key, version = route.api.key, route.version
+        request = without_unserved(key, request, self._topics)
         if isinstance(request, ProduceRequest):
             return answer_of(version, request.acks, await self._produce.write(version, request, client))
         if isinstance(request, Asked):

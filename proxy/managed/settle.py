@@ -112,6 +112,8 @@ def find_place(topics: ManagedTopics, name: str, number: int, target: Target) ->
     """
     topic = topics.named(name)
     stream = target(topic.layout, number) if topic is not None else Code.UNKNOWN_TOPIC_OR_PARTITION
+    if topic is not None and topic.unserved is not None:
+        raise Unsettled(Code.NOT_LEADER_OR_FOLLOWER)
     if topic is None or isinstance(stream, Code):
         raise Unsettled(Code.UNKNOWN_TOPIC_OR_PARTITION)
     return Place(topic, topic.layout, stream)

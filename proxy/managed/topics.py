@@ -64,11 +64,13 @@ class ManagedTopic:
         self.fence: Fence | None = None
         self.takeover: Takeover | None = None
         """What is left to do of its takeover, if it had data (rule A2)."""
+        self.unserved: str | None = None
+        """Why nothing of it is written or read here; None: it is."""
         self._changed = asyncio.Event()
 
     def is_sealed(self, partition: int) -> bool:
         """Whether a physical partition is not to be written to now."""
-        return self.fence is not None and partition in self.fence.sealed
+        return self.unserved is not None or (self.fence is not None and partition in self.fence.sealed)
 
     @property
     def producers_carried(self) -> int:
@@ -89,6 +91,11 @@ class ManagedTopic:
         self.fence = None
         self._tell()
 
+    def serve(self, unserved: str | None) -> None:
+        """Goes on, or (for a reason) does not."""
+        self.unserved = unserved
+        self._tell()
+
     def adopt(self, layout: Layout, images: Mapping[int, Image], layouts_offset: int = NOT_READ) -> None:
         """Goes on under another layout, read at an offset of the layouts topic, with all images that go with it."""
         self.layout = layout
@@ -107,15 +114,32 @@ class ManagedTopics:
 
     A topic with data that is just being taken over is *coming*: its writes and reads are held here already, while to
     everything else it is the ordinary topic that it is still (rule A2).
+
+    A topic is *unserved* where records of it cannot be read: it is refused, be its layout known or not.
     """
 
     def __init__(self) -> None:
         self._by_name: dict[str, ManagedTopic] = {}
         self._by_id: dict[UUID, ManagedTopic] = {}
         self._coming: dict[str, ManagedTopic] = {}
+        self._unserved: dict[str, str] = {}
 
     def __len__(self) -> int:
-        return len(self._by_name) + len(self._coming)
+        return len(self._by_name) + len(self._coming) + len(self._unserved)
+
+    @property
+    def unserved(self) -> Mapping[str, str]:
+        """Why topics are not served that are managed, or may be, by name."""
+        return self._unserved
+
+    def serve(self, name: str, unserved: str | None) -> None:
+        """Has a topic served, or (for a reason) not."""
+        if unserved is None:
+            self._unserved.pop(name, None)
+        else:
+            self._unserved[name] = unserved
+        if (topic := self.served(name)) is not None and topic.unserved != unserved:
+            topic.serve(unserved)
 
     @property
     def are_coming(self) -> bool:
@@ -147,14 +171,20 @@ class ManagedTopics:
         """Finds a topic that is written and read here, also by the id that it had before it was managed."""
         return self._by_id.get(topic_id)
 
+    def is_held(self, name: str) -> bool:
+        """Whether requests for a topic are answered here: it is served, or unserved, which its layout need not be."""
+        return self.served(name) is not None or name in self._unserved
+
     def add(self, topic: ManagedTopic) -> None:
         """Takes a topic in."""
         self.remove(topic.name)
+        topic.unserved = self._unserved.get(topic.name)
         self._by_name[topic.name] = topic
         self._know_ids(topic)
 
     def begin(self, topic: ManagedTopic) -> None:
         """Takes in a topic that is coming."""
+        topic.unserved = self._unserved.get(topic.name)
         self._coming[topic.name] = topic
         self._know_ids(topic)
 

@@ -53,6 +53,7 @@ from kordon.proxy.managed.service import ManagedService
 from kordon.proxy.managed.subscriptions import Subscriptions
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.metrics import ManagedNumbers
+from kordon.proxy.ordering import records
 from kordon.proxy.ordering.findings import KINDS
 from kordon.proxy.ordering.reading import Hidden
 from kordon.proxy.ordering.wishes import RaiseFloors
@@ -260,6 +261,8 @@ class ManagedWorker:
             hidden={kind.value: read.hidden[kind.value] for kind in Hidden},
             bypassed=dict(read.bypassed),
             findings={kind: self.keeper.found[kind] for kind in KINDS},
+            unreadable={kind: self.keeper.unreadable[kind] for kind in (*sorted(records.KINDS), records.OTHER)},
+            unserved=len(self.topics.unserved),
             janitor_markers={topic: each.markers for topic, each in janitors.items()},
             janitor_read_bytes={topic: each.read_bytes for topic, each in janitors.items()},
             janitor_opened={topic: each.opened_records for topic, each in janitors.items()},

@@ -58,6 +58,21 @@ def compacted_without_janitor(layout: Layout, now_ms: int) -> FindingRecord:
     return FindingRecord("compacted_without_janitor", layout.topic, text, now_ms)
 
 
+def layout_unreadable(topic: str, why: str, now_ms: int) -> FindingRecord:
+    """Says that a topic is not served because of what stands in the layouts; told by each proxy that cannot read it.
+
+    Args:
+        topic: By name.
+        why: As `Unread.why_unserved` says.
+        now_ms: Milliseconds since 1970.
+    """
+    text = (
+        f"{why}. Nothing of {topic} is written or read here, and its layout is not changed, until another record or a"
+        " tombstone takes its key; if a later version of Kordon wrote it, upgrade this one"
+    )
+    return FindingRecord("layout_unreadable", topic, text, now_ms)
+
+
 def _loss(layout: Layout, partition: int, offset: int) -> str:
     ends = [segment.end or 0 for segment in layout.segments if segment.id.partition == partition]
     losers = sorted(

@@ -13,14 +13,15 @@ HIGH_WATERMARK: Final = -1
 
 
 def with_floors(layout: Layout, floors: Mapping[int, int]) -> Layout:
-    """Returns a layout in which floors are raised; none is ever lowered.
+    """Returns a layout in which floors are raised; none is ever lowered, and the same layout where none rises.
 
     Args:
         layout: Before.
         floors: By virtual partition, the virtual offset that its records begin at.
     """
     before = layout.floors or {}
-    return replace(layout, floors={**before, **{v: max(floor, before.get(v, 0)) for v, floor in floors.items()}})
+    raised = {v: floor for v, floor in floors.items() if floor > before.get(v, 0)}
+    return replace(layout, floors={**before, **raised}) if raised else layout
 
 
 def wanted_floor(offset: int, start: int, end: int) -> int | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kordon.proxy.ordering.images import ImageRecord, Parts
-from kordon.proxy.ordering.records import AckRecord, FenceRecord, TopicRecord, Value
+from kordon.proxy.ordering.records import AckRecord, FenceRecord, TopicRecord, Value, image_place
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,10 @@ class Member:
         kind, _, rest = key.partition("/")
         match kind, value:
             case "image", ImageRecord() | None:
-                topic, v, part = rest.split("/")
-                images = self._images.setdefault(topic, {})
-                images[int(v)] = images.get(int(v), _NO_IMAGE).with_part(int(part), value)
+                if (place := image_place(key)) is not None:  # or else it takes away what never could be read
+                    topic, stream, part = place
+                    images = self._images.setdefault(topic, {})
+                    images[stream] = images.get(stream, _NO_IMAGE).with_part(part, value)
             case "topic", TopicRecord():
                 self._topics[rest] = value
                 self._end_fence(rest)

@@ -11,21 +11,41 @@
     janitor/<name>              how far a compacted topic was looked through                   controller
 
 The controller writes in transactions, so that a layout, its images and the end of its fence are one.
+
+Proxies of several versions share the log while they are upgraded. Each value says by `format` by which rules it is
+written; without it, by those of 1. The rule for additions, within a format:
+
+- A field or a value that this version does not know makes the record unreadable, because it may be what keeps an
+  order. A later version that can do without being understood names the field in the record's list `optional`.
+- So does a kind of key that is not known, unless its record says `"optional": true`. Behind the kind, its key names the
+  topic that it is about.
+- A record that cannot be read stops the service of its topic here until another record, or a tombstone, takes its key:
+  `topic`, `image`, `fence` and kinds to come. All others are passed over: what they say is missed, and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias
 from uuid import UUID
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic_core import ErrorDetails, from_json
 
 from kordon.proxy.ordering.images import ImageRecord
 from kordon.proxy.ordering.layout import Epoch, Layout
+from kordon.proxy.ordering.soundness import why_unsound
 from kordon.proxy.ordering.takeover import Takeover
 from kordon.proxy.ordering.wishes import Wish
+
+FORMAT: Final = 1
+"""By which rules this version writes, and which it reads."""
+MOST_BYTES: Final = 1024 * 1024
+"""Of a value; what Kordon writes stays below the 900,000 of a batch."""
+_MOST_SAID: Final = 200
+"""Characters of what is wrong with a record."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +102,12 @@ class OutcomeRecord:
 class WishRecord:
     """What somebody wants of a topic."""
 
-    wish: Wish
+    wish: Annotated[Wish, Field(discriminator="kind")]
 
 
-FindingKind = Literal["topic_deleted", "topic_replaced", "records_lost", "compacted_without_janitor"]
+FindingKind = Literal[
+    "topic_deleted", "topic_replaced", "records_lost", "compacted_without_janitor", "layout_unreadable"
+]
 
 
 @dataclass(frozen=True)
@@ -119,17 +141,38 @@ Value = (
     | JanitorRecord
 )
 
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A record that this version cannot read."""
+
+    key: str
+    why: str
+    topic: str | None
+    """What must not be served without having read it; None: it is passed over."""
+
+
+_STRICT: Final = with_config(ConfigDict(extra="forbid"))
+"""What has a field that is not known is not understood; it holds for all that stands within, too."""
 _KINDS: Final[Mapping[str, TypeAdapter[Any]]] = {
-    "topic": TypeAdapter(TopicRecord),
-    "image": TypeAdapter(ImageRecord),
-    "fence": TypeAdapter(FenceRecord),
-    "ack": TypeAdapter(AckRecord),
-    "gone": TypeAdapter(GoneRecord),
-    "wish": TypeAdapter(WishRecord),
-    "outcome": TypeAdapter(OutcomeRecord),
-    "finding": TypeAdapter(FindingRecord),
-    "janitor": TypeAdapter(JanitorRecord),
+    "topic": TypeAdapter(_STRICT(TopicRecord)),
+    "image": TypeAdapter(_STRICT(ImageRecord)),
+    "fence": TypeAdapter(_STRICT(FenceRecord)),
+    "ack": TypeAdapter(_STRICT(AckRecord)),
+    "gone": TypeAdapter(_STRICT(GoneRecord)),
+    "wish": TypeAdapter(_STRICT(WishRecord)),
+    "outcome": TypeAdapter(_STRICT(OutcomeRecord)),
+    "finding": TypeAdapter(_STRICT(FindingRecord)),
+    "janitor": TypeAdapter(_STRICT(JanitorRecord)),
 }
+KINDS: Final = frozenset(_KINDS)
+"""What keys begin with."""
+OTHER: Final = "other"
+"""In place of a kind that this version does not know."""
+_PASSED_OVER: Final = frozenset({"ack", "gone", "wish", "outcome", "finding", "janitor"})
+"""Kinds without which a topic is served as well, whatever they say."""
+_IMAGE_KEY: Final = re.compile(r"image/([^/]+)/(-?\d{1,9})/(\d{1,9})", re.ASCII)
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def image_key(topic: str, stream: int, part: int) -> str:
@@ -137,22 +180,114 @@ def image_key(topic: str, stream: int, part: int) -> str:
     return f"image/{topic}/{stream}/{part}"
 
 
+def image_place(key: str) -> tuple[str, int, int] | None:
+    """Returns topic, stream and part of a key that `image_key` can have made; None for any other."""
+    found = _IMAGE_KEY.fullmatch(key)
+    return None if found is None else (found[1], int(found[2]), int(found[3]))
+
+
 def kind_of(key: str) -> str:
     """Returns what a record is about."""
     return key.partition("/")[0]
 
 
+def topic_of(key: str) -> str | None:
+    """Returns the topic that is not served without a record; None where it can be passed over."""
+    kind, *names = key.split("/", 2)
+    is_topic = kind not in _PASSED_OVER and names and _TOPIC_NAME.fullmatch(names[0])
+    return names[0] if is_topic else None
+
+
 def dump(value: Value) -> bytes:
     """Writes a record's value."""
     kind = type(value).__name__.removesuffix("Record").lower()
-    return _KINDS[kind].dump_json(value)
+    return b'{"format":%d,' % FORMAT + _KINDS[kind].dump_json(value).removeprefix(b"{")
 
 
-def load(key: str, value: bytes) -> Value | None:
-    """Reads a record's value; None: a kind that this version does not know.
+def load(key: str, value: bytes) -> Value | Unreadable | None:
+    """Reads a record's value, whatever it is.
 
-    Raises:
-        ValueError: The value is not what its key says.
+    Args:
+        key: Of the record.
+        value: Not a tombstone.
+
+    Returns:
+        None: of a kind that this version does not know, and need not.
     """
+    try:
+        if len(value) > MOST_BYTES:
+            raise ValueError(f"it has {len(value)} bytes, and at most {MOST_BYTES} are read")
+        fields = from_json(value)
+        if not isinstance(fields, dict):
+            raise ValueError("it is no object")
+        return _read(key, fields)
+    except (ValueError, ArithmeticError) as error:  # the latter by numbers that no producer has
+        return Unreadable(key, _said(error), topic_of(key))
+
+
+def _read(key: str, fields: dict[str, Any]) -> Value | None:
+    """Reads a value by the rule for additions; raises ValueError where it is not understood."""
+    written, optional = fields.pop("format", FORMAT), fields.pop("optional", ())
+    if written != FORMAT:
+        raise ValueError(f"it is written by format {written!r}, and this version reads {FORMAT}")
     adapter = _KINDS.get(kind_of(key))
-    return adapter.validate_json(value) if adapter is not None else None
+    if adapter is None:
+        if optional is True:
+            return None
+        raise ValueError("its kind is not known")
+    value: Value = _understood(adapter, fields, optional)
+    if problem := _mismatch(key, value):
+        raise ValueError(problem)
+    return value
+
+
+def _understood(adapter: TypeAdapter[Any], fields: dict[str, Any], optional: Any) -> Any:
+    try:
+        return adapter.validate_python(fields)
+    except ValidationError as error:
+        unknown = [each for each in error.errors(include_url=False) if each["type"] in _UNKNOWN_FIELD]
+        names = set(optional) if isinstance(optional, Sequence) else set[Any]()
+        if not unknown or any(each["loc"][-1] not in names for each in unknown):
+            raise
+        for each in unknown:
+            _take_out(fields, each["loc"])
+        return adapter.validate_python(fields)
+
+
+_Loc: TypeAlias = tuple[int | str, ...]
+_UNKNOWN_FIELD: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
+
+
+def _take_out(fields: dict[str, Any], loc: _Loc) -> None:
+    """Takes out the field at a place, which may also name members of unions."""
+    inner: Any = fields
+    for step in loc[:-1]:
+        if isinstance(step, int) or step in inner:
+            inner = inner[step]
+    inner.pop(loc[-1], None)
+
+
+def _mismatch(key: str, value: Value) -> str:
+    """Says what is wrong with a value that could be read; empty if nothing is."""
+    rest = key.partition("/")[2]
+    match value:
+        case TopicRecord(layout):
+            return f"it is of {layout.topic}" if layout.topic != rest else why_unsound(layout)
+        case FenceRecord(topic=topic):
+            return f"it is of {topic}" if topic != rest else ""
+        case ImageRecord():
+            return "" if image_place(key) is not None else "its key names no part of an image"
+        case _:
+            return ""
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        text = "; ".join(map(_fault, error.errors(include_url=False, include_context=False, include_input=False)))
+    else:
+        text = str(error)
+    return text[:_MOST_SAID]
+
+
+def _fault(detail: ErrorDetails) -> str:
+    return f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -92,10 +93,15 @@ class Leads:
     def __init__(self, *, raised: bool) -> None:
         self._raised = raised
         self.heard: list[str] = []
+        self.begun_anew = 0
 
     def raised(self, fence: str) -> bool:
         """Whether it has raised a fence, whichever it is."""
         return self._raised
+
+    def begin_anew(self, reason: str) -> None:
+        """Counts it."""
+        self.begun_anew += 1
 
     def on_ack(self, fence: str, incarnation: str, told: object = None, offset: int | None = None) -> None:
         """Keeps it."""
@@ -404,3 +410,99 @@ async def test_a_proxy_that_comes_later_renews_no_view() -> None:
     keeper.on_record(record("topic/invoices", TopicRecord(taken, UUID(int=2))))
     await asyncio.sleep(0)
     assert passed.renewed == []
+
+
+def bad(key: str, value: bytes = b"junk", offset: int = 0) -> Record:
+    """Makes a record that cannot be read."""
+    return Record(key, value, offset)
+
+
+INVOICES = TopicRecord(Layout.created("invoices", UUID(int=3), 3, 12), UUID(int=4))
+JUNK_KEYS = (
+    *("topic/orders", "image/orders/1/1", "image/orders/x", "fence/orders", "later/orders", "ack/f1/me", "gone/me"),
+    *("wish/w1", "outcome/w1", "finding/orders", "janitor/orders", "", "/", "topic", "later"),
+)
+STOPS = {"topic", "image", "fence", "later"}
+
+
+@pytest.mark.parametrize("key", JUNK_KEYS)
+async def test_a_record_that_cannot_be_read_stops_its_own_topic_at_most(key: str) -> None:
+    """Nothing is raised, what comes behind it is read, and another record of its key ends it."""
+    keeper, topics = keeper_of(Clients(), Layouts())
+    keeper.on_record(record("topic/invoices", INVOICES))
+    keeper.on_record(bad(key))
+    is_stopped = key.partition("/")[0] in STOPS and "orders" in key
+    assert list(topics.unserved) == (["orders"] if is_stopped else [])
+    topic, other = topics.named("orders"), topics.named("invoices")
+    assert topic is not None
+    assert other is not None
+    assert topic.is_sealed(0) is is_stopped
+    assert not other.is_sealed(0)
+    assert [each.kind for each in keeper.unserved.values()] == (["layout_unreadable"] if is_stopped else [])
+    assert keeper.unreadable.total() == 1
+    keeper.on_record(record(key, None))
+    assert not topics.unserved
+    assert not keeper.unserved
+
+
+async def test_a_topic_whose_layout_was_never_read_is_not_taken_for_an_ordinary_one() -> None:
+    """A proxy that starts after compaction has met only the junk: writes would go past the layout."""
+    keeper, topics = keeper_of(Clients(), Layouts())
+    keeper.on_record(bad("topic/invoices"))
+    assert topics.is_held("invoices")
+    assert topics.named("invoices") is None
+    keeper.on_record(record("topic/invoices", INVOICES))
+    topic = topics.named("invoices")
+    assert topic is not None
+    assert topic.unserved is None
+
+
+async def test_a_topic_that_is_not_served_stays_so_under_every_other_record() -> None:
+    """A fence that was cancelled, or a layout that is adopted, does not open it: what is unread may be newer."""
+    keeper, topics = keeper_of(Clients(), Layouts())
+    keeper.on_record(record("fence/orders", FENCE))
+    keeper.on_record(bad("topic/orders"))
+    keeper.on_record(record("fence/orders", None))
+    topic = topics.named("orders")
+    assert topic is not None
+    assert topic.is_sealed(1)
+    keeper.on_record(bad("image/orders/1/1"))
+    grown = TopicRecord(LAYOUT.changed(FENCE.following, {0: 100, 3: 0}), UUID(int=5))
+    keeper.on_record(record("topic/orders", grown))
+    topic = topics.named("orders")
+    assert topic is not None
+    assert topic.is_sealed(1)
+
+
+async def test_a_damaged_batch_stops_the_topics_of_its_keys() -> None:
+    """What it says is not believed, though it can be read."""
+    keeper, topics = keeper_of(Clients(), Layouts())
+    written = record("topic/orders", TopicRecord(LAYOUT, UUID(int=2)))
+    keeper.on_record(Record(written.key, written.value, 5, fault="its batch has another checksum"))
+    assert list(topics.unserved) == ["orders"]
+
+
+async def test_a_record_that_cannot_be_gone_by_is_one_that_cannot_be_read() -> None:
+    """Each of its fields is fine; nobody could hold what it names."""
+    keeper, topics = keeper_of(Clients(), Layouts())
+    impossible = FenceRecord("f1", "orders", replace(FENCE.following, u=1), frozenset({0}))
+    keeper.on_record(record("fence/orders", impossible))
+    assert list(topics.unserved) == ["orders"]
+    keeper.on_record(record("fence/orders", None))
+    assert not topics.unserved
+
+
+async def test_the_controller_begins_anew_without_what_cannot_be_read() -> None:
+    """It must not write over it; when it can be read, it is the controller's again."""
+    keeper, _ = keeper_of(Clients(), Layouts())
+    keeper.on_record(record("topic/invoices", INVOICES))
+    leads = Leads(raised=False)
+    keeper.leading = cast("Any", leads)
+    keeper.on_record(bad("image/orders/1/1"))
+    assert set(keeper.known()) == {"invoices"}
+    keeper.on_record(bad("image/orders/1/2"))
+    assert leads.begun_anew == 1, "not for each of many"
+    keeper.on_record(record("image/orders/1/1", None))
+    keeper.on_record(record("image/orders/1/2", None))
+    assert set(keeper.known()) == {"invoices", "orders"}
+    assert leads.begun_anew == 2
