@@ -15,7 +15,7 @@ from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.images import PRODUCERS_OF_A_PART, ImageRecord, Parts, Written, carried
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.member import Adopt, Member
-from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value, dump, image_key, load
+from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Unreadable, Value, dump, image_key, load
 
 DAY_MS = 24 * 60 * 60 * 1000
 NOW_MS = 1_700_000_000_000
@@ -152,7 +152,9 @@ def test_what_is_forgotten_leaves_the_layouts_and_every_proxy() -> None:
         adopted = proxies.change(count, newcomers, at_ms=NOW_MS + day * DAY_MS)
         restarted = Member("b")
         for key, value in proxies.log.items():
-            restarted.on_record(key, load(key, value))
+            read = load(key, value)
+            assert not isinstance(read, Unreadable)
+            restarted.on_record(key, read)
         assert {v: dict(image) for v, image in restarted.images(TOPIC).items()} == {
             v: dict(image) for v, image in adopted.images.items() if image
         }
