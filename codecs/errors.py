@@ -1,8 +1,9 @@
 """What can go wrong between bytes and values.
 
 ValueError
-├── WireError    bytes cannot be read: they are not what the table says. The peer's fault.
-└── BuildError   a value does not fit the field it is built into. Our own fault.
+├── WireError          bytes cannot be read: they are not what the table says. The peer's fault.
+│   └── TooManyRows    they may be what the table says, but have more rows than their reader takes
+└── BuildError         a value does not fit the field it is built into. Our own fault.
 
 Both say where: the message and version, the path of the field, and for bytes their offset. `construct`'s own
 errors never leave this package.
@@ -51,6 +52,10 @@ class LocatedError(ValueError):
 
 class WireError(LocatedError):
     """These bytes cannot be read. Raised by every `parse`, by the skim and by the looks, and nothing else is."""
+
+
+class TooManyRows(WireError):  # noqa: N818 - says what happened
+    """A message has more rows than its reader takes (`kordon.codecs.primitives.Rows`); no more of it was read."""
 
 
 class BuildError(LocatedError):

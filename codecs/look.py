@@ -33,6 +33,8 @@ _PRODUCE_TRANSACTIONAL_ID: Final = 3
 _FETCH_SESSIONS: Final = 7
 _FETCH_WITHOUT_REPLICA_ID: Final = 15
 _INT32: Final = Struct(">i")
+_MOST_TAGS: Final = 256
+"""As in `kordon.codecs.tagged`."""
 
 
 look_request: Final[Callable[[Buffer, int], tuple[int, int, int, int, int]]] = _REQUEST.unpack_from
@@ -110,6 +112,8 @@ def look_acks(buffer: Buffer, at: int, end: int, api_version: int) -> int | None
 def _after_tags(buffer: Buffer, position: int, end: int) -> int:
     """Steps over a tagged-field section; `end + 1` (behind everything) when it is not all there."""
     count, position = _uvarint(buffer, position, end)
+    if count > _MOST_TAGS:
+        raise WireError(f"{count} tagged fields in the header of a Produce request")
     while count and position <= end:
         _, position = _uvarint(buffer, position, end)
         length, position = _uvarint(buffer, position, end)

@@ -10,6 +10,7 @@ structs).
 from __future__ import annotations
 
 import io
+import struct
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import construct
 
-from kordon.codecs.errors import BuildError, WireError
+from kordon.codecs.errors import BuildError, TooManyRows, WireError
 
 # construct is extended by `_parse` and `_build`, and codecs of this package call them on one another.
 # pyright: reportPrivateUsage=false
@@ -32,10 +33,39 @@ else:
 Stream: TypeAlias = Any
 """What codecs read is a `Frame`, what they write to a BytesIO; construct's stubs ask for any IO[bytes]."""
 
+UNFIT: Final = (construct.ConstructError, TypeError, ValueError, AttributeError)
+"""What a codec raises that is given a value which it cannot write, BuildError among them."""
 NO_CONTEXT: Final[Any] = construct.Container()
 """No Kafka field depends on the value of another one."""
 LARGEST_UVARINT: Final = 2**31 - 1
 """Lengths, counts and tags are Java ints; nothing above is ever written."""
+_NUMBERS_PER_ROW: Final = 16
+"""Numbers of an array that cost no more time or memory than one row of fields."""
+
+
+class Rows:
+    """How many rows may still be read: elements of arrays and tagged fields, those inside of others included.
+
+    A row takes a byte on the wire and hundreds in memory, so a bound on bytes does not bound what a message costs.
+
+    Args:
+        most: As many as one message may have, or several that are read for one purpose.
+    """
+
+    __slots__ = ("_left", "_most")
+
+    def __init__(self, most: int) -> None:
+        self._left = self._most = most
+
+    def take(self, count: int, offset: int) -> None:
+        """Takes as many rows as are about to be read at `offset`.
+
+        Raises:
+            TooManyRows: Fewer are left.
+        """
+        self._left -= count
+        if self._left < 0:
+            raise TooManyRows(f"more than {self._most} rows", offset=offset)
 
 
 class Frame(io.BytesIO):
@@ -44,11 +74,13 @@ class Frame(io.BytesIO):
     Args:
         buffer: All bytes there are.
         base: Offset of the first one in what the caller of `parse` handed over.
+        rows: How many rows may be read; None: as many as there are.
     """
 
-    def __init__(self, buffer: bytes | bytearray | memoryview, base: int = 0) -> None:
+    def __init__(self, buffer: bytes | bytearray | memoryview, base: int = 0, rows: Rows | None = None) -> None:
         super().__init__(buffer)
         self.base = base
+        self.rows = rows
         self.end = buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
 
     @property
@@ -81,9 +113,11 @@ class UVarint(Codec):
     """An unsigned varint of at most 5 bytes and 31 bits: the lengths, counts and tags of flexible versions."""
 
     def _parse(self, stream: Stream, context: Any, path: Any) -> Any:
+        byte = stream.read(1)
+        if byte and byte[0] < 0x80:  # nearly all are
+            return byte[0]
         value = shift = 0
         while True:
-            byte = stream.read(1)
             if not byte:
                 raise stream.fail("ends inside an unsigned varint")
             value |= (byte[0] & 0x7F) << shift
@@ -92,6 +126,7 @@ class UVarint(Codec):
             shift += 7
             if shift > 28:
                 raise stream.fail("unsigned varint is longer than 5 bytes")
+            byte = stream.read(1)
         if value > LARGEST_UVARINT:
             raise stream.fail(f"unsigned varint {value} is above 2^31 - 1")
         return value
@@ -112,8 +147,14 @@ def uvarint(value: int) -> bytes:
     return bytes((*encoded, value))
 
 
+UVARINT: Final = UVarint()
+
+
 class CompactLength(_Adapter):
     """Length plus one, so that 0 can say null (KIP-482)."""
+
+    def _parse(self, stream: Stream, context: Any, path: Any) -> Any:
+        return UVARINT._parse(stream, context, path) - 1
 
     def _decode(self, obj: int, context: Any, path: Any) -> int:
         return obj - 1
@@ -122,7 +163,6 @@ class CompactLength(_Adapter):
         return obj + 1
 
 
-UVARINT: Final = UVarint()
 COMPACT_LENGTH: Final = CompactLength(UVARINT)
 
 
@@ -177,6 +217,9 @@ class Sized(Codec):
 
 class Text(_Adapter):
     """UTF-8, strictly: a name that is none is refused, not mended into another name."""
+
+    def _parse(self, stream: Stream, context: Any, path: Any) -> Any:
+        return self._decode(self.subcon._parse(stream, context, path), context, path)
 
     def _decode(self, obj: bytes | None, context: Any, path: Any) -> str | None:
         if obj is None:
@@ -235,6 +278,10 @@ class Repeated(Codec):
             raise stream.fail(f"array has the count {count}" + (", but is never null" * (count == -1)))
         if count * self._least_bytes > stream.remaining:
             raise stream.fail(f"array of {count} elements, but only {stream.remaining} bytes remain")
+        if isinstance(self._element, construct.FormatField):
+            return self._parse_numbers(stream, self._element, count)
+        if stream.rows is not None:
+            stream.rows.take(count, stream.base + stream.tell())
         parse = self._element._parse
         elements: list[Any] = []
         try:
@@ -243,6 +290,13 @@ class Repeated(Codec):
         except WireError as error:
             raise error.under(f"[{len(elements)}]") from None
         return elements
+
+    def _parse_numbers(self, stream: Stream, number: construct.FormatField[Any, Any], count: int) -> list[Any]:
+        """Reads numbers at once: many of them cost what a row does."""
+        if stream.rows is not None:
+            stream.rows.take(count // _NUMBERS_PER_ROW, stream.base + stream.tell())
+        kind = number.fmtstr[1:]
+        return list(struct.unpack(f">{count}{kind}", stream.take(count * number.length, "array")))
 
     def _build(self, obj: Any, stream: Stream, context: Any, path: Any) -> Any:
         if obj is None:
@@ -253,11 +307,16 @@ class Repeated(Codec):
         if isinstance(obj, (str, bytes)):
             raise TypeError("text is no array of its letters")
         self._count._build(len(obj), stream, context, path)
-        for index, element in enumerate(obj):
-            if isinstance(element, Built):
-                stream.write(element.data)
-            else:
-                build_field(f"[{index}]", self._element, element, stream)
+        build = self._element._build
+        index, element = 0, None
+        try:
+            for index, element in enumerate(obj):  # noqa: B007  the index is for the error
+                if isinstance(element, Built):
+                    stream.write(element.data)
+                else:
+                    build(element, stream, context, path)
+        except UNFIT as error:
+            raise unfit(f"[{index}]", element, error) from None
         return obj
 
 
@@ -337,8 +396,13 @@ def build_field(name: str, codec: Codec, value: Any, stream: io.BytesIO) -> None
     """
     try:
         codec._build(value, stream, NO_CONTEXT, "")
-    except BuildError as error:
-        raise error.under(name) from None
-    except (construct.ConstructError, TypeError, ValueError, AttributeError):
-        shown = value if isinstance(value, int) or value is None else f"a value of type {type(value).__name__}"
-        raise BuildError(f"{shown} does not fit", path=name) from None
+    except UNFIT as error:
+        raise unfit(name, value, error) from None
+
+
+def unfit(name: str, value: Any, error: Exception) -> BuildError:
+    """Returns the error that says so of a field, or of an element by its index; `error` is one of `UNFIT`."""
+    if isinstance(error, BuildError):
+        return error.under(name)
+    shown = value if isinstance(value, int) or value is None else f"a value of type {type(value).__name__}"
+    return BuildError(f"{shown} does not fit", path=name)

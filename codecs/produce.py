@@ -15,8 +15,8 @@ from struct import error as struct_error
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from kordon.codecs.errors import WireError
-from kordon.codecs.primitives import LARGEST_UVARINT, uvarint
+from kordon.codecs.errors import TooManyRows, WireError
+from kordon.codecs.primitives import LARGEST_UVARINT, Rows, uvarint
 from kordon.codecs.schema import Buffer
 
 FLEXIBLE: Final = 9
@@ -90,13 +90,14 @@ class Outcome(NamedTuple):
 class _Walk:
     """A place in a message, and what reads from it; all lengths are held against the bytes that are there."""
 
-    __slots__ = ("at", "buffer", "end", "flexible")
+    __slots__ = ("at", "buffer", "end", "flexible", "rows")
 
-    def __init__(self, buffer: memoryview, *, flexible: bool) -> None:
+    def __init__(self, buffer: memoryview, *, flexible: bool, rows: Rows | None = None) -> None:
         self.buffer = buffer
         self.at = 0
         self.end = len(buffer)
         self.flexible = flexible
+        self.rows = rows
 
     def number(self, layout: Layout) -> int:
         value: int = layout.unpack_from(self.buffer, self.at)[0]
@@ -125,6 +126,13 @@ class _Walk:
         if length < -nullable or length > self.end - self.at:
             raise WireError(f"length {length}, but {self.end - self.at} bytes remain", offset=self.at)
         return length
+
+    def count(self) -> int:
+        """Reads how many rows follow."""
+        count = self.length(_INT32, nullable=False)
+        if self.rows is not None:
+            self.rows.take(count, self.at)
+        return count
 
     def text(self, *, nullable: bool = False) -> str | None:
         length = self.length(_INT16, nullable=nullable)
@@ -167,7 +175,10 @@ class _Walk:
 
     def tags(self) -> Iterator[tuple[int, int, int]]:
         """Yields each tag, where its bytes begin and where they end; whoever iterates moves `at` behind them."""
-        for _ in range(self.uvarint()):
+        count = self.uvarint()
+        if self.rows is not None:
+            self.rows.take(count, self.at)
+        for _ in range(count):
             tag, length = self.uvarint(), self.uvarint()
             if length > self.end - self.at:
                 raise WireError(f"tagged field of {length} bytes, but {self.end - self.at} remain", offset=self.at)
@@ -196,17 +207,19 @@ class _Walk:
         return value
 
 
-def look_produce(version: int, body: Buffer) -> ProduceRequest:
+def look_produce(version: int, body: Buffer, rows: Rows | None = None) -> ProduceRequest:
     """Reads a Produce request; its records stay where they are; of tagged fields only the dialect's are looked at.
 
     Args:
         version: 0 to 13.
         body: All of it behind the header; brokers ignore bytes behind its end, and so does this.
+        rows: How many rows may be read; None: as many as there are.
 
     Raises:
+        TooManyRows: There are more rows than that.
         WireError: It cannot be read.
     """
-    walk = _Walk(memoryview(body), flexible=version >= FLEXIBLE)
+    walk = _Walk(memoryview(body), flexible=version >= FLEXIBLE, rows=rows)
     try:
         return _request(walk, version)
     except (struct_error, WireError) as error:
@@ -217,9 +230,9 @@ def _request(walk: _Walk, version: int) -> ProduceRequest:
     transactional_id = walk.text(nullable=True) if version >= _WITH_TRANSACTIONAL_ID else None
     acks, timeout_ms = walk.number(_INT16), walk.number(_INT32)
     topics: list[TopicData] = []
-    for _ in range(walk.length(_INT32, nullable=False)):
+    for _ in range(walk.count()):
         name, topic_id = walk.topic(version)
-        partitions = [walk.partition() for _ in range(walk.length(_INT32, nullable=False))]
+        partitions = [walk.partition() for _ in range(walk.count())]
         topics.append(TopicData(name, topic_id, partitions, *walk.layout_known()))
     walk.skip_tags()
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
@@ -360,6 +373,8 @@ def _record_error(walk: _Walk) -> tuple[int, str | None]:
 
 
 def _unreadable(error: Exception, message: str, version: int, at: int) -> WireError:
+    if isinstance(error, TooManyRows):
+        return error.within(message, version)
     reason = error.reason if isinstance(error, WireError) else "ends too early"
     place = error.offset if isinstance(error, WireError) and error.offset is not None else at
     return WireError(reason, message=message, version=version, offset=place)

@@ -21,10 +21,13 @@ Example:
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import field as attribute
-from typing import Any, Final, TypeAlias, TypeVar
+from itertools import groupby
+from struct import Struct as Layout
+from struct import error as LayoutError  # noqa: N812 - it is a class
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import construct
 
@@ -32,13 +35,17 @@ from kordon.codecs.errors import BuildError, WireError
 from kordon.codecs.primitives import (
     COMPACT_LENGTH,
     NO_CONTEXT,
+    UNFIT,
+    Boolean,
     Codec,
     Frame,
     Nullable,
     Primitive,
     Repeated,
+    Rows,
     Stream,
     build_field,
+    unfit,
 )
 from kordon.codecs.tagged import Tags
 
@@ -217,35 +224,107 @@ class Gathered(io.BytesIO):
             self.truncate()
 
 
+class Single(NamedTuple):
+    """A field that is read and written for itself."""
+
+    codec: Codec
+    default: Callable[[], Any]
+
+
+class Numbers:
+    """Fields that follow on each other and are numbers, which are read and written at once.
+
+    Args:
+        rows: Their rows, with what reads and writes each of them.
+    """
+
+    def __init__(self, rows: list[tuple[Field, Codec]]) -> None:
+        self._rows = rows
+        self.names = [row.name for row, _ in rows]
+        self.layout = Layout(">" + "".join(_letter(codec) for _, codec in rows))
+        self._defaults = {row.name: row.new_default() for row, _ in rows}
+
+    def name_at(self, size: int) -> str:
+        """Returns the field that is not whole where only `size` bytes are there."""
+        return next(row.name for row, codec in self._rows if (size := size - codec.sizeof()) < 0)
+
+    def build(self, value: Mapping[str, Any], stream: io.BytesIO) -> None:
+        """Writes the fields of a struct.
+
+        Raises:
+            BuildError: One does not fit.
+        """
+        defaults = self._defaults
+        numbers = [value[name] if name in value else defaults[name] for name in self.names]
+        try:
+            stream.write(self.layout.pack(*numbers))
+        except (LayoutError, TypeError, ValueError):
+            for (row, codec), number in zip(self._rows, numbers, strict=True):
+                build_field(row.name, codec, number, stream)  # one of them says what is wrong
+            raise
+
+
+def _letter(codec: Codec) -> str:
+    """Returns how `struct` calls a type of numbers, "" where a codec reads something else."""
+    if isinstance(codec, Boolean):
+        return "?"
+    return codec.fmtstr[1:] if isinstance(codec, construct.FormatField) else ""
+
+
+def _steps(rows: list[tuple[Field, Codec]]) -> Iterator[tuple[str, Single | Numbers]]:
+    """Yields what is read one after the other, each with the name of its first field."""
+    for numbers, run in groupby(rows, lambda each: bool(_letter(each[1]))):
+        if numbers:
+            step = Numbers(list(run))
+            yield step.names[0], step
+        else:
+            for row, codec in run:
+                yield row.name, Single(codec, row.new_default)
+
+
 class Fields(construct.Struct):
     """construct's Struct for a table's rows: missing values are the defaults, errors name the field.
 
-    It differs in three ways from its parent: what it returns does not hold on to the stream, it passes no context
-    down (no Kafka field depends on another one's value), and it ends with the tagged fields, if there are any.
+    It differs in four ways from its parent: what it returns does not hold on to the stream, it passes no context
+    down (no Kafka field depends on another one's value), it reads and writes numbers in a row at once, and it ends with
+    the tagged fields, if there are any.
     """
 
     def __init__(self, rows: list[tuple[Field, Codec]], tags: Tags | None) -> None:
         super().__init__(*(row.name / codec for row, codec in rows))
-        self._rows = [(row.name, codec, row.new_default) for row, codec in rows]
+        self._steps = list(_steps(rows))
         self._tags = tags
 
     def _parse(self, stream: Stream, context: Any, path: Any) -> construct.Container[Any]:
         value: construct.Container[Any] = construct.Container()
-        name = ""
-        try:
-            for name, codec, _ in self._rows:
-                value[name] = codec._parse(stream, context, path)
-        except construct.ConstructError:
-            raise stream.fail("ends too early").under(name) from None
-        except WireError as error:
-            raise stream.located(error, name) from None
+        for name, step in self._steps:
+            if isinstance(step, Numbers):
+                data = stream.read(step.layout.size)
+                if len(data) < step.layout.size:
+                    raise stream.fail("ends too early").under(step.name_at(len(data)))
+                for each, number in zip(step.names, step.layout.unpack(data), strict=True):
+                    value[each] = number
+                continue
+            try:
+                value[name] = step.codec._parse(stream, context, path)
+            except construct.ConstructError:
+                raise stream.fail("ends too early").under(name) from None
+            except WireError as error:
+                raise stream.located(error, name) from None
         if self._tags is not None:
             self._tags.parse_into(value, stream, context)
         return value
 
     def _build(self, obj: Any, stream: Stream, context: Any, path: Any) -> Any:
-        for name, codec, default in self._rows:
-            build_field(name, codec, obj[name] if name in obj else default(), stream)
+        for name, step in self._steps:
+            if isinstance(step, Numbers):
+                step.build(obj, stream)
+                continue
+            value = obj[name] if name in obj else step.default()
+            try:
+                step.codec._build(value, stream, context, path)
+            except UNFIT as error:
+                raise unfit(name, value, error) from None
         if self._tags is not None:
             self._tags.build_from(obj, stream)
         return obj
@@ -299,16 +378,21 @@ class Part:
     version: int
     fields: Fields
 
-    def parse(self, buffer: Buffer) -> tuple[construct.Container[Any], int]:
+    def parse(self, buffer: Buffer, rows: Rows | None = None) -> tuple[construct.Container[Any], int]:
         """Reads the part from the start of `buffer`.
+
+        Args:
+            buffer: What it stands in.
+            rows: How many rows may be read, for what strangers send; None: as many as there are.
 
         Returns:
             The fields' values, and the number of bytes they took.
 
         Raises:
+            TooManyRows: There are more rows than that.
             WireError: The bytes cannot be read.
         """
-        stream = Frame(buffer)
+        stream = Frame(buffer, rows=rows)
         try:
             value = self.fields._parse(stream, NO_CONTEXT, "")
         except WireError as error:

@@ -17,6 +17,8 @@ from kordon.codecs.primitives import UVARINT, Codec, Frame, Sized, build_field, 
 # construct is extended by `_parse` and `_build`, and codecs of this package call them on one another.
 # pyright: reportPrivateUsage=false
 
+_MOST_TAGS: Final = 256
+"""In one section; no struct of Kafka's has ten."""
 _TAGGED_BYTES: Final = Sized(UVARINT, "tagged field", nullable=False)
 
 
@@ -50,7 +52,15 @@ class Tags(Codec):
             )
         unknown: dict[int, bytes] = {}
         seen: set[int] = set()
-        for _ in range(UVARINT._parse(stream, context, "")):
+        count = UVARINT._parse(stream, context, "")
+        if not count:
+            value["_tagged"] = {}
+            return
+        if count > _MOST_TAGS:
+            raise stream.fail(f"{count} tagged fields in one section")
+        if stream.rows is not None:
+            stream.rows.take(count, stream.base + stream.tell())
+        for _ in range(count):
             tag = UVARINT._parse(stream, context, "")
             size = UVARINT._parse(stream, context, "")
             if tag in seen:
@@ -60,20 +70,23 @@ class Tags(Codec):
             data = stream.take(size, f"tagged field {tag}")
             if tag in self._known:
                 name, codec, _ = self._known[tag]
-                value[name] = _parse_tagged(name, codec, Frame(data, start), context)
+                value[name] = _parse_tagged(name, codec, Frame(data, start, stream.rows), context)
             else:
                 unknown[tag] = data
         value["_tagged"] = unknown
 
     def build_from(self, value: Mapping[str, Any], stream: io.BytesIO) -> None:
         """Writes the section of `value`."""
-        fields: dict[int, bytes] = dict(value.get("_tagged") or {})
+        fields: dict[int, bytes] = dict(value.get("_tagged") or ())
         for tag, (name, codec, _) in self._known.items():
-            if name not in value:
+            if name not in value or value[name] is self._lasting.get(name, self):
                 continue
             data = _bytes_of(name, codec, value[name])
             if data != self._default_bytes[tag]:
                 fields[tag] = data
+        if not fields:
+            stream.write(b"\0")
+            return
         stream.write(uvarint(len(fields)))
         for tag, data in sorted(fields.items()):
             build_field("_tagged", UVARINT, tag, stream)

@@ -16,6 +16,9 @@ class CloseCause(Enum):
     NOT_KAFKA = "not_kafka"
     FRAME_TOO_LARGE = "frame_too_large"
     HEADER_TOO_LARGE = "header_too_large"
+    REQUEST_TOO_LARGE = "request_too_large"
+    TOO_MANY_ROWS = "too_many_rows"
+    UNPROVEN = "unproven"
     MALFORMED_REQUEST = "malformed_request"
     MALFORMED_RESPONSE = "malformed_response"
     UNSUPPORTED_REQUEST = "unsupported_request"
@@ -48,6 +51,9 @@ ORDINARY = frozenset(
 LIMIT_OF_CAUSE = {
     CloseCause.FRAME_TOO_LARGE: "frame_bytes",
     CloseCause.HEADER_TOO_LARGE: "header_bytes",
+    CloseCause.REQUEST_TOO_LARGE: "request_bytes",
+    CloseCause.TOO_MANY_ROWS: "request_rows",
+    CloseCause.UNPROVEN: "unproven_bytes",
     CloseCause.IDLE: "idle_ms",
     CloseCause.HANDSHAKE_TIMEOUT: "handshake_ms",
     CloseCause.REQUEST_TIMEOUT: "request_ms",

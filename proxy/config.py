@@ -297,6 +297,20 @@ class Limits(Section):
         description="largest request header: client id and tagged fields",
         json_schema_extra=RELOADS,
     )
+    request_bytes: Bytes = Field(
+        default=8_388_608,
+        description="largest request, other than Produce, that is read as it may name a managed topic",
+        json_schema_extra=RELOADS,
+    )
+    request_rows: Annotated[int, BeforeValidator(_whole), Field(ge=100, le=1_000_000)] = Field(
+        default=12_000,
+        description="rows of such a request, Produce included: topics, partitions and whatever else it lists",
+    )
+    unproven_bytes: Annotated[int, BeforeValidator(_whole), Field(ge=16_384, le=1 << 30)] = Field(
+        default=1_048_576,
+        description="bytes of requests that are kept of a client before its broker has accepted it",
+        json_schema_extra=RELOADS,
+    )
     requests_in_flight: Count = Field(
         default=1_000,
         description="requests of one connection that wait for an answer; no more are read meanwhile",

@@ -16,6 +16,7 @@ from kordon.proxy.answers import answer_frame
 from kordon.proxy.causes import CloseCause
 from kordon.proxy.errors import ProtocolError
 from kordon.proxy.events import (
+    AwaitProof,
     Close,
     Command,
     DownstreamEnded,
@@ -26,6 +27,7 @@ from kordon.proxy.events import (
     PassToServing,
     PauseDownstream,
     PauseUpstream,
+    ProofGiven,
     ResumeDownstream,
     ResumeUpstream,
     SendDownstream,
@@ -39,7 +41,7 @@ from kordon.proxy.interception import Interception, NothingManaged
 from kordon.proxy.request_leg import FrameLimits, RequestLeg
 from kordon.proxy.response_leg import ResponseLeg
 from kordon.proxy.tally import Tally
-from kordon.proxy.waiting import Body, Waiting
+from kordon.proxy.waiting import Body, Kept, Waiting
 
 
 class ConnectionLimits(FrameLimits, Protocol):
@@ -79,8 +81,10 @@ class Connection:
         self._requests_in_flight = limits.requests_in_flight
         self._tally = tally
         self._waiting: deque[Waiting] = deque()
-        self.requests = RequestLeg(limits, tally, self._waiting, interception or NothingManaged())
-        self.responses = ResponseLeg(limits, tally, self._waiting, advertised)
+        self._kept = Kept()
+        self.requests = RequestLeg(limits, tally, self._waiting, interception or NothingManaged(), self._kept)
+        self.responses = ResponseLeg(limits, tally, self._waiting, advertised, self._kept)
+        self._awaits_proof = False
         self._opened = self._active = now
         self._paused = False
         self._upstream_paused = False
@@ -108,7 +112,12 @@ class Connection:
     @property
     def held_bytes(self) -> int:
         """Bytes kept here between events."""
-        return self.requests.held_bytes + self.responses.held_bytes
+        return self.requests.held_bytes + self.responses.held_bytes + self._kept.bytes
+
+    @property
+    def proven(self) -> bool:
+        """Whether the broker has answered something that it answers to no one who has yet to log in."""
+        return self.responses.proves
 
     def receive_requests(self, chunk: memoryview, now: float) -> list[Command] | None:
         """Takes bytes of the client; returns what to do, in order.
@@ -130,7 +139,12 @@ class Connection:
             return [self._close(error.cause, error.detail)]
         if pieces is None and len(self._waiting) < self._requests_in_flight and not self._draining:
             return None
-        return self._after_requests([chunk] if pieces is None else pieces)
+        pieces = [chunk] if pieces is None else pieces
+        if self.requests.lacks_proof is None or self._awaits_proof:
+            return self._after_requests(pieces)
+        self._awaits_proof = True
+        self.requests.ask_for_proof(pieces, now)
+        return [*self._after_requests(pieces), AwaitProof()]
 
     def receive_responses(self, chunk: memoryview, now: float) -> list[Command] | None:
         """Takes bytes of the broker; see `receive_requests`. None: send the chunk to the client as it is."""
@@ -141,10 +155,19 @@ class Connection:
             pieces = self.responses.receive(chunk, now)
         except ProtocolError as error:
             return [self._close(error.cause, error.detail)]
+        if self.responses.proves and not self.requests.proven:
+            self.requests.proven = True
+            if self._awaits_proof:
+                return [*self._after_responses([chunk] if pieces is None else pieces), *self._take_proof()]
         answer_is_due = self._waiting and self._waiting[0].answer is not None
         if pieces is None and not (answer_is_due or self._paused or self._draining):
             return None
         return self._after_responses([chunk] if pieces is None else pieces)
+
+    def _take_proof(self) -> list[Command]:
+        """Reads the client again, who was not read before its broker had accepted it."""
+        self._awaits_proof, self.requests.lacks_proof = False, None
+        return [ProofGiven()] if self.closed is None else []
 
     def handle(self, event: Event) -> list[Command]:
         """Takes what happened; returns what to do, in order.
@@ -215,6 +238,7 @@ class Connection:
 
     def _on_served(self, waiting: Waiting, body: Body) -> list[Command]:
         """Gives an answer that was promised, if its turn has come; otherwise it waits for that."""
+        self._kept.release(waiting)
         if waiting not in self._waiting:
             return []
         waiting.answer = answer_frame(waiting.route, waiting.correlation_id, body)
@@ -237,6 +261,10 @@ class Connection:
     def _upstream_ended(self) -> Close:
         if self._downstream_ended:
             return self._close(CloseCause.CLIENT_CLOSED, "the client closed the connection")
+        if self._awaits_proof:
+            detail = f"a request of {self.requests.lacks_proof} bytes from a client that its broker has not accepted;"
+            detail += f" limits.unproven_bytes allows {self._limits.unproven_bytes}"
+            return self._close(CloseCause.UNPROVEN, detail)
         detail = f"the broker closed the connection, {len(self._waiting)} requests unanswered"
         return self._close(CloseCause.BROKER_CLOSED, detail)
 
@@ -265,4 +293,6 @@ class Connection:
     def _close(self, cause: CloseCause, detail: str) -> Close:
         self.closed = Close(cause, detail)
         self._waiting.clear()
+        self.requests.forget()
+        self.responses.forget()
         return self.closed

@@ -110,6 +110,16 @@ class ResumeDownstream:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitProof:
+    """Read nothing more from the client until `ProofGiven`: its broker is asked whether it has accepted the client."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProofGiven:
+    """Read from the client again, beginning with what was left unread."""
+
+
+@dataclass(frozen=True, slots=True)
 class PauseUpstream:
     """Read nothing more from the broker until `ResumeUpstream`: an answer of Kordon's own is due first."""
 
@@ -136,6 +146,8 @@ Command: TypeAlias = (
     | EndUpstream
     | PauseDownstream
     | ResumeDownstream
+    | AwaitProof
+    | ProofGiven
     | PauseUpstream
     | ResumeUpstream
     | Close

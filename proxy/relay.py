@@ -21,6 +21,7 @@ from kordon.proxy.causes import CloseCause
 from kordon.proxy.connection import Connection
 from kordon.proxy.errors import SilentWriteFailed, UpstreamUnavailable
 from kordon.proxy.events import (
+    AwaitProof,
     Close,
     Command,
     DownstreamEnded,
@@ -30,6 +31,7 @@ from kordon.proxy.events import (
     PassToServing,
     PauseDownstream,
     PauseUpstream,
+    ProofGiven,
     ResumeDownstream,
     ResumeUpstream,
     SendDownstream,
@@ -191,10 +193,18 @@ class _Downstream(_End):
             tally.sent_upstream_bytes += relay.upstream.send(chunk)
         else:
             relay.perform(commands)
+            relay.note_held()
+            relay.relays.bound_memory()
         if core.requests.completed:
             core.requests.performed(monotonic())
         if self._unread or core.requests.unread:
             self.keep_unread(chunk, core.requests.unread)
+
+    def read_again(self) -> None:
+        """Hands what was left unread to the core once more."""
+        if self._unread:
+            self.get_buffer(-1)
+            self.buffer_updated(0)
 
     def eof_received(self) -> bool:
         self.ended = True
@@ -205,10 +215,12 @@ class _Downstream(_End):
 
     def pause_writing(self) -> None:
         self.relay.upstream.hold("downstream blocked")
+        self.relay.note_held()
 
     def resume_writing(self) -> None:
         self.all_sent()
         self.relay.upstream.release("downstream blocked")
+        self.relay.note_held()
 
     def connection_lost(self, exc: Exception | None) -> None:
         cause = CloseCause.NETWORK_ERROR if exc else CloseCause.CLIENT_CLOSED
@@ -229,6 +241,8 @@ class _Upstream(_End):
             tally.sent_downstream_bytes += relay.downstream.send(chunk)
         else:
             relay.perform(commands)
+            relay.note_held()
+            relay.relays.bound_memory()
         if core.responses.completed:
             core.responses.performed(monotonic())
         if self._unread or core.responses.unread:
@@ -247,10 +261,12 @@ class _Upstream(_End):
 
     def pause_writing(self) -> None:
         self.relay.downstream.hold("upstream blocked")
+        self.relay.note_held()
 
     def resume_writing(self) -> None:
         self.all_sent()
         self.relay.downstream.release("upstream blocked")
+        self.relay.note_held()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.relay.perform(self.relay.core.handle(UpstreamEnded()))
@@ -279,6 +295,8 @@ class Relay:
         self.lingering = False
         self.waited = False
         """Whether it was ever read later as it had too much in flight."""
+        self.noted_bytes = 0
+        """What `held_bytes` was when the worker was last told."""
         self._drains = False
         self.peer = relays.journal.connected()
         """The connection as decisions name it."""
@@ -294,6 +312,12 @@ class Relay:
     def held_bytes(self) -> int:
         """Bytes held in memory for this connection now."""
         return self.core.held_bytes + self.downstream.unsent_bytes + self.upstream.unsent_bytes
+
+    def note_held(self) -> None:
+        """Tells the worker how much is held now."""
+        held = self.held_bytes
+        if held != self.noted_bytes:
+            self.relays.note_held(self, held)
 
     def start(self) -> None:
         """Lets the client in or turns it away, and leads it to its broker."""
@@ -411,7 +435,14 @@ class Relay:
                     self._steer(command)
 
     def _steer(
-        self, command: EndUpstream | PauseDownstream | ResumeDownstream | PauseUpstream | ResumeUpstream
+        self,
+        command: EndUpstream
+        | PauseDownstream
+        | ResumeDownstream
+        | AwaitProof
+        | ProofGiven
+        | PauseUpstream
+        | ResumeUpstream,
     ) -> None:
         match command:
             case EndUpstream():
@@ -421,11 +452,20 @@ class Relay:
                 self.relays.note_waits(self)
             case ResumeDownstream():
                 self.downstream.release("too many requests in flight")
+            case AwaitProof():
+                self.downstream.hold("its broker has not accepted it yet")
+            case ProofGiven():
+                self.relays.loop.call_soon(self._read_proven)
             case PauseUpstream():
                 self.upstream.hold("an answer of Kordon's own is due first")
             case ResumeUpstream():
                 self.upstream.release("an answer of Kordon's own is due first")
                 self.upstream.read_again()
+
+    def _read_proven(self) -> None:
+        """Reads a client again whose broker has accepted it, once the worker's one buffer is free of the answer."""
+        self.downstream.release("its broker has not accepted it yet")
+        self.downstream.read_again()
 
     def tick(self, now: float) -> None:
         """Ends what took too long."""
@@ -503,6 +543,7 @@ class Relay:
         finally:
             self._parts.pop(waiting, None)
         self.perform(self.core.handle(Served(waiting, body)))
+        self.note_held()
 
     def _end_upstream(self) -> None:
         if self.upstream.transport is None:

@@ -76,6 +76,7 @@ class Relays:
         self.buffer = ReadBuffer()
         self.tasks = Tasks()
         self._live: set[Relay] = set()
+        self._held_bytes = 0
         self._empty = asyncio.Event()
         self._empty.set()
         self._by_client: Counter[str] = Counter()
@@ -102,6 +103,7 @@ class Relays:
         """Takes a connection out that is gone."""
         if relay not in self._live:
             return
+        self.note_held(relay, 0)
         self._live.remove(relay)
         self.tally.connections[relay.listener.role] -= 1
         self._by_client[relay.client] -= 1
@@ -183,22 +185,34 @@ class Relays:
             now = monotonic()
             for relay in list(self._live):
                 relay.tick(now)
+                relay.note_held()
+            self.bound_memory()
             self.tally.in_flight = sum(relay.core.in_flight for relay in self._live)
-            self._bound_memory()
+            self.tally.held_bytes = self._held_bytes
             log_limits.limits.tell()
 
-    def _bound_memory(self) -> None:
-        """Closes the connections that hold most until all together hold no more than `limits.held_bytes`."""
-        held = {relay: relay.held_bytes for relay in self._live}
-        total = sum(held.values())
+    def note_held(self, relay: Relay, held: int) -> None:
+        """Counts what a connection holds now."""
+        if relay in self._live:
+            self._held_bytes += held - relay.noted_bytes
+            relay.noted_bytes = held
+
+    def bound_memory(self) -> None:
+        """Closes connections until all together hold no more than `limits.held_bytes`.
+
+        Those go first whose broker has not accepted them yet, and of these and of the others those that hold most.
+        """
         limit = self.config.limits.held_bytes
-        for relay in sorted(held, key=lambda each: held[each], reverse=True) if total > limit else ():
-            relay.close(CloseCause.MEMORY_LIMIT, f"it held {held[relay]} of the {limit} bytes of limits.held_bytes")
-            relay.abort()
-            total -= held[relay]
-            if total <= limit:
+        if self._held_bytes <= limit:
+            return
+        held = [relay for relay in self._live if relay.noted_bytes]
+        for relay in sorted(held, key=lambda each: (each.core.proven, -each.noted_bytes)):
+            if self._held_bytes <= limit:
                 break
-        self.tally.held_bytes = total
+            detail = f"it held {relay.noted_bytes} of the {limit} bytes of limits.held_bytes"
+            self.note_held(relay, 0)
+            relay.close(CloseCause.MEMORY_LIMIT, detail)
+            relay.abort()
 
     def close_node(self, node_id: int) -> None:
         """Ends the connections that lead to a broker the cluster no longer has."""

@@ -2,7 +2,8 @@
 
 begin ──(head is all there, verdict: pass or rewrite)──> body ──(last byte)──> begin
   ├────(answered here)──> body, dropped ──(last byte)──────────────────────────^
-  └────(may concern a managed topic)──> body, held ──(last byte: decided)──────^
+  ├────(may concern a managed topic)──> body, held ──(last byte: decided)──────^
+  └────(the same, too large for a client that has proved nothing)──> unread ──(proof)──> begin
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final, Protocol
 
-from kordon.codecs.errors import WireError
+from kordon.codecs.errors import TooManyRows, WireError
 from kordon.codecs.headers import RequestHeader, build_request_header, parse_request_header
 from kordon.codecs.look import (
     REQUEST_LOOK_BYTES,
@@ -22,6 +23,7 @@ from kordon.codecs.look import (
     look_request,
     look_size,
 )
+from kordon.codecs.messages import request
 from kordon.proxy import apis
 from kordon.proxy.answers import session_not_found, unsupported_api_versions
 from kordon.proxy.apis import Route, api_name
@@ -30,7 +32,7 @@ from kordon.proxy.errors import ClientProtocolError
 from kordon.proxy.interception import Announce, Interception, Question, Serve, Translate
 from kordon.proxy.rewrite import Offer, Translated
 from kordon.proxy.tally import Tally
-from kordon.proxy.waiting import Waiting
+from kordon.proxy.waiting import Kept, Waiting
 
 _SPOKEN_BY_OTHERS: Final = {
     b"\x16\x03": "TLS (this listener is plain; connect without TLS, or give it listen.tls)",
@@ -45,6 +47,13 @@ _SPOKEN_BY_OTHERS: Final = {
 }
 
 _UNSUPPORTED: Final = "UNSUPPORTED_VERSION"
+_PARSED_FACTOR: Final = 10
+"""Bytes of memory that a byte of a request takes once it is parsed: 30 to 40 bytes of a row are 300 to 500 then."""
+_PROOF_ROUTE: Final = next(each for each in apis.ROUTES if (each.api.key, each.version) == (apis.METADATA, 9))
+_PROOF: Final = Question(
+    _PROOF_ROUTE, request(apis.METADATA).build(9, {"topics": [], "allow_auto_topic_creation": False}), lambda _: None
+)
+"""Metadata of no topic: every broker of 2.4 and later answers it, and to any client that it has accepted."""
 
 
 class FrameLimits(Protocol):
@@ -61,6 +70,16 @@ class FrameLimits(Protocol):
         ...
 
     @property
+    def request_bytes(self) -> int:
+        """Largest request that is held until it is whole, if it is not a Produce request, in bytes."""
+        ...
+
+    @property
+    def unproven_bytes(self) -> int:
+        """Most bytes that are held and kept of a client that has proved nothing."""
+        ...
+
+    @property
     def requests_in_flight(self) -> int:
         """Requests of one connection without a response before its client is read no further."""
         ...
@@ -69,7 +88,14 @@ class FrameLimits(Protocol):
 class RequestLeg:
     """One connection's requests; owned by its `Connection`."""
 
-    def __init__(self, limits: FrameLimits, tally: Tally, waiting: deque[Waiting], interception: Interception) -> None:
+    def __init__(
+        self,
+        limits: FrameLimits,
+        tally: Tally,
+        waiting: deque[Waiting],
+        interception: Interception,
+        kept: Kept | None = None,
+    ) -> None:
         self.unread = 0
         """Bytes at the end of the last chunk that must come again in front of the next one."""
         self.frames = 0
@@ -79,6 +105,13 @@ class RequestLeg:
         """When the first byte of the frame under way was seen; None between frames."""
         self._header_bytes = limits.header_bytes
         self._frame_bytes = limits.frame_bytes
+        self._request_bytes = limits.request_bytes
+        self._unproven_bytes = limits.unproven_bytes
+        self._kept = kept or Kept()
+        self.proven = False
+        """Whether the broker has answered a request that it answers to no one who has yet to log in."""
+        self.lacks_proof: int | None = None
+        """Size of the request that is not read before there is proof; None: there is none."""
         self._tally = tally
         self._waiting = waiting
         self._remaining = 0
@@ -147,6 +180,11 @@ class RequestLeg:
         self.unread = 0 if self.draining and not self._remaining else unread
         return []
 
+    def forget(self) -> None:
+        """Lets go of the request that is held: its connection is closed."""
+        self._held = None
+        self._kept.bytes = 0
+
     def performed(self, now: float) -> None:
         """Notes that the frames completed since the last call have been handed to the broker's socket."""
         for waiting in self.completed:
@@ -192,17 +230,31 @@ class RequestLeg:
             waiting = self._answer_or_refuse(api_key, api_version, correlation_id)
         else:
             waiting = Waiting(route, correlation_id, self.frame_started)
-            if self._interception.wants(route):
-                self._held = bytearray()
-            elif api_key != apis.PRODUCE:
+            wanted = self._interception.wants(route)
+            if not wanted and api_key != apis.PRODUCE:
                 self._waiting.append(waiting)
-            elif not self._begin_produce(waiting, size, chunk, at, end):
+            elif not (self._begin_held(route, size) if wanted else self._begin_produce(waiting, size, chunk, at, end)):
                 return False
         self._tally.requests[waiting.route.index] += 1
         self.frames += 1
         self._current = waiting
         self._remaining = SIZE_BYTES + size
         return True
+
+    def _begin_held(self, route: Route, size: int) -> bool:
+        """Begins to hold a request until it is whole; False: it may not be before the broker accepts the client."""
+        if size > self._request_bytes and route.api.key != apis.PRODUCE:
+            detail = f"a {route.api.name} request of {size} bytes; limits.request_bytes allows {self._request_bytes}"
+            raise ClientProtocolError(CloseCause.REQUEST_TOO_LARGE, detail)
+        if not self.proven and self._kept.bytes + size > self._unproven_bytes:
+            self.lacks_proof = size
+            return False
+        self._held = bytearray()
+        return True
+
+    def ask_for_proof(self, pieces: list[Buffer], now: float) -> None:
+        """Asks the broker what it answers to no one who has yet to log in: a log-in is the broker's alone to judge."""
+        self._ask(_PROOF, RequestHeader(apis.METADATA, _PROOF_ROUTE.version, 0, None), now, pieces)
 
     def _hear(self, chunk: memoryview, at: int, end: int, client_id_bytes: int) -> None:
         """Has the client id be known of a request that is not read, as far as it is here."""
@@ -268,8 +320,14 @@ class RequestLeg:
             if route.api.key == apis.FETCH and self._ends_session(waiting, frame, body_at):
                 return
             decision = self._interception.decide(route, memoryview(frame)[body_at:])
+        except TooManyRows as error:
+            raise ClientProtocolError(
+                CloseCause.TOO_MANY_ROWS, f"{error}; limits.request_rows allows no more"
+            ) from None
         except WireError as error:
             raise ClientProtocolError(CloseCause.MALFORMED_REQUEST, str(error)) from None
+        if decision is not None:
+            self._kept.keep(waiting, len(frame) * (1 if route.api.key == apis.PRODUCE else _PARSED_FACTOR))
         if isinstance(decision, Serve):
             body = decision.rest
             for question in decision.questions:

@@ -15,6 +15,7 @@ from kordon.codecs.errors import WireError
 from kordon.codecs.headers import parse_response_header, response_header_version
 from kordon.codecs.look import RESPONSE_LOOK_BYTES, SIZE_BYTES, SMALLEST_RESPONSE, Buffer, look_response
 from kordon.codecs.skim import Skim
+from kordon.proxy import apis
 from kordon.proxy.addresses import Advertised
 from kordon.proxy.apis import Route
 from kordon.proxy.causes import CloseCause
@@ -22,9 +23,11 @@ from kordon.proxy.errors import BrokerProtocolError
 from kordon.proxy.request_leg import FrameLimits
 from kordon.proxy.rewrite import SMALLEST_ENDPOINTS, Change, Edit, Nodes, Section, Translated
 from kordon.proxy.tally import Tally
-from kordon.proxy.waiting import Waiting
+from kordon.proxy.waiting import Kept, Waiting
 
 _SIZE: Final = Struct(">i")
+_BEFORE_LOG_IN: Final = frozenset({apis.API_VERSIONS, apis.SASL_HANDSHAKE, apis.SASL_AUTHENTICATE})
+"""What brokers answer to those who have yet to log in; upon all else they close the connection."""
 _LARGEST_SECTION: Final = 16 * 1024 * 1024
 """Bytes of a section that is changed: 16 MiB hold the addresses of 100,000 brokers."""
 
@@ -45,7 +48,14 @@ def _keep_all(_: Any) -> None:
 class ResponseLeg:
     """One connection's responses; owned by its `Connection`."""
 
-    def __init__(self, limits: FrameLimits, tally: Tally, waiting: deque[Waiting], advertised: Advertised) -> None:
+    def __init__(
+        self,
+        limits: FrameLimits,
+        tally: Tally,
+        waiting: deque[Waiting],
+        advertised: Advertised,
+        kept: Kept | None = None,
+    ) -> None:
         self.unread = 0
         """Bytes at the end of the last chunk that must come again in front of the next one."""
         self.nodes: Nodes = {}
@@ -54,6 +64,9 @@ class ResponseLeg:
         self._frame_bytes = limits.frame_bytes
         self._tally = tally
         self._waiting = waiting
+        self._kept = kept or Kept()
+        self.proves = False
+        """Whether the broker has answered what it answers to no one who has yet to log in."""
         self._advertised = advertised
         # Of the response under way:
         self._current: Waiting | None = None
@@ -142,6 +155,10 @@ class ResponseLeg:
             at = self._advance(chunk, at, min(end, at + self._remaining))
         return at
 
+    def forget(self) -> None:
+        """Lets go of what is held: the connection is closed."""
+        self._held = bytearray()
+
     def performed(self, now: float) -> None:
         """Notes that the responses completed since the last call have been handed to the client's socket."""
         for started in self.completed:
@@ -185,6 +202,7 @@ class ResponseLeg:
         self._started = now
         self._frame_at = at
         self._remaining = at + SIZE_BYTES + size - body
+        self.proves = self.proves or waiting.route.api.key not in _BEFORE_LOG_IN
         if waiting.handed:
             self._tally.broker_seconds.observe(now - waiting.handed)
         if not self._remaining:
@@ -324,6 +342,8 @@ class ResponseLeg:
             raise WireError(f"a {self._current.route.api.name} response ends in the middle of a field")
         if self._holding:
             self._send_changed(chunk)
+        if self._current.kept and not self._current.promised:
+            self._kept.release(self._current)
         if self._current.told is not None:
             self._waiting.remove(self._current)
         elif self._current.promised:

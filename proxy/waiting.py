@@ -16,7 +16,7 @@ Body: TypeAlias = bytes | list[Buffer]
 class Waiting:
     """A request that was forwarded or answered here, and whose response has not left yet."""
 
-    __slots__ = ("answer", "asks", "correlation_id", "edit", "handed", "promised", "route", "started", "told")
+    __slots__ = ("answer", "asks", "correlation_id", "edit", "handed", "kept", "promised", "route", "started", "told")
 
     def __init__(
         self, route: Route, correlation_id: int, started: float, answer: Sequence[Buffer] | None = None
@@ -37,3 +37,24 @@ class Waiting:
         """What is changed in the broker's answer."""
         self.told: Callable[[Any], None] | None = None
         """Is given the broker's answer to a question of Kordon's own, which the client does not see."""
+        self.kept = 0
+        """Bytes that are kept of it until it is answered."""
+
+
+class Kept:
+    """Bytes of requests that one connection keeps until they are answered: they are read, and to be served."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def keep(self, waiting: Waiting, count: int) -> None:
+        """Counts what is kept of a request."""
+        waiting.kept += count
+        self.bytes += count
+
+    def release(self, waiting: Waiting) -> None:
+        """Counts what was kept of a request no more."""
+        self.bytes -= waiting.kept
+        waiting.kept = 0

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from kordon.codecs.primitives import Rows
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
 from kordon.proxy.log_limits import client_log
 from kordon.proxy.managed.commits import OffsetFetch, TopicRows
-from kordon.proxy.managed.member_bytes import change_field, rename_assignment, rename_subscription
+from kordon.proxy.managed.member_bytes import MOST_ROWS, change_field, rename_assignment, rename_subscription
 from kordon.proxy.managed.names import listed, to_face, to_topic
 from kordon.proxy.managed.regexes import said_by_client
 from kordon.proxy.managed.topics import ManagedTopics
@@ -35,7 +36,8 @@ class JoinGroup:
         """Names faces in what a member joins with."""
         if not _speaks_consumer(value):
             return False
-        changes = [change_field(row, "metadata", rename_subscription, to_face(topics)) for row in value.protocols]
+        face, left = to_face(topics), Rows(MOST_ROWS)
+        changes = [change_field(row, "metadata", rename_subscription, face, left) for row in value.protocols]
         return any(changes)
 
     def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
@@ -58,7 +60,8 @@ class SyncGroup:
         """Names faces in what the leader assigns."""
         if not _speaks_consumer(value):
             return False
-        changes = [change_field(row, "assignment", rename_assignment, to_face(topics)) for row in value.assignments]
+        face, left = to_face(topics), Rows(MOST_ROWS)
+        changes = [change_field(row, "assignment", rename_assignment, face, left) for row in value.assignments]
         return any(changes)
 
     def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
+from kordon.codecs.primitives import Rows
 from kordon.codecs.produce import (
     Outcome,
     PartitionData,
@@ -85,13 +86,13 @@ class ProduceService:
         self._lanes = lanes
         self._target = target
 
-    def look(self, version: int, body: Buffer) -> Looked:
+    def look(self, version: int, body: Buffer, rows: Rows | None = None) -> Looked:
         """Walks over a request; its records stay where they are, and get their identities there when they are sent.
 
         Raises:
-            WireError: It cannot be read.
+            WireError: It cannot be read, or has more rows than `rows` allows.
         """
-        request = look_produce(version, body)
+        request = look_produce(version, body, rows)
         found = {self._is_held(version, row) for row in request.topic_data}
         return Looked(request, True in found, False in found)
 

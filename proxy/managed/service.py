@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
 from kordon.codecs.messages import request, response
+from kordon.codecs.primitives import Rows
 from kordon.codecs.produce import Outcome, ProduceRequest
 from kordon.codecs.schema import Buffer
 from kordon.proxy.apis import (
@@ -24,6 +25,7 @@ from kordon.proxy.apis import (
     PRODUCE,
     Route,
 )
+from kordon.proxy.config import Limits
 from kordon.proxy.control.codes import Code
 from kordon.proxy.decisions.journal import Client, Journal, NoJournal
 from kordon.proxy.interception import Decision, Serve, Service, Translate
@@ -77,7 +79,7 @@ class PrivateServer(ClientServer, Protocol):
 class ProduceServer(ClientServer, Protocol):
     """Answers Produce for managed topics without the tables, as most of its requests name nothing else."""
 
-    def look(self, version: int, body: memoryview) -> Looked:
+    def look(self, version: int, body: memoryview, rows: Rows) -> Looked:
         """Walks over a request."""
         ...
 
@@ -126,6 +128,7 @@ class ManagedService:
         dialect: Serves clients that speak the dialect; None: it is not offered.
         journal: Where decisions are recorded; None: nowhere.
         claim: What names the user in a token that a client logs in by.
+        request_rows: Most rows of a request that is read (`limits.request_rows`).
     """
 
     def __init__(
@@ -145,8 +148,10 @@ class ManagedService:
         dialect: ManagedService | None = None,
         journal: Journal | None = None,
         claim: str = SUBJECT,
+        request_rows: int = Limits().request_rows,
     ) -> None:
         self._claim = claim
+        self._request_rows = request_rows
         self._journal = journal or NoJournal()
         self._refused = OtherRefusals(self._journal, topics, sees_physical=bool(private))
         self._asks_rights = asks_rights
@@ -206,10 +211,10 @@ class ManagedService:
         """Says what happens to a request; see `Interception.decide`."""
         key, version = route.api.key, route.version
         if key == PRODUCE:
-            looked = self._produce.look(version, body)
+            looked = self._produce.look(version, body, Rows(self._request_rows))
             if not (looked.managed and looked.others):
                 return Serve(looked.request) if looked.managed else None
-        value = _parsed(key, version, body)
+        value = _parsed(key, version, body, Rows(self._request_rows))
         if key in self._private:
             return self._private[key].decide(version, value)
         if key in self._judges:
@@ -230,10 +235,9 @@ class ManagedService:
         changed = translation.request(version, value, self._topics)
         if not changed and not translation.answers_always:
             return None
-        original = _parsed(key, version, body)
 
         def back(answer: Any) -> None:
-            translation.response(version, answer, self._topics, original)
+            translation.response(version, answer, self._topics, _parsed(key, version, body))
 
         asked = request(key).build(version, value) if changed else None
         takes_time = key in self._completions or (key in _SAY_COUNTS and self._topics.are_coming)
@@ -292,7 +296,7 @@ class ManagedService:
         return answer
 
 
-def _parsed(api_key: int, version: int, body: Buffer) -> Any:
+def _parsed(api_key: int, version: int, body: Buffer, rows: Rows | None = None) -> Any:
     """Reads a request as brokers do, which ignore bytes behind it: librdkafka 2.16 sends some behind Metadata 13."""
-    value, _ = request(api_key).at(version).parse(body)
+    value, _ = request(api_key).at(version).parse(body, rows)
     return value

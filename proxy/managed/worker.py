@@ -181,6 +181,7 @@ class ManagedWorker:
                 apis.PARTITION_LEADER_EPOCHS: PartitionLeaderEpochs(self.topics),
             },
             journal=self.journal,
+            request_rows=config.limits.request_rows,
         )
         self.service = ManagedService(
             self.topics,
@@ -196,6 +197,7 @@ class ManagedWorker:
             dialect=dialect_service if ordering.dialect else None,
             journal=self.journal,
             claim=config.decisions.oauth_claim,
+            request_rows=config.limits.request_rows,
         )
 
     def _dialect_servers(self, questions: Questions) -> dict[int, Any]:
