@@ -48,6 +48,7 @@ from kordon.testing.order.history import (
     Read,
     Revoked,
     Sought,
+    Torn,
     Write,
     all_producers,
     dialect_groups,
@@ -173,6 +174,7 @@ class Group:
     def take(self, member: str, event: Read) -> None:
         """Takes in an event of a member; events come in the order of time."""
         self._handovers.take(member, event)
+        self.account.torn += isinstance(event, Torn)
         match event:
             case Processed():
                 self._processed(member, event)

@@ -92,6 +92,8 @@ class Account:
     stints: int = 0
     """Times a member was given a partition."""
     commits: int = 0
+    torn: int = 0
+    """Members that began anew because Kafka's own client gave up (docs/limits.md)."""
     flushes: int = 0
     """Calls of `on_partition_key_maybe_revoked` that have returned."""
     loads: int = 0

@@ -15,6 +15,7 @@ several processes can be put in order. A consumer writes its lines out before it
     {"e": "key_maybe_revoked", "t": 44, "at": [[2, 1042]]}
     {"e": "key_assigned", "t": 31, "p": [3]}
     {"e": "sought", "t": 43, "p": 2, "o": 17}
+    {"e": "torn", "t": 59}
     {"e": "ended", "t": 60}
 
 Clients of the dialect say `"partitions": "physical"` in the first line: they know a topic's partitions by other numbers
@@ -123,6 +124,12 @@ class KeyAssigned(NamedTuple):
     partitions: tuple[int, ...]
 
 
+class Torn(NamedTuple):
+    """A member's client gave up by a fault of its own (docs/limits.md), and the member begins anew."""
+
+    time_us: int
+
+
 class Ended(NamedTuple):
     """The last line of a file: nothing is missing in it."""
 
@@ -138,7 +145,7 @@ class Done(NamedTuple):
 
 
 Write = Acknowledged | Failed | Ended
-Read = Processed | Assigned | Revoked | Committed | Sought | KeyMaybeRevoked | KeyAssigned | Ended
+Read = Processed | Assigned | Revoked | Committed | Sought | KeyMaybeRevoked | KeyAssigned | Torn | Ended
 
 
 class HistoryError(ValueError):
@@ -302,5 +309,6 @@ _EVENTS: Final[dict[str, Callable[[dict[str, Any]], Write | Read]]] = {
     "sought": lambda line: Sought(line["t"], line["p"], line["o"]),
     "key_maybe_revoked": lambda line: KeyMaybeRevoked(line["t"], _offsets(line)),
     "key_assigned": lambda line: KeyAssigned(line["t"], tuple(line["p"])),
+    "torn": lambda line: Torn(line["t"]),
     "ended": lambda line: Ended(line["t"]),
 }

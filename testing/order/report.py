@@ -25,7 +25,9 @@ def verdict_table(verdict: Verdict, title: str) -> Table:
     drawn.add_row("allowed again", *(_only(name != WRITES, account.again) for name, account in accounts))
     stints = [_only(name != WRITES, account.stints) for name, account in accounts]
     has_callbacks = any(account.has_callbacks for _, account in accounts)
-    drawn.add_row("partitions assigned", *stints, end_section=not has_callbacks)
+    drawn.add_row("partitions assigned", *stints)
+    torn = [_only(name != WRITES, account.torn) for name, account in accounts]
+    drawn.add_row("torn by the client", *torn, end_section=not has_callbacks)
     if has_callbacks:
         moved = [_only(account.has_callbacks, account.moved) for _, account in accounts]
         drawn.add_row("keys moved", *moved, end_section=True)
@@ -111,5 +113,5 @@ def _plain(account: Account) -> dict[str, int]:
     return {
         "records": account.records, "failed": account.failed, "again": account.again,
         "stints": account.stints, "commits": account.commits, "flushes": account.flushes, "loads": account.loads,
-        "moved": account.moved,
+        "moved": account.moved, "torn": account.torn,
     }  # fmt: skip

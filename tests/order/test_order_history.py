@@ -18,6 +18,7 @@ from kordon.testing.order.history import (
     HistoryError,
     Processed,
     Revoked,
+    Torn,
     actions,
     note_action,
     reads,
@@ -39,6 +40,7 @@ def write_run(folder: Path) -> None:
         member.note("processed", 5, p=2, o=7, k="p-0", s=0)
         member.note("committed", 6, at=[[2, 8]])
         member.note("revoked", 8, p=[2], lost=False)
+        member.note("torn", 8)
         member.note("ended", 8)
 
 
@@ -57,6 +59,7 @@ def test_events_come_back_as_they_were_noted(tmp_path: Path) -> None:
             Processed(5, 2, 7, "p-0", 0),
             Committed(6, ((2, 8),)),
             Revoked(8, (2,), lost=False),
+            Torn(8),
             Ended(8),
         )
     ]
@@ -69,7 +72,7 @@ def test_members_of_a_group_are_read_in_the_order_of_time(tmp_path: Path) -> Non
     with recorded(tmp_path, "g-1.0", group="g", member="g-1.0") as member:
         member.note("assigned", 4, p=[0])
         member.note("ended", 7)
-    assert [event.time_us for _, event in reads(tmp_path)["g"]] == [1, 4, 5, 6, 7, 8, 8]
+    assert [event.time_us for _, event in reads(tmp_path)["g"]] == [1, 4, 5, 6, 7, 8, 8, 8]
 
 
 def test_line_that_its_writer_did_not_end_is_left_out(tmp_path: Path) -> None:

@@ -231,8 +231,9 @@ public class OrderClients {
     }
 
     /**
-     * A fault of Kafka's own new consumer: where a partition's leader changes, one of its threads may take the position
-     * away while the other hands out records from there. An application would close it and begin anew, and so do we.
+     * A fault of Kafka's own new consumer (docs/limits.md): where a partition's leader changes, one of its threads may take
+     * the position away while the other hands out records from there. An application would close it and begin anew, and
+     * so do we; the checker counts how often.
      */
     private static final String TORN = "Cannot set a new position without a valid current position";
 
@@ -277,6 +278,7 @@ public class OrderClients {
                         work(until);
                     } catch (IllegalStateException error) {
                         if (!protocol.equals("consumer") || !TORN.equals(error.getMessage())) throw error;
+                        recorder.note("torn", "");
                     }
                     leaving = true;
                 }
