@@ -32,6 +32,8 @@ _PRODUCE_FLEXIBLE: Final = 9
 _PRODUCE_TRANSACTIONAL_ID: Final = 3
 _FETCH_SESSIONS: Final = 7
 _FETCH_WITHOUT_REPLICA_ID: Final = 15
+_NO_SESSION: Final = 0
+"""FetchMetadata.INVALID_SESSION_ID: brokers number sessions from 1."""
 _INT32: Final = Struct(">i")
 _MOST_TAGS: Final = 256
 """As in `kordon.codecs.tagged`."""
@@ -65,12 +67,30 @@ def begins_session(frame: Buffer, body_at: int, api_version: int) -> bool:
     """
     if api_version < _FETCH_SESSIONS:
         return True
-    # replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch
-    epoch_at = body_at + (17 if api_version >= _FETCH_WITHOUT_REPLICA_ID else 21)
+    epoch_at = _session_at(body_at, api_version) + _INT32.size
     if epoch_at + _INT32.size > len(frame):
         raise WireError("a Fetch request ends before its session")
     epoch: int = _INT32.unpack_from(frame, epoch_at)[0]
     return epoch <= 0
+
+
+def forget_session(frame: bytearray, body_at: int, api_version: int) -> None:
+    """Has a Fetch request go on with a session that no broker has; `begins_session` has said that it goes on with one.
+
+    Args:
+        frame: The request; changed in place.
+        body_at: Where its body begins.
+        api_version: 7 to 18.
+    """
+    _INT32.pack_into(frame, _session_at(body_at, api_version), _NO_SESSION)
+
+
+def _session_at(body_at: int, api_version: int) -> int:
+    """Finds session_id, in front of session_epoch.
+
+    It stands behind replica_id (up to version 14), max_wait_ms, min_bytes, max_bytes and isolation_level.
+    """
+    return body_at + (13 if api_version >= _FETCH_WITHOUT_REPLICA_ID else 17)
 
 
 def look_acks(buffer: Buffer, at: int, end: int, api_version: int) -> int | None:

@@ -14,7 +14,6 @@ from kordon.proxy.waiting import Body
 
 _HEAD: Final = Struct(">ii")
 _UNSUPPORTED_VERSION: Final = 35
-_FETCH_SESSION_ID_NOT_FOUND: Final = 70
 
 
 def answer_frame(route: Route, correlation_id: int, body: Body) -> list[Buffer]:
@@ -33,9 +32,3 @@ def unsupported_api_versions(correlation_id: int) -> bytes:
     key = {"api_key": apis.API_VERSIONS, "min_version": versions[0], "max_version": versions[-1]}
     body = response(apis.API_VERSIONS).build(0, {"error_code": _UNSUPPORTED_VERSION, "api_keys": [key]})
     return _HEAD.pack(4 + len(body), correlation_id) + body
-
-
-def session_not_found(route: Route, correlation_id: int) -> bytes:
-    """Answers a Fetch that goes on with a session: upon this clients name all their partitions again (KIP-227)."""
-    body = response(apis.FETCH).build(route.version, {"error_code": _FETCH_SESSION_ID_NOT_FOUND})
-    return b"".join(answer_frame(route, correlation_id, body))

@@ -19,13 +19,14 @@ from kordon.codecs.look import (
     SMALLEST_REQUEST,
     Buffer,
     begins_session,
+    forget_session,
     look_acks,
     look_request,
     look_size,
 )
 from kordon.codecs.messages import request
 from kordon.proxy import apis
-from kordon.proxy.answers import session_not_found, unsupported_api_versions
+from kordon.proxy.answers import unsupported_api_versions
 from kordon.proxy.apis import Route, api_name
 from kordon.proxy.causes import CloseCause
 from kordon.proxy.errors import ClientProtocolError
@@ -299,14 +300,16 @@ class RequestLeg:
         self.frame_started = None
 
     def _ends_session(self, waiting: Waiting, frame: bytearray, body_at: int) -> bool:
-        """Has a client name all its partitions whose session may hold what has come to be managed since (rule A2)."""
+        """Has a client name all its partitions whose session may hold what has come to be managed since (rule A2).
+
+        The broker says so, as of a session that it does not have: it ends the connection of who has not logged in.
+        """
         if self._has_session or begins_session(frame, body_at, waiting.route.version):
             self._has_session = True
             return False
         route = waiting.route
         self._interception.refused(route.api.key, route.version, "FETCH_SESSION_ID_NOT_FOUND", ends=False)
-        waiting.answer, waiting.asks = [session_not_found(route, waiting.correlation_id)], False
-        self._waiting.append(waiting)
+        forget_session(frame, body_at, route.version)
         return True
 
     def _decide(self, waiting: Waiting, frame: bytearray, pieces: list[Buffer]) -> None:
@@ -317,9 +320,8 @@ class RequestLeg:
             route = waiting.route
             silent = route.api.key == apis.PRODUCE and not look_acks(frame, 0, len(frame), route.version)
             self._interception.hear(header.client_id)
-            if route.api.key == apis.FETCH and self._ends_session(waiting, frame, body_at):
-                return
-            decision = self._interception.decide(route, memoryview(frame)[body_at:])
+            ends_session = route.api.key == apis.FETCH and self._ends_session(waiting, frame, body_at)
+            decision = None if ends_session else self._interception.decide(route, memoryview(frame)[body_at:])
         except TooManyRows as error:
             raise ClientProtocolError(
                 CloseCause.TOO_MANY_ROWS, f"{error}; limits.request_rows allows no more"

@@ -9,7 +9,7 @@ from typing import Final
 
 from kordon.testing.certificates import Certificates
 
-USERS: Final = {name: f"{name}-secret" for name in ("admin", "alice", "bob", "carol", "kordon")}
+USERS: Final = {name: f"{name}-secret" for name in ("admin", "alice", "bob", "carol", "kordon", "mallory")}
 """Users of the SASL listeners, PLAIN and SCRAM, with their passwords; admin may do everything."""
 SCRAM_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 CONTROLLER: Final = "CONTROLLER"

@@ -30,7 +30,7 @@ from kordon.proxy.managed.introductions import SAY_WHO, Introduction
 from kordon.proxy.managed.logins import SUBJECT
 from kordon.proxy.managed.metadata import is_own
 from kordon.proxy.managed.other_refusals import OtherRefusals
-from kordon.proxy.managed.parts import ROWS, continues_session
+from kordon.proxy.managed.parts import ROWS
 from kordon.proxy.managed.position_reports import Reported
 from kordon.proxy.managed.rights import NEEDED, Rights
 from kordon.proxy.managed.told_clients import TELLS_LAYOUTS, ToldClient
@@ -217,8 +217,6 @@ def names_in(api_key: int, request: Any, topics: ManagedTopics) -> Iterable[str]
         return (name for name in request.wishes if not is_own(name))
     if isinstance(request, Reported):
         return request.names
-    if continues_session(api_key, request):
-        return ()  # is answered without a topic
     return (_name(row, ROWS[api_key].name, topics) for row in _rows(api_key, request))
 
 

@@ -36,6 +36,8 @@ ROWS: Final[Mapping[int, Rows]] = {
 
 
 _NO_SESSION: Final = -1
+_NOTHING_READ: Final[Mapping[str, int]] = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1}
+"""Of a Fetch whose answer is most likely not used: that it comes soon, and is small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +71,13 @@ def take_apart(api_key: int, version: int, value: Any, topics: ManagedTopics) ->
         return None
     restricted = value.copy()
     restricted.update({rows.asked: managed})
-    if not others or continues_session(api_key, restricted):
+    goes_on = continues_session(api_key, restricted)
+    if not (others or goes_on):
         return Parts(restricted, None)
     value.update({rows.asked: others})
-    if api_key == apis.FETCH:
+    if goes_on:
+        value.update(_NOTHING_READ)
+    elif api_key == apis.FETCH:
         value.update({"session_id": 0, "session_epoch": _NO_SESSION, "forgotten_topics_data": []})
     return Parts(restricted, request(api_key).build(version, value))
 
@@ -81,7 +86,8 @@ def continues_session(api_key: int, value: Any) -> bool:
     """Whether a Fetch only says what has changed in a session that the broker keeps (KIP-227).
 
     A session cannot hold managed topics: such a request is answered FETCH_SESSION_ID_NOT_FOUND, upon which clients name
-    all their partitions; and that is answered without a session.
+    all their partitions; and that is answered without a session. But who may not read the topics is told that alone, so
+    the broker's session goes on.
     """
     return api_key == apis.FETCH and value.get("session_epoch", _NO_SESSION) > 0
 

@@ -262,10 +262,8 @@ class ManagedService:
             if isinstance(request, ProduceRequest):
                 written = await self._produce.write(version, request, client)
                 return answer_of(version, request.acks, [*written, *refused])
-        if continues_session(key, request):
-            fields = {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND}
-            self._refused.whole(client, key, fields)
-            return response(key).build(version, fields)
+        if continues_session(key, request) and request.topics:
+            return await self._end_session(version, part, client)
         asked, answered = ROWS[key].asked, ROWS[key].answered
         asks = key in self._private or request[asked]
         served = await self._served(key, version, request, client) if asks else {answered: []}
@@ -274,6 +272,14 @@ class ManagedService:
             end_if_failed(each["error_code"] for row in served[answered] for each in row["partition_responses"])
         merged = merge(key, served, None if part is None else await part)
         return response(key).build_pieces(version, merged)
+
+    async def _end_session(self, version: int, part: Awaitable[Any] | None, client: Client) -> bytes:
+        """Has a client name all its partitions: its session cannot hold what is managed."""
+        if part is not None:
+            await part
+        fields = {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND}
+        self._refused.whole(client, FETCH, fields)
+        return response(FETCH).build(version, fields)
 
     async def _served(self, key: int, version: int, request: Any, client: Client) -> Mapping[str, Any]:
         """Has a request answered that names managed topics only."""
