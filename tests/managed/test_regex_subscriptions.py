@@ -157,9 +157,9 @@ def test_the_expansion_matches_those_names_and_no_others(others: set[str], manag
 
 def test_no_expression_takes_long() -> None:
     """One that keeps backtracking engines busy for years must not stop a worker."""
-    began = time.monotonic()
+    began = time.process_time()
     assert not matches("(a*)*b", "a" * 249)
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
 
 
 @pytest.fixture(scope="module")
