@@ -7,15 +7,17 @@ from contextlib import contextmanager
 from typing import Final
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import create_managed
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.steps import wait_until
 
 _TOPIC: Final = "managed-by-the-leader"
-_PATIENCE_SECONDS: Final = 60
+_PATIENCE_SECONDS: Final = 180
+"""Against hanging only: all tests on shared brokers wait for this."""
 
 
 @contextmanager
@@ -30,9 +32,11 @@ def without_authorizer() -> Generator[Cluster, None, None]:
 @contextmanager
 def led(cluster: Cluster) -> Generator[ProxyProcess, None, None]:
     """Starts a Kordon that leads the proxies of a cluster, which had none; the topic that made it do so is gone."""
+    wanted = NewTopic(_TOPIC, 3, 1, config={"kordon.virtual.partitions": str(VIRTUAL_PARTITIONS)})
     with ProxyProcess.start(cluster.bootstrap()) as leader:
-        admin = create_managed(leader.bootstrap, _TOPIC)
+        admin = AdminClient({"bootstrap.servers": leader.bootstrap})
+        admin.create_topics([wanted], request_timeout=_PATIENCE_SECONDS)[_TOPIC].result(_PATIENCE_SECONDS)
         wait_until("it leads", leader.leads, _PATIENCE_SECONDS)
-        admin.delete_topics([_TOPIC])[_TOPIC].result(_PATIENCE_SECONDS)
+        admin.delete_topics([_TOPIC], request_timeout=_PATIENCE_SECONDS)[_TOPIC].result(_PATIENCE_SECONDS)
         wait_until("its topic is gone", lambda: _TOPIC not in admin.list_topics(timeout=60).topics, _PATIENCE_SECONDS)
         yield leader
