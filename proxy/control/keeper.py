@@ -36,6 +36,7 @@ from kordon.proxy.log_limits import client_log
 from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.findings import layout_unreadable
 from kordon.proxy.ordering.images import Parts
+from kordon.proxy.ordering.leftovers import GONE, Leftovers
 from kordon.proxy.ordering.member import Acknowledge, Adopt, Command, Forget, Hold, Member, Release
 from kordon.proxy.ordering.records import (
     KINDS,
@@ -66,6 +67,8 @@ told = client_log(__name__)
 
 WISH_SECONDS: Final = 60.0
 """How long whoever wishes waits; the wish is fulfilled later all the same."""
+MOST_WISHES: Final = 1_000
+"""Under way at a time; each is a record that all proxies read."""
 FIRST_TOPIC_SECONDS: Final = 5.0
 """How long the first topic of a cluster waits: by then all proxies have seen that there are layouts and have joined."""
 _RETRY_SECONDS: Final = 1.0
@@ -133,7 +136,9 @@ class Keeper:
         self._make_writer = make_writer
         self._generation: Generation | None = None
         self._wishes: dict[str, Wish] = {}
-        self._gone: set[str] = set()
+        self._leftovers = Leftovers(
+            {"outcome": 2 * WISH_SECONDS, "ack": 2 * WISH_SECONDS, GONE: 2 * membership.lease.seconds}
+        )
         self._unread = Unread()
         self.unreadable: Counter[str] = Counter()
         """Records that could not be read, by the kind of their keys."""
@@ -217,6 +222,7 @@ class Keeper:
         self._whole.clear()
         self.member.forget()
         self._unread.clear()
+        self._leftovers.clear()
         for each in (self._wishes, self.findings, self._looked_to):
             each.clear()
         self._stop_leading()  # the controller begins from what the layouts say
@@ -265,6 +271,9 @@ class Keeper:
             await self._layouts.create()
             log.info("first_managed_topic", waits_seconds=FIRST_TOPIC_SECONDS)
             await asyncio.sleep(FIRST_TOPIC_SECONDS)
+        if len(self._outcomes) >= MOST_WISHES:
+            detail = f"{MOST_WISHES} wishes of clients of this proxy are under way; ask again when some have come true"
+            raise UpstreamUnavailable(f"{wish.kind} {wish.topic}: {detail}")
         wish_id = uuid.uuid4().hex
         outcome: asyncio.Future[OutcomeRecord] = asyncio.get_running_loop().create_future()
         self._outcomes[wish_id] = outcome
@@ -322,7 +331,7 @@ class Keeper:
         self._catch_up_with(generation)
         self._lead_if_told(generation)
         if self.leading is not None:
-            self.leading.on_members(self._members(), frozenset(self._gone))
+            self.leading.on_members(self._members(), self._leftovers.gone)
 
     def _catch_up_with(self, generation: Generation) -> None:
         work = partial(self._catch_up, generation.number)
@@ -373,6 +382,7 @@ class Keeper:
                 value = Unreadable(record.key, f"it cannot be gone by: {error!r}", topic_of(record.key))
         if isinstance(value, Unreadable):
             self._pass_over(value, record.offset)
+        self._leftovers.on_record(record.key, clock(), is_tombstone=record.value is None)
         self._unread.take(record.key, value)
         if (topic := topic_of(record.key)) is not None and (topic in self._unread or topic in self._topics.unserved):
             self._judge(topic)
@@ -416,8 +426,8 @@ class Keeper:
             case "ack", AckRecord(fence, incarnation, told):
                 if self.leading is not None:
                     self.leading.on_ack(fence, incarnation, told, record.offset)
-            case "gone", GoneRecord(incarnation):
-                self._gone.add(incarnation)
+            case "outcome" | "ack" | "gone", _:
+                pass  # of others, or a tombstone: it is known by its age alone
             case "janitor", _:
                 self._looked_to[rest] = value.looked_to if isinstance(value, JanitorRecord) else {}
             case "finding", FindingRecord():
@@ -627,6 +637,7 @@ class Keeper:
                 on_layout=self.take_layout,
                 cleaning=Cleaning(hands, lambda: self._looked_to, self._tools.least_lag_ms),
                 why_untouched=self._unread.why_unserved,
+                leftovers=self._leftovers,
                 journal=self._journal,
             )
             try:

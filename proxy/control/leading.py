@@ -26,6 +26,7 @@ from kordon.proxy.control.letting_go import LettingGo
 from kordon.proxy.control.managing import Managing
 from kordon.proxy.control.minutes import Minutes
 from kordon.proxy.control.shortened_logs import ShortenedLogs
+from kordon.proxy.control.sweeping import Sweeping
 from kordon.proxy.control.takeover_steps import TakeoverSteps
 from kordon.proxy.control.takeovers import Takeovers
 from kordon.proxy.control.topic_janitor import Hands
@@ -49,6 +50,7 @@ from kordon.proxy.ordering.controller import (
 from kordon.proxy.ordering.findings import records_lost, topic_gone
 from kordon.proxy.ordering.images import Parts
 from kordon.proxy.ordering.layout import Layout, Placement
+from kordon.proxy.ordering.leftovers import Leftovers
 from kordon.proxy.ordering.records import FenceRecord, OutcomeRecord, TopicRecord
 from kordon.proxy.ordering.wishes import Delete, Manage, Wish
 from kordon.proxy.tasks import Tasks
@@ -101,6 +103,7 @@ class Leading:
             them some answers later.
         cleaning: What the janitors of compacted topics work with.
         why_untouched: Says why nothing may be done with a topic, because records of it cannot be read.
+        leftovers: What nobody needs any more; None: nothing.
         journal: Where decisions are recorded; None: nowhere.
     """
 
@@ -118,6 +121,7 @@ class Leading:
         on_layout: Callable[[Records, Offsets], None],
         cleaning: Cleaning,
         why_untouched: Callable[[str], str | None] = lambda _: None,
+        leftovers: Leftovers | None = None,
         journal: Journal | None = None,
     ) -> None:
         self._on_layout = on_layout
@@ -130,6 +134,7 @@ class Leading:
         self._tasks = Tasks()
         self._minutes = Minutes(journal or NoJournal(), members)
         self._ledger = Ledger(writer, self._minutes)
+        self._sweeping = Sweeping(self._ledger, leftovers or Leftovers({}), members)
         self._adoption = Adoption(self._ledger, members)
         self._bindings = Bindings(admin, self._topic_ids, self._on_gone)
         self._shortened = ShortenedLogs(admin, self._layouts, self._mend)
@@ -207,6 +212,7 @@ class Leading:
             self._tasks.keep(self._bindings.run, name="hold layouts to their topics")
             self._tasks.keep(self._shortened.run, name="hold logs to their layouts")
             self._tasks.keep(self.janitors.run, name="look through compacted topics")
+            self._tasks.keep(self._sweeping.run, name="sweep the layouts")
             await self._tick(controller)
         finally:
             self._ledger.controller = None

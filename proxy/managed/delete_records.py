@@ -64,30 +64,34 @@ class DeleteRecords:
         return {"topics": answers}
 
     async def _delete(self, name: str, wanted: Mapping[int, int], timeout_ms: int) -> dict[int, Found]:
-        found = await self._judge(name, wanted)
+        found, raised = await self._judge(name, wanted)
         floors = {v: each.offset for v, each in found.items() if not each.error}
         topic = self._topics.named(name)
         if not floors or topic is None:
             return found
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                await self._raise_floors(name, floors)
+            if raised:  # or else clients that ask for nothing would fill the layouts
+                async with asyncio.timeout(timeout_ms / 1000):
+                    await self._raise_floors(name, raised)
         except (UpstreamUnavailable, TimeoutError) as error:
             log.warning("floors_not_raised", topic=name, error=str(error) or "no answer in time")
             return found | dict.fromkeys(floors, Found(error=Code.REQUEST_TIMED_OUT))
         await self._delete_unneeded(topic, floors, timeout_ms)
         return found
 
-    async def _judge(self, name: str, wanted: Mapping[int, int]) -> dict[int, Found]:
-        """Returns the floor of each virtual partition, or why it does not get one."""
+    async def _judge(self, name: str, wanted: Mapping[int, int]) -> tuple[dict[int, Found], dict[int, int]]:
+        """Returns the floor of each virtual partition, or why it does not get one; then those that are to rise."""
         wishes = [OffsetWish(name, v, timestamp) for v in wanted for timestamp in (EARLIEST, LATEST)]
         found, allowed = await asyncio.gather(self._offsets.find(wishes), self._allowed(name, wanted))
         verdicts: dict[int, Found] = {}
+        raised: dict[int, int] = {}
         for (v, offset), start, end in zip(wanted.items(), found[::2], found[1::2], strict=True):
             floor = wanted_floor(offset, start.offset, end.offset)
             error = start.error or end.error or allowed.get(v) or (Code.OFFSET_OUT_OF_RANGE if floor is None else 0)
             verdicts[v] = Found(error=error) if error or floor is None else Found(floor)
-        return verdicts
+            if not error and floor is not None and floor > start.offset:
+                raised[v] = floor
+        return verdicts, raised
 
     async def _allowed(self, name: str, wanted: Mapping[int, int]) -> dict[int, int]:
         """Has the homes' brokers say whether records of the topic may be deleted at all (cleanup.policy, rights)."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -24,7 +23,6 @@ from kordon.proxy.control.membership import Membership, new_incarnation
 from kordon.proxy.control.own_rights import OwnRights
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.decisions.journal import Journal, NoJournal
-from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed import acls, dialect, groups, physical
 from kordon.proxy.managed.aborted import ReadCommitted
 from kordon.proxy.managed.admin_requests import AdminRequests
@@ -32,6 +30,7 @@ from kordon.proxy.managed.caught_up import CaughtUp
 from kordon.proxy.managed.delete_records import DeleteRecords
 from kordon.proxy.managed.describe_configs import DescribeConfigsTranslation
 from kordon.proxy.managed.dialect_metadata import RetiredPartitions
+from kordon.proxy.managed.floor_wishes import FloorWishes
 from kordon.proxy.managed.gated_fetching import GatedFetch
 from kordon.proxy.managed.gating import Gates
 from kordon.proxy.managed.group_lags import GroupLags
@@ -56,7 +55,6 @@ from kordon.proxy.metrics import ManagedNumbers
 from kordon.proxy.ordering import records
 from kordon.proxy.ordering.findings import KINDS
 from kordon.proxy.ordering.reading import Hidden
-from kordon.proxy.ordering.wishes import RaiseFloors
 from kordon.proxy.tasks import Tasks
 from kordon.proxy.topology import Topology
 
@@ -142,7 +140,9 @@ class ManagedWorker:
         servers: dict[int, Any] = {
             apis.LIST_OFFSETS: offsets,
             apis.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpoch(self.topics, questions, self._may_serve),
-            apis.DELETE_RECORDS: DeleteRecords(self.topics, questions, offsets, self._raise_floors),
+            apis.DELETE_RECORDS: DeleteRecords(
+                self.topics, questions, offsets, FloorWishes(self.keeper.wish).raise_floors
+            ),
         }
         self._names = TopicNames(self.links)
         self._subscriptions = Subscriptions(self._names.known)
@@ -223,11 +223,6 @@ class ManagedWorker:
 
     def _may_serve(self) -> bool:
         return self.keeper.may_serve()
-
-    async def _raise_floors(self, topic: str, floors: Mapping[int, int]) -> None:
-        outcome = await self.keeper.wish(RaiseFloors(topic, floors))
-        if outcome.error_code:
-            raise UpstreamUnavailable(outcome.message)
 
     def numbers(self) -> ManagedNumbers:
         """Returns what is counted, as it stands."""
