@@ -28,7 +28,7 @@ from kordon.codecs.errors import WireError
 from kordon.codecs.records import CURRENT_MAGIC, HEADER_BYTES, LOG_OVERHEAD, MAGIC_AT, Span, batches, look_batch
 from kordon.codecs.schema import Buffer
 
-RECORD_COST_BYTES: Final = 64
+RECORD_COST_BYTES: Final = 128
 """What a record of a compressed batch counts at least: very many very small ones cost time, not bytes."""
 
 _Codec: TypeAlias = Callable[[memoryview, memoryview], int]
@@ -82,14 +82,22 @@ def records_of(batch: Buffer, limit_bytes: int) -> Iterator[Any]:
         batch: Is read while the records are taken.
         limit_bytes: See `unpacked`.
 
-    Yields:
+    Returns:
         Its records, with `offset`, `timestamp`, `key`, `value` and `headers`.
 
     Raises:
         BatchTooLarge: It holds more than `limit_bytes`.
         WireError: It cannot be read.
     """
-    plain = unpacked(batch, limit_bytes)
+    return records_in(unpacked(batch, limit_bytes))
+
+
+def records_in(plain: memoryview) -> Iterator[Any]:
+    """Reads the records of what `unpacked` returns.
+
+    Raises:
+        WireError: It cannot be read.
+    """
     try:
         if plain[MAGIC_AT] == CURRENT_MAGIC:
             yield from DefaultRecordBatch(plain)
@@ -104,8 +112,8 @@ def unpacked(batch: Buffer, limit_bytes: int) -> memoryview:
 
     Args:
         batch: One whole batch, or of magic 0 and 1 one message.
-        limit_bytes: Most bytes of records; each of them counts 64 at least. What is not compressed has no limit, for it
-            is here already.
+        limit_bytes: Most bytes of records; each of them counts 128 at least. What is not compressed has no limit: it is
+            here already.
 
     Returns:
         The batch itself, where it is not compressed. Else a copy that says that it is not, with the checksum of before.

@@ -321,6 +321,11 @@ class Limits(Section):
         description="bytes that one worker holds in memory for all its connections",
         json_schema_extra=RELOADS,
     )
+    opened_bytes: Bytes = Field(
+        default=33_554_432,
+        description="records of one compressed batch that Kordon has to open, unpacked, each of which counts 128 bytes"
+        " at least; what holds more is passed over",
+    )
     connections: Count = Field(
         default=10_000, description="client connections of one worker", json_schema_extra=RELOADS
     )

@@ -80,6 +80,8 @@ class ManagedNumbers:
     """By topic."""
     bypassed: dict[str, int] = field(default_factory=dict[str, int])
     """By topic."""
+    passed_over: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    """By topic and reason."""
     findings: dict[str, int] = field(default_factory=dict[str, int])
     """By kind."""
     unreadable: dict[str, int] = field(default_factory=dict[str, int])
@@ -201,6 +203,12 @@ FAMILIES: Final = {
             "kordon_managed_bypassed_batches_total", "counter", ("topic",), "Batches of writers that went round it."
         ),
         Family(
+            "kordon_managed_passed_over_batches_total",
+            "counter",
+            ("topic", "reason"),
+            "Batches that cannot be opened, and that nobody gets.",
+        ),
+        Family(
             "kordon_managed_lag_records",
             "gauge",
             ("topic", "group", "partition"),
@@ -218,7 +226,7 @@ FAMILIES: Final = {
         Family("kordon_janitor_read_bytes_total", "counter", ("topic",), "Bytes that janitors have read."),
         Family("kordon_janitor_opened_records_total", "counter", ("topic",), "Records looked at one by one."),
         Family("kordon_janitor_values_brought_back_total", "counter", ("topic",), "Values brokers would have taken."),
-        Family("kordon_janitor_values_given_up_total", "counter", ("topic",), "Of these, those that brokers refused."),
+        Family("kordon_janitor_values_given_up_total", "counter", ("topic",), "Values that are not brought back."),
         Family("kordon_janitor_failures_total", "counter", ("topic",), "Reads and writes that failed."),
         Family("kordon_janitor_doubtful_keys", "gauge", ("topic",), "Keys whose last value may be lost."),
         Family("kordon_janitor_behind_records", "gauge", ("topic",), "Offsets that the janitor has not looked at."),
@@ -404,6 +412,9 @@ VALUES: Final[dict[str, Callable[[Metrics], Samples]]] = {
     "kordon_managed_bypassed_batches_total": lambda m: _by_label(m.read_managed().bypassed),
     "kordon_managed_lag_records": lambda m: {
         tuple(place): float(lag) for place, lag in m.read_managed().group_lags.items()
+    },
+    "kordon_managed_passed_over_batches_total": lambda m: {
+        labels: float(count) for labels, count in m.read_managed().passed_over.items()
     },
     "kordon_managed_findings_total": lambda m: _by_label(m.read_managed().findings),
     "kordon_layouts_unreadable_records_total": lambda m: _by_label(m.read_managed().unreadable),

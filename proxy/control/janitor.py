@@ -18,6 +18,7 @@ from kordon.proxy.control.topic_janitor import Hands, JanitorCounts, Renew, Topi
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.hidden_writes import HiddenWrites, NotNow
+from kordon.proxy.managed.opening import Opener
 from kordon.proxy.managed.pulls import Want
 from kordon.proxy.ordering.findings import compacted_without_janitor
 from kordon.proxy.ordering.layout import Layout
@@ -37,11 +38,13 @@ class Tools(NamedTuple):
         pull: Reads a physical partition.
         writes: Writes to them.
         least_lag_ms: The least min.compaction.lag.ms of compacted topics.
+        opener: Opens batches.
     """
 
     pull: Callable[[Want], Awaitable[Fetched]]
     writes: HiddenWrites
     least_lag_ms: int
+    opener: Opener
 
 
 class Janitors:

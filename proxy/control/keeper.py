@@ -624,7 +624,7 @@ class Keeper:
         while True:
             lease_seconds = self._generation.longest_lease_seconds if self._generation else LEASE_SECONDS
             takeovers = Takeovers(self._admin, self._readers.nothing_between)
-            hands = Hands(self._tools.pull, self._tools.writes, self.may_mark)
+            hands = Hands(self._tools.pull, self._tools.writes, self.may_mark, self._tools.opener)
             self.leading = Leading(
                 self._admin,
                 self._make_writer(),

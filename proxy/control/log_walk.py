@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -14,7 +14,7 @@ from kordon.codecs.split import CONTROL, Batch, split
 from kordon.proxy.control.codes import Code, name_of
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.managed.bypass import records_of
+from kordon.proxy.managed.opening import Opener, PassedOver, Place
 from kordon.proxy.managed.pulls import WAIT_MS, Want
 from kordon.proxy.ordering.janitor import FormerHomes, Visible
 from kordon.proxy.ordering.reading import Hidden
@@ -50,15 +50,19 @@ class LogWalk:
         topic: Its name.
         pull: Reads a physical partition.
         admin: Asks where logs begin.
+        opener: Opens batches.
     """
 
-    def __init__(self, topic: str, pull: Callable[[Want], Awaitable[Fetched]], admin: TopicsAdmin) -> None:
+    def __init__(
+        self, topic: str, pull: Callable[[Want], Awaitable[Fetched]], admin: TopicsAdmin, opener: Opener
+    ) -> None:
         self.read_bytes = 0
         self.opened = 0
         """Records."""
         self._topic = topic
         self._pull = pull
         self._admin = admin
+        self._opener = opener
         self._starts: dict[int, int] = {}
 
     async def read(self, partition: int, position: int, *, waits: bool = False) -> Stretch:
@@ -85,18 +89,32 @@ class LogWalk:
         stretch = self._stretch(partition, position, fetched)
         return stretch if stretch.batches else stretch._replace(next_offset=stretch.high_watermark)
 
-    def open(self, stretch: Stretch, batch: Batch) -> list[Any]:
-        """Returns the records of a batch; none of one that cannot be read, which stands in the log."""
+    async def open(self, stretch: Stretch, batch: Batch, take: Callable[[Sequence[Any]], None]) -> bool:
+        """Opens a batch of a stretch, if that can be done.
+
+        Args:
+            stretch: In which it lies.
+            batch: One of its batches.
+            take: Is given the records, in order and in slices.
+
+        Returns:
+            Whether all of its records have been given. Of one that is too large, or cannot be read, none or some have;
+            what has happened is logged.
+        """
+
+        def count(records: Sequence[Any]) -> None:
+            self.opened += len(records)
+            take(records)
+
+        place = Place(self._topic, stretch.partition, batch.base_offset)
         try:
-            records = records_of(stretch.records[batch.start : batch.end])
+            await self._opener.open(place, batch, stretch.records[batch.start : batch.end], count)
+        except PassedOver:
+            return False
         except WireError as error:
-            offset = batch.base_offset
-            log.error(
-                "batch_unreadable", topic=self._topic, partition=stretch.partition, offset=offset, error=str(error)
-            )
-            return []
-        self.opened += len(records)
-        return records
+            log.error("batch_unreadable", **place._asdict(), error=str(error))
+            return False
+        return True
 
     async def _read_from_start(self, partition: int, position: int) -> Stretch:
         (start,) = (await self._admin.log_starts(self._topic, [partition])).values()

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import structlog
 
+from kordon.codecs.split import Batch
 from kordon.proxy.control.batches import Copy
 from kordon.proxy.control.log_walk import LogWalk
 from kordon.proxy.errors import UpstreamUnavailable
@@ -43,12 +44,12 @@ class LostValues:
         self.brought_back = 0
         """Values."""
         self.given_up = 0
-        """Values that brokers did not take again."""
+        """Values that brokers did not take again, or that stand in a batch that cannot be opened."""
         self._topic = topic
         self._walk = walk
 
     def hide(self, partition: int, records: Iterable[Any]) -> None:
-        """Takes in the records of a hidden batch.
+        """Takes in records of a hidden batch.
 
         Raises:
             UpstreamUnavailable: So many keys are looked for that these have to wait.
@@ -59,8 +60,13 @@ class LostValues:
             if record.key is not None:
                 self.doubts.hide(bytes(record.key), partition, record.offset)
 
+    def pass_over(self, partition: int, batch: Batch) -> None:
+        """Lets go what a batch holds that cannot be opened."""
+        log.error("value_given_up", topic=self._topic, partition=partition, offset=batch.base_offset)
+        self.given_up += max(batch.records, 1)
+
     def see(self, homes: FormerHomes, seen: Visible, records: Iterable[Any]) -> None:
-        """Takes in the records of a batch that readers see."""
+        """Takes in records of a batch that readers see."""
         for record in records:
             key = b"" if record.key is None else bytes(record.key)
             if key not in self.doubts:
@@ -94,8 +100,7 @@ class LostValues:
             for batch in stretch.batches:
                 seen = stretch.seen(homes, batch)
                 if isinstance(seen, Visible):
-                    self.see(homes, seen, self._walk.open(stretch, batch))
-                    await asyncio.sleep(0)  # clients of this worker wait for no more than one batch
+                    await self._walk.open(stretch, batch, partial(self.see, homes, seen))
             if stretch.next_offset <= position:
                 raise UpstreamUnavailable(f"{self._topic}-{partition} ends at {position}, before {end}")
             position = stretch.next_offset

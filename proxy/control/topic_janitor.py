@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import structlog
 
@@ -21,6 +21,7 @@ from kordon.proxy.control.lost_values import LostValues
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.hidden_writes import HiddenWrites, NotNow
+from kordon.proxy.managed.opening import Opener
 from kordon.proxy.managed.pulls import Want
 from kordon.proxy.ordering.janitor import FormerHomes, KnownKeys, Visible, marker_id
 from kordon.proxy.ordering.layout import Layout
@@ -47,11 +48,13 @@ class Hands(NamedTuple):
         writes: Writes to them.
         may: Whether a marker may be sent that belongs to a topic and layout epoch: the lease lives, that layout is in
             force, and no fence stands but the one that is named.
+        opener: Opens batches.
     """
 
     pull: Callable[[Want], Awaitable[Fetched]]
     writes: HiddenWrites
     may: Callable[[str, int, str | None], bool]
+    opener: Opener
 
 
 class JanitorCounts(NamedTuple):
@@ -65,7 +68,7 @@ class JanitorCounts(NamedTuple):
     """Looked at one by one."""
     values_brought_back: int
     values_given_up: int
-    """That brokers did not take."""
+    """That brokers did not take, or that cannot be opened."""
     failures: int
     """Reads and writes that failed, and are tried again."""
     doubts: int
@@ -110,7 +113,7 @@ class TopicJanitor:
         self._topic = topic
         self._hands = hands
         self._renew = renew
-        self._walk = LogWalk(topic, hands.pull, admin)
+        self._walk = LogWalk(topic, hands.pull, admin, hands.opener)
         self._lost = LostValues(topic, self._walk)
         self._homes: FormerHomes | None = None
         self._known = KnownKeys()
@@ -280,16 +283,10 @@ class TopicJanitor:
         found: dict[Visible, set[bytes]] = {}
         for batch in stretch.batches:
             seen = stretch.seen(homes, batch)
-            if seen is Hidden.STRAY:
-                self._lost.hide(stretch.partition, self._walk.open(stretch, batch))
-            elif isinstance(seen, Visible) and (seen.former or len(self._lost.doubts)):
-                opened = self._walk.open(stretch, batch)
-                if len(self._lost.doubts):
-                    self._lost.see(homes, seen, opened)
-                if seen.former:
-                    keys = {bytes(record.key) for record in opened if record.key is not None}
-                    found.setdefault(seen, set()).update(self._known.unknown(seen, keys))
-                await asyncio.sleep(0)  # clients of this worker wait for no more than one batch
+            if not (take := self._what_to_take(homes, stretch.partition, seen, found)):
+                continue
+            if not await self._walk.open(stretch, batch, take):
+                self._lost.pass_over(stretch.partition, batch)
         wanted: dict[int, set[bytes]] = {}
         for seen, keys in found.items():
             for former in seen.former:
@@ -297,6 +294,25 @@ class TopicJanitor:
         await asyncio.gather(*(self._write(former, sorted(keys), fence) for former, keys in wanted.items() if keys))
         for seen, keys in found.items():
             self._known.add(seen, keys)
+
+    def _what_to_take(
+        self, homes: FormerHomes, partition: int, seen: Visible | Hidden, found: dict[Visible, set[bytes]]
+    ) -> Callable[[Sequence[Any]], None] | None:
+        """Returns what is done with the records of a batch; None: they need not be looked at."""
+        if seen is Hidden.STRAY:
+            return partial(self._lost.hide, partition)
+        if isinstance(seen, Visible) and (seen.former or len(self._lost.doubts)):
+            return partial(self._take, homes, seen, found)
+        return None
+
+    def _take(
+        self, homes: FormerHomes, seen: Visible, found: dict[Visible, set[bytes]], records: Sequence[Any]
+    ) -> None:
+        if len(self._lost.doubts):
+            self._lost.see(homes, seen, records)
+        if seen.former:
+            keys = {bytes(record.key) for record in records if record.key is not None}
+            found.setdefault(seen, set()).update(self._known.unknown(seen, keys))
 
     async def _write(self, partition: int, keys: list[bytes], fence: str | None) -> None:
         """Writes markers under the layout in force."""

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from kordon.codecs.records import CURRENT_MAGIC, HEADER_BYTES, LOG_OVERHEAD, MAGIC_AT
 from kordon.codecs.schema import Buffer
+from kordon.codecs.unpack import RECORD_COST_BYTES
 from kordon.proxy.control.codes import Code
 from kordon.proxy.ordering.identity import LARGEST_CLIENT_ID
 from kordon.proxy.ordering.line import NO_PRODUCER
@@ -37,12 +38,14 @@ class Batch(NamedTuple):
     """How many sequence numbers it takes."""
 
 
-def look_records(version: int, records: Buffer | None) -> Batch | Unfit:
+def look_records(version: int, records: Buffer | None, opened_bytes: int | None = None) -> Batch | Unfit:
     """Judges the records of one partition; the broker judges the rest.
 
     Args:
         version: Of the Produce request.
         records: Its field.
+        opened_bytes: Most bytes of records that a compressed batch may hold, by its header, where others open it; None:
+            nobody does.
     """
     if records is None or len(records) <= MAGIC_AT:
         return Unfit(Code.INVALID_RECORD, "A Produce request has exactly one record batch per partition")
@@ -56,7 +59,7 @@ def look_records(version: int, records: Buffer | None) -> Batch | Unfit:
     if LOG_OVERHEAD + length != size:
         return Unfit(Code.INVALID_RECORD, "A Produce request has exactly one record batch per partition")
     batch = Batch(producer_id, epoch, sequence, last_delta + 1)
-    return _why_not(version, attributes, batch) or batch
+    return _why_not(version, attributes, batch) or _too_large(attributes, batch, opened_bytes) or batch
 
 
 def _why_not(version: int, attributes: int, batch: Batch) -> Unfit | None:
@@ -77,3 +80,13 @@ def _why_not(version: int, attributes: int, batch: Batch) -> Unfit | None:
     if producer_id < NO_PRODUCER or (producer_id != NO_PRODUCER and (epoch < 0 or sequence < 0)):
         return Unfit(Code.INVALID_RECORD, f"Producer id {producer_id} with epoch {epoch} and sequence {sequence}")
     return None
+
+
+def _too_large(attributes: int, batch: Batch, opened_bytes: int | None) -> Unfit | None:
+    """Refuses what readers would never get; how much more there is in it than the header says nobody looks at here."""
+    if opened_bytes is None or not attributes & _COMPRESSION or batch.records * RECORD_COST_BYTES <= opened_bytes:
+        return None
+    message = (
+        f"{batch.records} records in a compressed batch, which limits.opened_bytes ({opened_bytes}) does not allow"
+    )
+    return Unfit(Code.RECORD_LIST_TOO_LARGE, message)

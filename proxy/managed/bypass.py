@@ -1,83 +1,90 @@
-"""Batches of a writer that went round Kordon: opened, and shared out among those who live there (rule F2).
+"""Batches of a writer that went round Kordon: their records are shared out among those who live there (rule F2).
 
-Nothing but this and the janitor of compacted topics opens users' records. It costs some 5 µs a record, which is why it
-is counted.
+Nothing but this and the janitor of compacted topics opens users' records (`opening.py`). It costs some 5 µs a record,
+which is why it is counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from aiokafka.errors import CorruptRecordException, UnsupportedCodecError
 from aiokafka.partitioner import murmur2
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
-from aiokafka.record.memory_records import MemoryRecords
 
-from kordon.codecs.errors import WireError
 from kordon.codecs.records import patch_base_offset
-from kordon.codecs.schema import Buffer
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.reading import share_out
 
 _POSITIVE: Final = 0x7FFFFFFF
 _NO_PRODUCER: Final = -1
 _MAGIC: Final = 2
-_SPARE_BYTES: Final = 1024
+_BATCH_BYTES: Final = 1024 * 1024
+"""Of records; one that is larger is a batch by itself."""
 
 
-def open_batch(batch: Buffer, residents: Mapping[int, Stay], v_count: int) -> dict[int, bytearray]:
-    """Shares the records of one batch out.
+class Shares:
+    """The records of one batch, by who gets them.
 
     Args:
-        batch: One whole batch (or, of magic 0 and 1, one message); not compressed afterwards.
         residents: Who lives where it stands; at least one.
         v_count: V.
-
-    Returns:
-        By virtual partition, a batch with its records, each at the offset that it has in the physical partition.
-
-    Raises:
-        WireError: The batch cannot be read.
     """
-    records = records_of(batch)
-    hashes = [record.offset if record.key is None else hash_of(bytes(record.key)) for record in records]
-    shares: dict[int, list[Any]] = {}
-    for v, record in zip(share_out(hashes, residents, v_count), records, strict=True):
-        shares.setdefault(v, []).append(record)
-    return {v: _build(share) for v, share in shares.items()}
+
+    def __init__(self, residents: Mapping[int, Stay], v_count: int) -> None:
+        self.built: list[tuple[int, bytearray]] = []
+        """Virtual partition and a batch of its own, not compressed, each record at the offset that it has in the
+        physical partition; in order, and whole after `finish`."""
+        self._residents = residents
+        self._v_count = v_count
+        self._open: dict[int, _Share] = {}
+
+    def take(self, records: Sequence[Any]) -> None:
+        """Takes in what comes next."""
+        hashes = [record.offset if record.key is None else hash_of(bytes(record.key)) for record in records]
+        for v, record in zip(share_out(hashes, self._residents, self._v_count), records, strict=True):
+            share = self._open.get(v)
+            if share is None or not share.has_room:
+                self._close(v)
+                share = self._open[v] = _Share(record.offset)
+            share.add(record)
+
+    def finish(self) -> list[tuple[int, bytearray]]:
+        """Returns all that was built."""
+        for v in list(self._open):
+            self._close(v)
+        return self.built
+
+    def _close(self, v: int) -> None:
+        share = self._open.pop(v, None)
+        if share is not None:
+            self.built.append((v, share.build()))
+
+
+class _Share:
+    """A batch that is being built."""
+
+    def __init__(self, base_offset: int) -> None:
+        self._base_offset = base_offset
+        self._builder: Any = DefaultRecordBatchBuilder(
+            _MAGIC, DefaultRecordBatch.CODEC_NONE, 0, _NO_PRODUCER, -1, -1, _POSITIVE
+        )
+
+    @property
+    def has_room(self) -> bool:
+        return bool(self._builder.size() < _BATCH_BYTES)
+
+    def add(self, record: Any) -> None:
+        delta = record.offset - self._base_offset
+        kept = self._builder.append(delta, record.timestamp, record.key, record.value, list(record.headers))
+        assert kept is not None  # its bound is higher than any record's
+
+    def build(self) -> bytearray:
+        built = bytearray(self._builder.build())
+        patch_base_offset(built, 0, self._base_offset)
+        return built
 
 
 def hash_of(key: bytes) -> int:
     """Returns the hash of a key, not negative, by which producers choose where nobody says otherwise."""
     return int(murmur2(key)) & _POSITIVE
-
-
-def records_of(batch: Buffer) -> list[Any]:
-    """Opens one whole batch (or, of magic 0 and 1, one message), whatever its compression.
-
-    Returns:
-        Its records, with `offset`, `timestamp`, `key`, `value` and `headers`.
-
-    Raises:
-        WireError: It cannot be read.
-    """
-    try:
-        opened = MemoryRecords(bytes(batch)).next_batch()
-        return [] if opened is None else list(opened)
-    except (CorruptRecordException, UnsupportedCodecError, ValueError, IndexError, RuntimeError) as error:
-        raise WireError(f"the records of a batch cannot be read: {error}", message="RecordBatch") from error
-
-
-def _build(records: list[Any]) -> bytearray:
-    base = records[0].offset
-    size = sum(DefaultRecordBatchBuilder.estimate_size_in_bytes(each.key, each.value, each.headers) for each in records)
-    builder: Any = DefaultRecordBatchBuilder(
-        _MAGIC, DefaultRecordBatch.CODEC_NONE, 0, _NO_PRODUCER, -1, -1, size + _SPARE_BYTES
-    )
-    for each in records:
-        kept = builder.append(each.offset - base, each.timestamp, each.key, each.value, list(each.headers))
-        assert kept is not None  # the size was made for them
-    built = bytearray(builder.build())
-    patch_base_offset(built, 0, base)
-    return built

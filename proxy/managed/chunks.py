@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 from kordon.codecs.split import CONTROL, Batch, patch, split
 from kordon.proxy.log_limits import client_log
-from kordon.proxy.managed.bypass import open_batch
+from kordon.proxy.managed.bypass import Shares
+from kordon.proxy.managed.opening import Opener, PassedOver, Place, Reason
 from kordon.proxy.ordering.epochs import virtual_epoch
 from kordon.proxy.ordering.physical_reading import AnyTenancy
 from kordon.proxy.ordering.reading import Hidden, Resident
@@ -20,6 +21,8 @@ log = client_log(__name__)
 
 _SHARED_OUT: Final = frozenset({Hidden.BYPASS, Hidden.DIALECT})
 
+_MOST_OPENED_BYTES: Final = 1024 * 1024
+"""Of one chunk: what is opened behind that makes a chunk of its own."""
 LINGER_SECONDS: Final = 1.0
 """How long a chunk stays when all of it has been sent: other groups are seldom further apart."""
 
@@ -88,71 +91,125 @@ class ReadTally:
     Bypass counts here also where clients of the dialect read it, who get it as it is."""
 
 
-def index(
-    records: memoryview, start: int, before: int | None, *, tenancy: AnyTenancy, v_count: int, tally: ReadTally
-) -> tuple[dict[int, list[Entry]], int, int]:
-    """Finds out whose each batch is, and gives it its virtual offset and leader epoch: once, for all who will get it.
+class Passed(NamedTuple):
+    """Offsets [start, end) of the physical partition that hold what nobody gets, because it cannot be opened."""
+
+    start: int
+    end: int
+    reason: Reason
+
+
+@dataclass(slots=True)
+class Indexed:
+    """What records hold, by whom it belongs to."""
+
+    end: int
+    """The offset behind the last batch that was looked at."""
+    leader_epoch: int = -1
+    """Of that batch; -1: there was none."""
+    entries: dict[int, list[Entry]] = field(default_factory=dict[int, list[Entry]])
+    """By virtual partition."""
+    bypassed: int = 0
+    """Batches of writers that went round Kordon."""
+    opened_bytes: int = 0
+    """Of what had to be built anew."""
+    passed: list[Passed] = field(default_factory=list[Passed])
+
+
+class Indexer:
+    """Finds out whose each batch of a physical partition is.
 
     Args:
-        records: A broker's; changed in place.
-        start: The offset that was asked for; batches that end before it are left out.
-        before: Offset at which what is known already begins; None: nothing is.
-        tenancy: Who lives there.
+        topic: Its name.
+        tenancy: Who lives and has lived there.
         v_count: V.
         tally: Is told what is hidden.
-
-    Returns:
-        The batches by virtual partition, the offset behind the last one, and its leader epoch (-1: there was none).
-
-    Raises:
-        WireError: The records cannot be read.
+        opener: Opens what has to be shared out.
     """
-    entries: dict[int, list[Entry]] = {}
-    end, leader_epoch = start, -1
-    residents: dict[int, Resident] = {}
-    for batch in split(records):
-        base = batch.base_offset
-        if batch.next_offset <= start:
-            continue
-        if before is not None and base >= before:
-            end = before  # whatever a gap of compaction lies in between
-            break
-        end, leader_epoch = batch.next_offset, batch.leader_epoch
-        known = residents.get(batch.producer_id)
-        owner: Resident | Hidden
-        if known is not None and not batch.attributes & CONTROL and known.stay.holds(base):
-            owner = known
-        else:
-            owner = tenancy.owner(batch.producer_id, base, is_control=bool(batch.attributes & CONTROL))
-        if isinstance(owner, Resident):
-            residents[batch.producer_id] = owner
-            if owner.is_bypass:
-                tally.hidden[Hidden.BYPASS.value] += 1
-            data = records[batch.start : batch.end]
-            count = 0 if batch.attributes & CONTROL else batch.records
-            patch(records, batch, base + owner.stay.delta, virtual_epoch(owner.stay.move, batch.leader_epoch))
-            entries.setdefault(owner.v, []).append(Entry(base, batch.next_offset, data, count))
-            continue
-        tally.hidden[owner.value] += 1
-        if owner in _SHARED_OUT:
-            _share(records, batch, tenancy, v_count, entries)
-    return entries, end, leader_epoch
 
+    def __init__(self, topic: str, tenancy: AnyTenancy, v_count: int, tally: ReadTally, opener: Opener) -> None:
+        self._topic = topic
+        self._tenancy = tenancy
+        self._v_count = v_count
+        self._tally = tally
+        self._opener = opener
 
-def _share(
-    records: memoryview, batch: Batch, tenancy: AnyTenancy, v_count: int, entries: dict[int, list[Entry]]
-) -> None:
-    """Gives the records of a batch that names no virtual partition to who lives there (rules F2, I8)."""
-    residents = tenancy.at(batch.base_offset)
-    if not residents:
-        log.warning("records_unclaimed", partition=tenancy.partition, base_offset=batch.base_offset)
-        return
-    for v, built in open_batch(records[batch.start : batch.end], residents, v_count).items():
-        (share,) = split(built)
-        stay = residents[v]
-        patch(built, share, share.base_offset + stay.delta, virtual_epoch(stay.move, batch.leader_epoch))
-        entry = Entry(share.base_offset, share.next_offset, memoryview(built), share.records)
-        entries.setdefault(v, []).append(entry)
+    async def index(self, records: memoryview, start: int, before: int | None) -> Indexed:
+        """Gives each batch its virtual offset and leader epoch: once, for all who will get it.
+
+        Args:
+            records: A broker's; changed in place.
+            start: The offset that was asked for; batches that end before it are left out.
+            before: Offset at which what is known already begins; None: nothing is.
+
+        Returns:
+            What was found. It ends early where much had to be opened: the rest is for the next time.
+
+        Raises:
+            WireError: The records cannot be read.
+        """
+        found = Indexed(start)
+        residents: dict[int, Resident] = {}
+        for batch in split(records):
+            base = batch.base_offset
+            if batch.next_offset <= start:
+                continue
+            if before is not None and base >= before:
+                found.end = before  # whatever a gap of compaction lies in between
+                break
+            known = residents.get(batch.producer_id)
+            owner: Resident | Hidden
+            if known is not None and not batch.attributes & CONTROL and known.stay.holds(base):
+                owner = known
+            else:
+                owner = self._tenancy.owner(batch.producer_id, base, is_control=bool(batch.attributes & CONTROL))
+            if found.opened_bytes > _MOST_OPENED_BYTES and isinstance(owner, Hidden) and owner in _SHARED_OUT:
+                found.end = base
+                break
+            found.end, found.leader_epoch = batch.next_offset, batch.leader_epoch
+            if isinstance(owner, Resident):
+                residents[batch.producer_id] = owner
+                self._give(records, batch, owner, found)
+            else:
+                await self._hide(records, batch, owner, found)
+        return found
+
+    def _give(self, records: memoryview, batch: Batch, owner: Resident, found: Indexed) -> None:
+        """Gives a batch to its owner, as it is."""
+        if owner.is_bypass:
+            self._tally.hidden[Hidden.BYPASS.value] += 1
+            found.bypassed += 1
+        data = records[batch.start : batch.end]
+        base, count = batch.base_offset, 0 if batch.attributes & CONTROL else batch.records
+        patch(records, batch, base + owner.stay.delta, virtual_epoch(owner.stay.move, batch.leader_epoch))
+        found.entries.setdefault(owner.v, []).append(Entry(base, batch.next_offset, data, count))
+
+    async def _hide(self, records: memoryview, batch: Batch, kind: Hidden, found: Indexed) -> None:
+        self._tally.hidden[kind.value] += 1
+        found.bypassed += kind is Hidden.BYPASS
+        if kind in _SHARED_OUT:
+            await self._share(records[batch.start : batch.end], batch, found)
+
+    async def _share(self, data: memoryview, batch: Batch, found: Indexed) -> None:
+        """Gives the records of a batch that names no virtual partition to who lives there (rules F2, I8)."""
+        partition = self._tenancy.partition
+        residents = self._tenancy.at(batch.base_offset)
+        if not residents:
+            log.warning("records_unclaimed", partition=partition, base_offset=batch.base_offset)
+            return
+        shares = Shares(residents, self._v_count)
+        try:
+            await self._opener.open(Place(self._topic, partition, batch.base_offset), batch, data, shares.take)
+        except PassedOver as passed:
+            found.passed.append(Passed(batch.base_offset, batch.next_offset, passed.reason))
+            return
+        for v, built in shares.finish():
+            (share,) = split(built)
+            stay = residents[v]
+            patch(built, share, share.base_offset + stay.delta, virtual_epoch(stay.move, batch.leader_epoch))
+            entry = Entry(share.base_offset, share.next_offset, memoryview(built), share.records)
+            found.entries.setdefault(v, []).append(entry)
+            found.opened_bytes += len(built)
 
 
 class Cache:

@@ -16,10 +16,11 @@ from kordon.codecs.errors import WireError
 from kordon.codecs.fetched import Fetched
 from kordon.proxy.control.codes import Code
 from kordon.proxy.log_limits import client_log
-from kordon.proxy.managed.chunks import Cache, Chunk, Entry, ReadTally, index, new_chunk
+from kordon.proxy.managed.chunks import Cache, Chunk, Entry, Indexer, Passed, ReadTally, new_chunk
+from kordon.proxy.managed.opening import Opener
 from kordon.proxy.managed.pulls import WAIT_MS, Want
 from kordon.proxy.ordering.physical_reading import AnyTenancy
-from kordon.proxy.ordering.reading import Hidden, Scanned
+from kordon.proxy.ordering.reading import Scanned
 from kordon.proxy.tasks import Tasks
 
 log = structlog.get_logger(__name__)
@@ -28,6 +29,8 @@ _client_log = client_log(__name__)
 _NEXT_OFFSET: Final = attrgetter("next_offset")
 _CURSORS: Final = 4
 """Places of one partition that are read from a broker at the same time."""
+_MOST_PASSED: Final = 1_000
+"""Batches that cannot be opened, and of which readers are told when they have come by."""
 _MARK_SECONDS: Final = 1.0
 """How old a high watermark may be that is told to those who read an earlier home."""
 
@@ -62,6 +65,7 @@ class PartitionLog:
         tally: Of the worker.
         pull: Reads from the partition's leader.
         tasks: Own what is under way.
+        opener: Opens what has to be shared out.
         told: Up to where readers may have been told of it before, under an earlier leader.
     """
 
@@ -75,6 +79,7 @@ class PartitionLog:
         tally: ReadTally,
         pull: Callable[[Want], Awaitable[Fetched]],
         tasks: Tasks,
+        opener: Opener,
         told: int = 0,
     ) -> None:
         self._told = told
@@ -83,8 +88,8 @@ class PartitionLog:
         self.log_start: int | None = None
         self.is_closed = False
         self._topic = topic
-        self._v_count = v_count
         self._tenancy = tenancy
+        self._indexer = Indexer(topic, tenancy, v_count, tally, opener)
         self._cache = cache
         self._tally = tally
         self._pull = pull
@@ -92,6 +97,7 @@ class PartitionLog:
         self._scanned = Scanned()
         self._starts: list[int] = []
         self._chunks: dict[int, Chunk] = {}
+        self._passed: list[Passed] = []
         self._coming: dict[int, asyncio.Task[int]] = {}
         self._learning: asyncio.Task[int] | None = None
         self._marked = float("-inf")
@@ -192,6 +198,11 @@ class PartitionLog:
             self._cache.drop(chunk)
 
     @property
+    def partition(self) -> int:
+        """The physical one."""
+        return self._tenancy.partition
+
+    @property
     def shown(self) -> int | None:
         """Returns the offset up to which readers may have been told of; None: of nothing."""
         marks = (self.high_watermark, self._scanned.end or None)
@@ -215,8 +226,11 @@ class PartitionLog:
         log_start = -1 if self.log_start is None else self.log_start
         try:
             fetched = await self._pull(Want(self._topic, self._tenancy.partition, offset, wait_ms, log_start))
+            return await self._take_in(offset, fetched)
         finally:
             self._coming.pop(offset, None)
+
+    async def _take_in(self, offset: int, fetched: Fetched) -> int:
         self._tally.pulls += 1
         self._tally.pulled_bytes += len(fetched.records)
         if self.is_closed or fetched.error_code:
@@ -225,7 +239,7 @@ class PartitionLog:
         if fetched.log_start_offset >= 0:
             self.raise_log_start(fetched.log_start_offset)
         try:
-            self._keep(offset, fetched.records)
+            await self._keep(offset, fetched.records)
         except WireError as error:
             place = {"topic": self._topic, "partition": self._tenancy.partition, "offset": offset}
             _client_log.error("records_unreadable", **place, error=str(error))
@@ -245,25 +259,39 @@ class PartitionLog:
     def _mark(self, high_watermark: int) -> None:
         self.high_watermark, self._marked = high_watermark, time.monotonic()
 
-    def _keep(self, offset: int, records: memoryview) -> None:
+    async def _keep(self, offset: int, records: memoryview) -> None:
         if not records or self._chunk_at(offset) is not None:
             return
         memory = memoryview(bytearray(records)) if records.readonly else records
-        place = bisect_right(self._starts, offset)
-        before = self._starts[place] if place < len(self._starts) else None
-        known = self._tally.hidden[Hidden.BYPASS.value]
-        found = index(memory, offset, before, tenancy=self._tenancy, v_count=self._v_count, tally=self._tally)
-        self._count_bypassed(self._tally.hidden[Hidden.BYPASS.value] - known)
-        entries, end, leader_epoch = found
+        found = await self._indexer.index(memory, offset, self._start_behind(offset))
+        if self.is_closed or self._chunk_at(offset) is not None:
+            return  # it took a while
+        self._count_bypassed(found.bypassed)
+        before = self._start_behind(offset)
+        end = found.end if before is None else min(found.end, before)
         if end <= offset:
             return
-        end = end if before is None else min(end, before)
-        chunk = new_chunk(entries, (offset, end), leader_epoch, len(records), self._forget)
+        size = len(records) + found.opened_bytes
+        chunk = new_chunk(found.entries, (offset, end), found.leader_epoch, size, self._forget)
         self._span = end - offset
         insort(self._starts, offset)
         self._chunks[offset] = chunk
-        self._scanned.extend(offset, end, chunk.last, leader_epoch)
+        self._remember(found.passed)
+        self._scanned.extend(offset, end, chunk.last, found.leader_epoch)
         self._cache.add(chunk)
+
+    def _start_behind(self, offset: int) -> int | None:
+        """Returns where the next chunk begins that is here."""
+        place = bisect_right(self._starts, offset)
+        return self._starts[place] if place < len(self._starts) else None
+
+    def _remember(self, passed: list[Passed]) -> None:
+        if passed:
+            self._passed = sorted({*self._passed, *passed})[-_MOST_PASSED:]
+
+    def passed_between(self, start: int, end: int) -> list[Passed]:
+        """Returns what stands in [start, end) that nobody gets, because it cannot be opened."""
+        return [each for each in self._passed if start < each.end and each.start < end]
 
     def _count_bypassed(self, batches: int) -> None:
         if batches and not self._tally.bypassed[self._topic]:

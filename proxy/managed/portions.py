@@ -17,7 +17,7 @@ from kordon.codecs.primitives import Pieces
 from kordon.codecs.split import MOST_FILLED, filler
 from kordon.proxy.control.codes import Code
 from kordon.proxy.log_limits import client_log
-from kordon.proxy.managed.chunks import ReadTally
+from kordon.proxy.managed.chunks import Passed, ReadTally
 from kordon.proxy.managed.logs import PartitionLog, Taken
 from kordon.proxy.managed.read_decisions import Given
 from kordon.proxy.managed.topics import ManagedTopic
@@ -121,6 +121,7 @@ class Portion:
         self._taken = Taken(0)
         self._holes: list[tuple[int, int]] = []
         """Offsets [from, to) of the physical partition that are gone."""
+        self._passed: list[Passed] = []
         self._after = self.offset
         """Where the client stands behind the answer."""
         if topic is None:
@@ -235,7 +236,8 @@ class Portion:
         if self._after == self.offset or self._place is None or self._layout is None:
             return None
         stay, epoch = self._place.stay, self._layout.epoch
-        return Given(stay, epoch, self.offset, self._after, self._taken.entries, self._taken.size_bytes, self._holes)
+        size, entries = self._taken.size_bytes, self._taken.entries
+        return Given(stay, epoch, self.offset, self._after, entries, size, self._holes, self._passed)
 
     @property
     def _rests_elsewhere(self) -> bool:
@@ -250,7 +252,7 @@ class Portion:
     def _begin(self, topic: ManagedTopic) -> None:
         """Looks the partition up under the layout in force."""
         self._layout = topic.layout
-        self._taken, self._holes, self._place = Taken(0), [], None
+        self._taken, self._holes, self._passed, self._place = Taken(0), [], [], None
         chain = self._layout.chain(self.stream)
         home = chain.stays[-1]
         self._error = epoch_error(self._worker, topic, home, self._believed_epoch)
@@ -270,7 +272,9 @@ class Portion:
         limit = _FOR_EVER if kept is None else kept
         room = min(self._room_bytes, taken.size_bytes + room_bytes)
         if room_bytes > 0:
+            before = taken.position
             self._log.take(self.stream, taken, limit, room)
+            self._pass_over(self._log.passed_between(before, taken.position))
         if stay.end is not None and limit < stay.end and limit <= taken.position < stay.end:
             self._pass_hole(taken, stay.end)  # what the log lost when it got shorter (rule C10)
         self.is_blocked = stay.end is None and taken.position >= limit
@@ -331,6 +335,13 @@ class Portion:
         self._worker.tally.holes += 1
         self._holes.append((taken.position, position))
         taken.position = position
+
+    def _pass_over(self, passed: list[Passed]) -> None:
+        """Tells of batches that the client does not get, because they cannot be opened (rule F2)."""
+        for each in passed:
+            place = {"topic": self._known.name, "stream": self.stream, "partition": self._log.partition}
+            log.info("hole_passed", **place, **each._asdict())
+        self._passed += passed
 
     async def _out_of_range(self) -> None:
         """Says that the offset is out of range, if that is so under all layouts there are (rule F5)."""

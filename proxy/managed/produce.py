@@ -72,6 +72,13 @@ def refusal(code: Code, layout: Layout, layout_epoch: int) -> Code:
     return Code.NOT_LEADER_OR_FOLLOWER if layout_epoch > layout.epoch else code
 
 
+class Meant(NamedTuple):
+    """How the entries of a service's clients are read."""
+
+    target: Target
+    opened_bytes: int | None
+
+
 class ProduceService:
     """Serves Produce requests.
 
@@ -79,12 +86,19 @@ class ProduceService:
         topics: What is managed.
         lanes: Carry the writes.
         target: What clients mean by the number of a partition.
+        opened_bytes: Most bytes of records that a compressed batch may hold where others open it; see `look_records`.
     """
 
-    def __init__(self, topics: ManagedTopics, lanes: Lanes, target: Target = virtual_partition) -> None:
+    def __init__(
+        self,
+        topics: ManagedTopics,
+        lanes: Lanes,
+        target: Target = virtual_partition,
+        opened_bytes: int | None = None,
+    ) -> None:
         self._topics = topics
         self._lanes = lanes
-        self._target = target
+        self._meant = Meant(target, opened_bytes)
 
     def look(self, version: int, body: Buffer, rows: Rows | None = None) -> Looked:
         """Walks over a request; its records stay where they are, and get their identities there when they are sent.
@@ -146,7 +160,7 @@ class ProduceService:
             asyncio.CancelledError: The client went away; what is unsent is not sent any more, but with acks=0: there
                 a client may well close its connection behind its last write.
         """
-        intake = _Intake(version, request, self._lanes, self._target, client)
+        intake = _Intake(version, request, self._lanes, self._meant, client)
         for row in request.topic_data:  # no await before all are in their lines: requests come in their order
             intake.topic(self._find(version, row), row)
         try:
@@ -170,12 +184,12 @@ class ProduceService:
 class _Intake:
     """Takes a request's entries into their lines."""
 
-    def __init__(self, version: int, request: ProduceRequest, lanes: Lanes, target: Target, client: Client) -> None:
+    def __init__(self, version: int, request: ProduceRequest, lanes: Lanes, meant: Meant, client: Client) -> None:
         self.pending = Pending(client)
         self.taken: list[tuple[ManagedTopic, Write]] = []
         self._version = version
         self._lanes = lanes
-        self._target = target
+        self._target, self._opened_bytes = meant
         self._acks = request.acks
         self._timeout_ms = request.timeout_ms
         self._now = asyncio.get_running_loop().time()
@@ -199,7 +213,7 @@ class _Intake:
         if self._acks not in _ACKS:
             self._refuse(topic, row.name, Outcome(number, Code.INVALID_REQUIRED_ACKS))
             return
-        batch = look_records(self._version, records)
+        batch = look_records(self._version, records, self._opened_bytes)
         if isinstance(batch, Unfit) or records is None:
             assert isinstance(batch, Unfit), "without records there is no batch"
             self._refuse(topic, row.name, Outcome(number, batch.code, error_message=batch.message))

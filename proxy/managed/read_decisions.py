@@ -14,7 +14,7 @@ from kordon.codecs.decision import Kind
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code, name_of
 from kordon.proxy.decisions.journal import Client, Journal
-from kordon.proxy.managed.chunks import Entry
+from kordon.proxy.managed.chunks import Entry, Passed
 from kordon.proxy.managed.topics import ManagedTopic
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.streams import Stream
@@ -43,6 +43,8 @@ class Given(NamedTuple):
     """Of these."""
     holes: list[tuple[int, int]]
     """Offsets [from, to) of the physical partition that are gone, and that the client was moved over."""
+    passed: Sequence[Passed] = ()
+    """What it was moved over because it cannot be opened."""
 
 
 class Group(NamedTuple):
@@ -94,6 +96,8 @@ class ReadDecisions:
         if given.holes:
             holes = [(start, min(end, behind) - 1) for start, end in given.holes if start < behind]
             evidence = {**(evidence or {}), "holes": holes}
+        if passed := [(start, end - 1, reason) for start, end, reason in given.passed if start < behind]:
+            evidence = {**(evidence or {}), "passed_over": passed}
         self._journal.delivered(
             client,
             topic=topic.name,

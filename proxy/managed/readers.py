@@ -20,6 +20,7 @@ from kordon.proxy.managed.fetching import Fetching
 from kordon.proxy.managed.leaders import Leaders
 from kordon.proxy.managed.links import Links
 from kordon.proxy.managed.logs import PartitionLog
+from kordon.proxy.managed.opening import Opener
 from kordon.proxy.managed.portions import LATEST, refuse_fetch
 from kordon.proxy.managed.pulls import Pulls
 from kordon.proxy.managed.questions import Form, Question, Questions
@@ -80,6 +81,7 @@ class Readers:
         may_serve: Whether the lease lives and the layouts are known; nothing is shown otherwise, because what stands
             behind a cut that this worker has not heard of is nobody's to see (rules C1, C3).
         journal: Of the worker.
+        opener: Of the worker.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Readers:
         leaders: Leaders,
         *,
         cache_bytes: int = CACHE_BYTES,
+        opener: Opener | None = None,
         read_layouts_to_end: Callable[[], Awaitable[object]] | None = None,
         may_serve: Callable[[], bool] = lambda: True,
         journal: Journal | None = None,
@@ -102,6 +105,7 @@ class Readers:
         leaders.on_elected = self._on_elected
         self.pulls = Pulls(links, leaders)
         self._questions = Questions(links, leaders)
+        self.opener = opener or Opener()
         self._cache = Cache(cache_bytes, self.tally)
         self._logs: dict[str, _TopicLogs] = {}
         self._frozen: dict[str, tuple[str, dict[int, int]]] = {}
@@ -190,6 +194,7 @@ class Readers:
             tally=self.tally,
             pull=self.pulls.pull,
             tasks=self._tasks,
+            opener=self.opener,
             told=told,
         )
 

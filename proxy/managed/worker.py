@@ -39,6 +39,7 @@ from kordon.proxy.managed.lanes import Lanes
 from kordon.proxy.managed.leaders import Leaders
 from kordon.proxy.managed.links import Links
 from kordon.proxy.managed.metadata import DescribeTopicPartitionsTranslation, MetadataTranslation
+from kordon.proxy.managed.opening import Opener
 from kordon.proxy.managed.pages import ManagedPages
 from kordon.proxy.managed.partition_epochs import PartitionLeaderEpochs
 from kordon.proxy.managed.position_reports import PositionReports
@@ -109,6 +110,7 @@ class ManagedWorker:
             read_layouts_to_end=layouts.read_to_end,
             may_serve=self._may_serve,
             journal=self.journal,
+            opener=Opener(config.limits.opened_bytes),
         )
         self.group_positions = GroupPositions(brokers)
         self.gates = Gates(self.group_positions, self.readers.ends_of)
@@ -129,6 +131,7 @@ class ManagedWorker:
                 self.readers.pulls.pull,
                 HiddenWrites(self.links, leaders, self.lanes.counted),
                 ordering.janitor_lag_ms,
+                self.readers.opener,
             ),
             journal=self.journal,
         )
@@ -169,7 +172,7 @@ class ManagedWorker:
         read_physical = GatedFetch(self.readers, self.gates)
         dialect_service = ManagedService(
             self.topics,
-            ProduceService(self.topics, self.lanes, physical_partition),
+            ProduceService(self.topics, self.lanes, physical_partition, config.limits.opened_bytes),
             self._dialect_servers(questions),
             dialect.TRANSLATIONS,
             admin,
@@ -257,6 +260,7 @@ class ManagedWorker:
             cached_bytes=read.cached_bytes,
             hidden={kind.value: read.hidden[kind.value] for kind in Hidden},
             bypassed=dict(read.bypassed),
+            passed_over=dict(self.readers.opener.passed),
             findings={kind: self.keeper.found[kind] for kind in KINDS},
             unreadable={kind: self.keeper.unreadable[kind] for kind in (*sorted(records.KINDS), records.OTHER)},
             unserved=len(self.topics.unserved),

@@ -10,6 +10,7 @@ from kordon.proxy import apis
 from kordon.proxy.managed.chunks import Cache, ReadTally
 from kordon.proxy.managed.leaders import Leader
 from kordon.proxy.managed.logs import PartitionLog
+from kordon.proxy.managed.opening import Opener
 from kordon.proxy.managed.pulls import WAIT_MS, Pulls, Want
 from kordon.proxy.ordering.reading import Tenancy
 from kordon.proxy.tasks import Tasks
@@ -138,7 +139,9 @@ async def test_a_wait_at_the_end_holds_up_no_reader_of_what_is_there() -> None:
 
     tally, tasks = ReadTally(), Tasks()
     tenancy, cache = Tenancy(0), Cache(1 << 20, tally)
-    log = PartitionLog(topic="t", v_count=1, tenancy=tenancy, cache=cache, tally=tally, pull=pull, tasks=tasks)
+    log = PartitionLog(
+        topic="t", v_count=1, tenancy=tenancy, cache=cache, tally=tally, pull=pull, tasks=tasks, opener=Opener()
+    )
     log.high_watermark = 100
     at_end = log.coming(100)
     places = [log.coming(offset) for offset in (0, 10, 20, 30)]
