@@ -51,6 +51,10 @@ class Observed(Protocol):
         """Why clients cannot be served now; empty when they can."""
         ...
 
+    async def notes(self) -> list[str]:
+        """What is wrong for which no client should be sent elsewhere."""
+        ...
+
     async def metrics(self) -> bytes:
         """Everything Prometheus gets, in its text format."""
         ...
@@ -102,7 +106,7 @@ def pages(observed: Observed) -> dict[str, Callable[[], Awaitable[Answer]]]:
     async def readyz() -> Answer:
         reasons = await observed.unready()
         status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
-        return Answer.of({"ready": not reasons, "reasons": reasons}, status)
+        return Answer.of({"ready": not reasons, "reasons": reasons, "notes": await observed.notes()}, status)
 
     async def metrics() -> Answer:
         return Answer(HTTPStatus.OK, await observed.metrics(), METRICS_TYPE)

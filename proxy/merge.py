@@ -87,7 +87,10 @@ def merge_status(statuses: Sequence[Status]) -> Status:
             name: _sum([status[name] for status in statuses]) for name in ("connections", "requests", "bytes", "limits")
         },
         "ordering": _merge_ordering([status["ordering"] for status in statuses]),
-        "unready": [f"worker {status['worker']}: {reason}" for status in statuses for reason in status["unready"]],
+        **{
+            name: [f"worker {status['worker']}: {each}" for status in statuses for each in status.get(name, [])]
+            for name in ("unready", "notes")
+        },
     }
 
 

@@ -24,7 +24,7 @@ from kordon.proxy.managed.introductions import OnlyRecorded
 from kordon.proxy.managed.worker import ManagedWorker
 from kordon.proxy.metrics import Metrics
 from kordon.proxy.relays import Relays
-from kordon.proxy.tasks import Tasks
+from kordon.proxy.tasks import FAILURES, Tasks
 from kordon.proxy.tls import downstream_context, upstream_context
 from kordon.proxy.topology import Topology
 
@@ -59,6 +59,8 @@ class Proxy:
         self.worker = worker
         self.state = State.STARTING
         self._started = time.time()
+        self._drained = False
+        """Whether all that clients had asked for was answered before the end."""
         self._tasks = Tasks()
         self._topology = Topology(config.upstream, self._on_node, self._on_node_gone)
         incarnation = new_incarnation()
@@ -115,6 +117,7 @@ class Proxy:
         drain = self.config.drain
         log.info("draining", connections=len(self._relays), timeout_ms=drain.timeout_ms)
         cut = await self._relays.drain(drain.timeout_ms / 1000, drain.spread_ms / 1000)
+        self._drained = not cut
         if cut:
             log.warning("drain_incomplete", cut=cut, cure="raise drain.timeout_ms")
 
@@ -124,7 +127,7 @@ class Proxy:
         self._listeners.close()
         await self._relays.drain(0, 0)
         if self.managed is not None:
-            await self.managed.close()
+            await self.managed.close(in_order=self._drained)
         if self.recorder is not None:
             await self.recorder.close()
         await self._tasks.stop()
@@ -162,6 +165,10 @@ class Proxy:
         reasons += [each.error for each in self._listeners.by_role.values() if each.error]
         return reasons + (self.pages.unready() if self.pages is not None else [])
 
+    def notes(self) -> list[str]:
+        """Returns what is wrong for which no client should be sent elsewhere: all proxies meet it, or it is mended."""
+        return [*(self.pages.notes() if self.pages is not None else []), *FAILURES.recent()]
+
     def status(self) -> dict[str, Any]:
         """Returns what /status shows; JSON can take it."""
         tally, topology = self.metrics.tally, self._topology
@@ -197,6 +204,7 @@ class Proxy:
             },
             "limits": {"hits": {name: tally.limit_hits[name] for name in sorted(LIMITS)}},
             "unready": self.unready(),
+            "notes": self.notes(),
         }
 
     def _node_rows(self) -> list[dict[str, Any]]:

@@ -67,6 +67,10 @@ class Service:
         """Why clients cannot be served now; empty when they can."""
         return self._proxy.unready()
 
+    async def notes(self) -> list[str]:
+        """What is wrong for which no client should be sent elsewhere."""
+        return self._proxy.notes()
+
     async def metrics(self) -> bytes:
         """Everything Prometheus gets."""
         return self._metrics.render()

@@ -66,7 +66,8 @@ def _summary(status: dict[str, Any]) -> RenderableType:
         ("ready" if not reasons else "not ready", "green" if not reasons else "red"),
         f"  up {_duration(status.get('uptime_seconds', 0))} since {status.get('started_at', '?')}",
     )
-    return Group(line, *(Text(f"  - {reason}", style="red") for reason in reasons), Text())
+    notes = (Text(f"  - {note}", style="yellow") for note in status.get("notes") or [])
+    return Group(line, *(Text(f"  - {reason}", style="red") for reason in reasons), *notes, Text())
 
 
 def _brokers(status: dict[str, Any]) -> RenderableType | None:

@@ -135,10 +135,11 @@ class Supervisor:
     async def unready(self) -> list[str]:
         """Why clients cannot be served: what living workers say, or that there is none."""
         answers = await self._ask_all("/readyz")
-        reasons = [
-            f"worker {number}: {reason}" for number, body in answers.items() for reason in json.loads(body)["reasons"]
-        ]
-        return reasons if answers else ["no worker is running"]
+        return _said(answers, "reasons") if answers else ["no worker is running"]
+
+    async def notes(self) -> list[str]:
+        """What is wrong for which no client should be sent elsewhere."""
+        return _said(await self._ask_all("/readyz"), "notes")
 
     async def metrics(self) -> bytes:
         """The metrics of all workers, told apart by the label `worker`."""
@@ -249,6 +250,11 @@ async def _send_config(process: asyncio.subprocess.Process, loaded: Loaded) -> N
     with suppress(ConnectionError):
         process.stdin.write(line)
         await process.stdin.drain()
+
+
+def _said(answers: dict[int, bytes], what: str) -> list[str]:
+    """Returns what workers say on /readyz."""
+    return [f"worker {number}: {each}" for number, body in answers.items() for each in json.loads(body)[what]]
 
 
 def _check_port_is_free(address: HostPort) -> None:

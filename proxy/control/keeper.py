@@ -21,7 +21,7 @@ from kordon.proxy.control.janitor import Tools
 from kordon.proxy.control.layouts_log import LayoutsLog
 from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
 from kordon.proxy.control.leading import Cleaning, Leading
-from kordon.proxy.control.lease import LEASE_SECONDS, clock
+from kordon.proxy.control.lease import clock
 from kordon.proxy.control.ledger import Offsets, Records
 from kordon.proxy.control.member_minutes import MemberMinutes
 from kordon.proxy.control.membership import Generation, Membership
@@ -38,6 +38,7 @@ from kordon.proxy.ordering.findings import layout_unreadable
 from kordon.proxy.ordering.images import Parts
 from kordon.proxy.ordering.leftovers import GONE, Leftovers
 from kordon.proxy.ordering.member import Acknowledge, Adopt, Command, Forget, Hold, Member, Release
+from kordon.proxy.ordering.presence import Presence
 from kordon.proxy.ordering.records import (
     KINDS,
     OTHER,
@@ -136,6 +137,7 @@ class Keeper:
         self._make_writer = make_writer
         self._generation: Generation | None = None
         self._wishes: dict[str, Wish] = {}
+        self._presence = Presence()
         self._leftovers = Leftovers(
             {"outcome": 2 * WISH_SECONDS, "ack": 2 * WISH_SECONDS, GONE: 2 * membership.lease.seconds}
         )
@@ -154,8 +156,8 @@ class Keeper:
         self._whole = asyncio.Event()
         """Set unless the layouts are being read again."""
         self._whole.set()
-        self._replaying: asyncio.Task[None] | None = None
-        self._catching_up: asyncio.Task[None] | None = None
+        self._latest: dict[str, asyncio.Task[None]] = {}
+        """By name, what is begun anew when there is more to find out."""
         self._lead_task: asyncio.Task[None] | None = None
         membership.on_generation = self.on_generation
         membership.on_lost = self.on_lost
@@ -180,20 +182,24 @@ class Keeper:
             else:
                 return
 
-    async def leave(self) -> None:
-        """Ends in order, so that nobody waits for this worker's lease."""
+    async def leave(self, *, in_order: bool = True) -> None:
+        """Ends; `in_order` if nothing of clients is under way to brokers, so that nobody waits for this lease."""
         await self._tasks.stop()  # nothing renews the lease from here on
         self.member.lease_expires = 0.0
         self.member.on_joined()
         self._minutes.lost(self._generation, self.position)
         if self._generation is None:
             return
+        if in_order:
+            await self._try_to_say_gone()
+        await self._membership.stop()
+
+    async def _try_to_say_gone(self) -> None:
         try:
             async with asyncio.timeout(_LEAVE_SECONDS):
                 await self._say_gone()
         except (UpstreamUnavailable, LogLost, TimeoutError) as error:
             log.warning("left_unsaid", error=str(error) or "no answer in time", cost="others wait for a lease")
-        await self._membership.stop()
 
     async def _say_gone(self) -> None:
         """Tells the others that they need not wait for this worker's lease, once nothing that it sent can land."""
@@ -227,7 +233,7 @@ class Keeper:
             each.clear()
         self._stop_leading()  # the controller begins from what the layouts say
         self._layouts.rewind()
-        self._replaying = self._again(self._replaying, self._replay, name="read the layouts again")
+        self._again(self._replay, name="read the layouts again")
 
     async def _replay(self) -> None:
         while True:
@@ -326,16 +332,17 @@ class Keeper:
     def on_generation(self, generation: Generation) -> None:
         """Joined a generation of the group."""
         self._generation = generation
+        lease_seconds = max(generation.longest_lease_seconds, self._membership.lease.seconds)
+        self._presence.joined(generation.number, self._members(), lease_seconds, clock())
         self._minutes.joined(generation, self.position)
         self.member.on_joined()
         self._catch_up_with(generation)
         self._lead_if_told(generation)
         if self.leading is not None:
-            self.leading.on_members(self._members(), self._leftovers.gone)
+            self.leading.on_members()
 
     def _catch_up_with(self, generation: Generation) -> None:
-        work = partial(self._catch_up, generation.number)
-        self._catching_up = self._again(self._catching_up, work, name="read the layouts to their end")
+        self._again(partial(self._catch_up, generation.number), name="read the layouts to their end")
 
     def _lead_if_told(self, generation: Generation) -> None:
         if not generation.leads:
@@ -343,13 +350,11 @@ class Keeper:
         elif self._lead_task is None:
             self._lead_task = self._tasks.keep(self._lead, name="lead")
 
-    def _again(
-        self, before: asyncio.Task[None] | None, work: Callable[[], Coroutine[Any, Any, None]], *, name: str
-    ) -> asyncio.Task[None]:
+    def _again(self, work: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> None:
         """Begins what may be under way already, because what it is to find out is of this moment."""
-        if before is not None:
+        if (before := self._latest.get(name)) is not None:
             before.cancel()
-        return self._tasks.keep(work, name=name)
+        self._latest[name] = self._tasks.keep(work, name=name)
 
     def _on_renewed(self, sent: float) -> None:
         had_ended = not self.may_serve()
@@ -364,6 +369,7 @@ class Keeper:
 
     def on_lost(self) -> None:
         """Not a member any more, for now; what was admitted under the lease stays admitted until it ends."""
+        self._presence.lost()
         self._stop_leading()
 
     def _stop_leading(self) -> None:
@@ -426,17 +432,31 @@ class Keeper:
             case "ack", AckRecord(fence, incarnation, told):
                 if self.leading is not None:
                     self.leading.on_ack(fence, incarnation, told, record.offset)
-            case "outcome" | "ack" | "gone", _:
+            case "outcome" | "ack", _:
                 pass  # of others, or a tombstone: it is known by its age alone
+            case "gone", GoneRecord() | None:
+                self._on_gone(rest, is_told=value is not None)
             case "janitor", _:
                 self._looked_to[rest] = value.looked_to if isinstance(value, JanitorRecord) else {}
-            case "finding", FindingRecord():
-                self.findings[rest] = value
-                self.found[value.kind] += self.leading is not None
-            case "finding", _:
-                self.findings.pop(rest, None)
+            case "finding", FindingRecord() | None:
+                self._on_finding(rest, value)
             case _:
                 self._on_layout(record, value)
+
+    def _on_finding(self, topic: str, finding: FindingRecord | None) -> None:
+        if finding is None:
+            self.findings.pop(topic, None)
+            return
+        self.findings[topic] = finding
+        self.found[finding.kind] += self.leading is not None
+
+    def _on_gone(self, incarnation: str, *, is_told: bool) -> None:
+        if not is_told:
+            self._presence.forgotten(incarnation)
+            return
+        self._presence.left(incarnation)
+        if self.leading is not None:
+            self.leading.on_members()
 
     def _on_layout(self, record: Record, value: Value | None) -> None:
         commands = self.member.on_record(record.key, value)
@@ -622,7 +642,6 @@ class Keeper:
 
     async def _lead(self) -> None:
         while True:
-            lease_seconds = self._generation.longest_lease_seconds if self._generation else LEASE_SECONDS
             takeovers = Takeovers(self._admin, self._readers.nothing_between)
             hands = Hands(self._tools.pull, self._tools.writes, self.may_mark, self._tools.opener)
             self.leading = Leading(
@@ -630,7 +649,7 @@ class Keeper:
                 self._make_writer(),
                 self._members,
                 self._membership.confirm,
-                lease_seconds=lease_seconds,
+                presence=self._presence,
                 admit=self._admit,
                 takeovers=takeovers,
                 times=self.times,

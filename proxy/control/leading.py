@@ -51,6 +51,7 @@ from kordon.proxy.ordering.findings import records_lost, topic_gone
 from kordon.proxy.ordering.images import Parts
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.leftovers import Leftovers
+from kordon.proxy.ordering.presence import Presence
 from kordon.proxy.ordering.records import FenceRecord, OutcomeRecord, TopicRecord
 from kordon.proxy.ordering.wishes import Delete, Manage, Wish
 from kordon.proxy.tasks import Tasks
@@ -95,7 +96,7 @@ class Leading:
         writer: Writes layouts; fences all former controllers when it is opened.
         members: Returns the incarnations of the present generation.
         confirm: Tells whether the generation that is known is still the present one.
-        lease_seconds: L.
+        presence: Knows who may serve besides the members.
         admit: Sees that a topic can be managed as far as rights go; raises TopicsRefused where not.
         takeovers: Look at topics with data.
         times: Counts what fences wait for.
@@ -114,7 +115,7 @@ class Leading:
         members: Callable[[], frozenset[str]],
         confirm: Callable[[], Awaitable[bool]],
         *,
-        lease_seconds: float,
+        presence: Presence,
         admit: Callable[[str], Awaitable[None]],
         takeovers: Takeovers,
         times: FenceTimes,
@@ -130,7 +131,7 @@ class Leading:
         self._writer = writer
         self._confirm = confirm
         self._members = members
-        self._lease_seconds = lease_seconds
+        self._presence = presence
         self._tasks = Tasks()
         self._minutes = Minutes(journal or NoJournal(), members)
         self._ledger = Ledger(writer, self._minutes)
@@ -138,7 +139,7 @@ class Leading:
         self._adoption = Adoption(self._ledger, members)
         self._bindings = Bindings(admin, self._topic_ids, self._on_gone)
         self._shortened = ShortenedLogs(admin, self._layouts, self._mend)
-        self._letting_go = LettingGo(self._ledger, admin, self._adoption)
+        self._letting_go = LettingGo(self._ledger, admin, self._adoption, confirm)
         self._takeovers = TakeoverSteps(self._ledger, self._tasks, takeovers, self._do)
         compaction = Compaction(admin, cleaning.least_lag_ms)
         self.janitors = Janitors(self._ledger, admin, cleaning.hands, compaction, cleaning.looked_to, renew=self._renew)
@@ -196,14 +197,21 @@ class Leading:
             await read_to_end()
             now = clock()
             found = known()
-            # where nothing is managed yet nobody can be serving it
-            heard = now if found else now - self._lease_seconds
-            controller = self._ledger.controller = Controller(heard, self._lease_seconds, self._members())
+            if not found:
+                self._presence.nobody_served(now)
+            alone_from = self._presence.alone_from
+            controller = self._ledger.controller = Controller(self._members(), alone_from)
             for record, images in found.values():
                 self._ledger.take((record,))
                 controller.know(record, images)
             fences, wishes = unfinished()
-            log.info("controller_began", topics=len(found), unfinished=len(fences), wishes=len(wishes))
+            log.info(
+                "controller_began",
+                topics=len(found),
+                unfinished=len(fences),
+                wishes=len(wishes),
+                waits_seconds=round(max(alone_from - now, 0.0), 1),
+            )
             for fence in fences.values():
                 self._minutes.found(fence)
                 self._do(controller.found_fence(fence, now))
@@ -226,11 +234,11 @@ class Leading:
             self._takeovers.begin_next()
         self._ledger.raise_failure()
 
-    def on_members(self, members: frozenset[str], gone: frozenset[str]) -> None:
-        """The group has another generation."""
+    def on_members(self) -> None:
+        """The group has another generation, or a member of a former one has ended in order."""
         self._adoption.on_members()
         if self.controller is not None:
-            self._do(self.controller.on_members(members, clock(), gone))
+            self._do(self.controller.on_members(self._members(), clock(), self._presence.alone_from))
 
     def on_ack(
         self, fence: str, incarnation: str, told: Mapping[int, int] | None = None, offset: int | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from kordon.proxy.control.adoption import Adoption
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.lease import clock
@@ -20,9 +22,13 @@ class LettingGo:
         ledger: Of the controller.
         admin: Asks the cluster.
         adoption: Waits for the other proxies.
+        confirm: Tells whether the generation that is known is still the present one.
     """
 
-    def __init__(self, ledger: Ledger, admin: TopicsAdmin, adoption: Adoption) -> None:
+    def __init__(
+        self, ledger: Ledger, admin: TopicsAdmin, adoption: Adoption, confirm: Callable[[], Awaitable[bool]]
+    ) -> None:
+        self._confirm = confirm
         self._ledger = ledger
         self._admin = admin
         self._adoption = adoption
@@ -69,7 +75,8 @@ class LettingGo:
         fence, is_held = await self._adoption.raise_fence(record, layout.open_segments.keys(), FENCE_SECONDS)
         try:
             controller = self._ledger.controller
-            if controller is None or not (is_held and controller.is_heard_of_all(clock())):
+            is_held = is_held and await self._confirm()  # else somebody may have joined who was not asked
+            if controller is None or not (is_held and clock() >= controller.alone_from):
                 detail = f"not all proxies have stopped writing to {topic} within {FENCE_SECONDS:g} s; try again"
                 raise Refused(Code.REQUEST_TIMED_OUT, detail)
             partitions = {each.id.partition for each in layout.segments}

@@ -31,6 +31,7 @@ class ControlState:
         changes: The controller's procedures by topic; None where this worker is not the controller.
         now: Seconds on the clock of leases, by which `changes` count.
         findings: What was found wrong last, by topic.
+        lost: Why the layouts cannot be followed any more; empty: they can.
     """
 
     incarnation: str
@@ -43,6 +44,7 @@ class ControlState:
     changes: Mapping[str, Change] | None
     now: float
     findings: Mapping[str, FindingRecord] = field(default_factory=dict[str, FindingRecord])
+    lost: str = ""
 
     @property
     def leads(self) -> bool:
@@ -70,4 +72,5 @@ def state_of(keeper: Keeper) -> ControlState:
         changes=dict(controller.changes) if controller is not None else None,
         now=now,
         findings={**keeper.findings, **keeper.unserved},
+        lost=keeper.lost,
     )

@@ -114,6 +114,8 @@ def why_not_served(control: ControlState) -> str | None:
     """Says why this worker serves no managed topic now; None if it does."""
     if control.serves:
         return None
+    if control.lost:
+        return f"the layouts are lost ({control.lost}): restore them, then restart"
     if control.generation is None:
         none_read = "no layouts have been read yet; there are none until a topic is managed"
         return "not in the proxies' group yet" if control.position else none_read

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from kordon.proxy.control.common_faults import CommonFaults
 from kordon.proxy.control.group_positions import GroupPositions
 from kordon.proxy.control.keeper import Keeper
 from kordon.proxy.control.state import state_of
@@ -21,11 +22,22 @@ class ManagedPages:
         keeper: What keeps it current.
         bypassed: By topic, batches of writers that went round Kordon; as it stands when it is looked at.
         groups: Where groups of the dialect stand.
+        faults: What is wrong for all proxies.
+        knows: Whether it is known what is managed; before that no request passes.
     """
 
     def __init__(
-        self, topics: ManagedTopics, keeper: Keeper, bypassed: Mapping[str, int], groups: GroupPositions
+        self,
+        topics: ManagedTopics,
+        keeper: Keeper,
+        bypassed: Mapping[str, int],
+        groups: GroupPositions,
+        *,
+        faults: CommonFaults,
+        knows: Callable[[], bool],
     ) -> None:
+        self._faults = faults
+        self._knows = knows
         self._topics = topics
         self._keeper = keeper
         self._bypassed = bypassed
@@ -48,6 +60,25 @@ class ManagedPages:
         return sum_up(self._topics, state_of(self._keeper))
 
     def unready(self) -> list[str]:
-        """Returns why clients of managed topics should not be sent here; empty when all is well, or none is managed."""
-        why_not = why_not_served(state_of(self._keeper)) if len(self._topics) else None
-        return [f"managed topics: {why_not}"] if why_not is not None else []
+        """Returns why clients should not be sent here but to other proxies; empty where those serve them no better."""
+        if not self._knows():
+            detail = f": {self._common}" if self._common else ""
+            return [f"the layouts have not been read yet, and until then no request passes{detail}"]
+        return [f"managed topics: {why_not}"] if (why_not := self._why_not()) and not self._common else []
+
+    def notes(self) -> list[str]:
+        """Returns why no proxy serves managed topics, where that is so."""
+        why_not = self._why_not() if self._knows() and self._common else None
+        return [f"managed topics: {why_not}; all proxies meet it: {self._common}"] if why_not else []
+
+    @property
+    def is_served(self) -> bool:
+        """Whether managed topics are served here, or there are none."""
+        return self._knows() and self._why_not() is None
+
+    def _why_not(self) -> str | None:
+        return why_not_served(state_of(self._keeper)) if len(self._topics) else None
+
+    @property
+    def _common(self) -> str:
+        return self._keeper.lost or self._faults.found

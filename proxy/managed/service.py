@@ -178,6 +178,11 @@ class ManagedService:
         """Takes note that `topics` says all there is."""
         self._known.set()
 
+    @property
+    def knows(self) -> bool:
+        """Whether it is known what is managed; before that no request passes."""
+        return self._known.is_set()
+
     def connected(self, client: Client) -> Service:
         """Returns what serves one more client, as far as its rights go."""
         rights = Rights(self._rights_max_age, time.monotonic)

@@ -13,6 +13,7 @@ from kordon.proxy.config import Config
 from kordon.proxy.control.acl_mirror import AclMirror
 from kordon.proxy.control.authorizer import Authorizer
 from kordon.proxy.control.brokers import Brokers
+from kordon.proxy.control.common_faults import CommonFaults
 from kordon.proxy.control.group import About
 from kordon.proxy.control.group_positions import GroupPositions
 from kordon.proxy.control.janitor import Tools
@@ -135,7 +136,15 @@ class ManagedWorker:
             ),
             journal=self.journal,
         )
-        self.pages = ManagedPages(self.topics, self.keeper, self.readers.tally.bypassed, self.group_positions)
+        self._faults = CommonFaults(brokers, ordering.group)
+        self.pages = ManagedPages(
+            self.topics,
+            self.keeper,
+            self.readers.tally.bypassed,
+            self.group_positions,
+            faults=self._faults,
+            knows=lambda: self.service.knows,
+        )
         questions = Questions(self.links, leaders)
         offsets = ListOffsets(
             self.topics, questions, read_layouts_to_end=layouts.read_to_end, may_serve=self._may_serve
@@ -292,6 +301,8 @@ class ManagedWorker:
         self.keeper.start()
         self._tasks.keep(self._learn, name="first look at managed topics")
         self._tasks.keep(partial(self._authorizer.run, self._names_managed, self._topics_led), name="follow ACLs")
+        look = partial(self._faults.run, lambda: self.pages.is_served)
+        self._tasks.keep(look, name="look for faults of all proxies")
         self._tasks.keep(self._lags.run, name="look at the lag of groups")
 
     async def _learn(self) -> None:
@@ -305,10 +316,14 @@ class ManagedWorker:
         known.cancel()
         self.service.know()
 
-    async def close(self) -> None:
-        """Ends in order: no other proxy need wait for this one's lease."""
+    async def close(self, *, in_order: bool = True) -> None:
+        """Ends.
+
+        Args:
+            in_order: Nothing of clients is under way to brokers: no other proxy need wait for this one's lease.
+        """
         await self._tasks.stop()
-        await self.keeper.leave()
+        await self.keeper.leave(in_order=in_order)
         await self.lanes.close()
         await self._names.close()
         await self.group_positions.close()

@@ -157,16 +157,13 @@ class Controller:
     """Changes layouts while this proxy leads the proxies' group.
 
     Args:
-        now: Seconds on the clock of leases.
-        lease_seconds: L: after so long no proxy serves that has not been heard of.
         members: Incarnations of the present generation.
+        alone_from: From when on nobody serves but these, by `Presence` (rule C2).
     """
 
-    def __init__(self, now: float, lease_seconds: float, members: frozenset[str]) -> None:
-        self._lease_seconds = lease_seconds
+    def __init__(self, members: frozenset[str], alone_from: float) -> None:
         self._members = members
-        self._alone_from = now + lease_seconds
-        """From when on nobody serves but the members: rule C2."""
+        self._alone_from = alone_from
         self._topics: dict[str, TopicRecord] = {}
         self._images: dict[str, dict[Stream, Parts]] = {}
         self._changes: dict[str, Change] = {}
@@ -185,9 +182,10 @@ class Controller:
         """Takes in a layout that differs in no epoch, while no change of the topic is under way."""
         self._topics[topic.layout.topic] = topic
 
-    def is_heard_of_all(self, now: float) -> bool:
-        """Whether nobody serves but the members of the present generation (rule C2)."""
-        return now >= self._alone_from
+    @property
+    def alone_from(self) -> float:
+        """From when on nobody serves but the members of the present generation (rule C2)."""
+        return self._alone_from
 
     def image_keys(self, topic: str) -> list[str]:
         """Returns the keys of all records of a topic's images."""
@@ -267,11 +265,9 @@ class Controller:
         change = self._changes[layout.topic] = Change(layout.topic, layout.n, placement=placement, expected=expected)
         return self._prepare(change, now)
 
-    def on_members(self, members: frozenset[str], now: float, gone: frozenset[str] = frozenset()) -> list[Command]:
-        """The group has another generation; `gone` are those that ended in order and hold no lease (rule C2)."""
-        if self._members - members - gone:
-            self._alone_from = max(self._alone_from, now + self._lease_seconds)
-        self._members = members
+    def on_members(self, members: frozenset[str], now: float, alone_from: float) -> list[Command]:
+        """The group has another generation, or more is known of who is missing in it; arguments as at the beginning."""
+        self._members, self._alone_from = members, alone_from
         confirm = [each.topic for each in self._changes.values() if each.stage is Stage.CONFIRMING]
         return [*(ConfirmMembers(topic) for topic in confirm), *self._look(now)]
 

@@ -84,7 +84,7 @@ class Cluster:
         self._proxy_count = 0
         self._last_id = 10
         calm = world.random.choice([0, 1, 4, 12])  # every few seeds something else prevails
-        self._moods = ["kill", "pause", "cut", "lanes", "election", *["resize"] * (1 + calm)]
+        self._moods = ["kill", "restart", "pause", "cut", "lanes", "election", *["resize"] * (1 + calm)]
         self._trouble_share = world.random.choice([0.0, 0.1, 1.0])
         self.nemesis = Nemesis(self)
         self.fences = promises.FenceWatch(self)
@@ -208,6 +208,14 @@ class Cluster:
     def kill(self, proxy: Proxy) -> None:
         """Ends a process, and starts another in its place."""
         proxy.kill()
+        self._replace(proxy)
+
+    def restart(self, proxy: Proxy) -> None:
+        """Ends a process in order, as a rolling upgrade does, and starts another in its place."""
+        proxy.leave()
+        self._replace(proxy)
+
+    def _replace(self, proxy: Proxy) -> None:
         self.proxies = [each for each in self.proxies if each is not proxy] + [self.new_proxy()]
 
     def trouble(self) -> bool:
@@ -218,6 +226,8 @@ class Cluster:
         match self.world.random.choice(self._moods):
             case "kill":
                 self.kill(proxy)
+            case "restart":
+                self.restart(proxy)
             case "pause":
                 proxy.pause(self._while())
             case "cut":

@@ -44,7 +44,7 @@ class Leading:
         self._fence_count = 0
         self._next_look = 0.0
         self._records: dict[str, TopicRecord] = dict(proxy.member.topics)
-        self.controller = Controller(self._world.now, LEASE_SECONDS, frozenset(proxy.members))
+        self.controller = Controller(frozenset(proxy.members), proxy.presence.alone_from)
         for name, record in self._records.items():
             self.controller.know(record, proxy.member.images(name))
         for fence in proxy.member.fences.values():
@@ -52,7 +52,7 @@ class Leading:
 
     def on_members(self, members: frozenset[str]) -> None:
         """The group has another generation."""
-        self._do(self.controller.on_members(members, self._world.now))
+        self._do(self.controller.on_members(members, self._world.now, self._proxy.presence.alone_from))
 
     def on_ack(self, fence: str, incarnation: str) -> None:
         """A proxy holds what a fence names."""

@@ -11,7 +11,8 @@ from kordon.proxy.ordering import member as following
 from kordon.proxy.ordering import takeover
 from kordon.proxy.ordering.images import Image
 from kordon.proxy.ordering.member import Member
-from kordon.proxy.ordering.records import AckRecord, FenceRecord, TopicRecord, Value
+from kordon.proxy.ordering.presence import Presence
+from kordon.proxy.ordering.records import AckRecord, FenceRecord, GoneRecord, TopicRecord, Value
 from kordon.testing.simulation.clients import Produce
 from kordon.testing.simulation.leading import LEASE_SECONDS, Leading
 from kordon.testing.simulation.reading import Portion, Reading
@@ -43,6 +44,7 @@ class Proxy:
         """Until when it gets no records of the layouts."""
         self.generation = 0
         self.members: list[str] = []
+        self.presence = Presence()
         self.leading: Leading | None = None
         self.topic: ManagedTopic | None = None
         """Managed, or coming to be (rule A2)."""
@@ -50,6 +52,8 @@ class Proxy:
         """Whether it has read them once: no client's request passes before."""
         self._position = 0
         self._joining = False
+        self.is_ending = False
+        """Whether it ends in order."""
         self._unread: deque[Callable[[], None]] = deque()
         """What came while it was paused."""
         self._awaiting_drain: dict[str, FenceRecord] = {}
@@ -95,6 +99,25 @@ class Proxy:
     def kill(self) -> None:
         """Ends at once; what it had sent to brokers may still arrive."""
         self.world.say(f"{self.name} is killed")
+        self.alive = False
+
+    def leave(self) -> None:
+        """Ends in order: serves no more, waits for what it has sent, says that it is gone, leaves the group."""
+        self.world.say(f"{self.name} ends in order")
+        self.is_ending = True
+        self.leading = None
+        self.world.each(0.05, self._loop(self._end_if_drained))
+
+    def _end_if_drained(self) -> None:
+        self.member.lease_expires = 0.0
+        if self._writing.is_drained(range(self.cluster.v_count), passed=True):
+            self.later_there(self._end)
+
+    def _end(self) -> None:
+        if not self.alive:
+            return
+        self.cluster.layouts.append(f"gone/{self.name}", GoneRecord(self.name))
+        self.cluster.group.leave(self.name)
         self.alive = False
 
     def pause(self, seconds: float) -> None:
@@ -168,7 +191,7 @@ class Proxy:
     # --- the group
 
     def _join(self) -> None:
-        if self._joining:
+        if self._joining or self.is_ending:
             return
         self._joining = True
 
@@ -180,6 +203,7 @@ class Proxy:
     def _joined(self, generation: int, members: list[str]) -> None:
         self._joining = False
         self.generation, self.members = generation, members
+        self.presence.joined(generation, members, LEASE_SECONDS, self.world.now)
         self._catch_up()
         self._renew()
         if members[0] != self.name:
@@ -210,6 +234,8 @@ class Proxy:
 
     def _renew(self) -> None:
         """Renews the lease (rule C1)."""
+        if self.is_ending:
+            return
         sent, generation = self.world.now, self.generation
         self.ask(
             lambda: self.cluster.group.commit(self.name, generation),
@@ -217,6 +243,8 @@ class Proxy:
         )
 
     def _renewed(self, sent: float) -> None:
+        if self.is_ending:
+            return
         had_ended = not self.member.may_serve(self.world.now)
         self.member.on_renewed(sent, LEASE_SECONDS)
         if had_ended:
@@ -279,6 +307,10 @@ class Proxy:
     def _on_record(self, key: str, value: Value | None) -> None:
         if isinstance(value, AckRecord) and self.leading is not None:
             self.leading.on_ack(value.fence, value.incarnation)
+        if isinstance(value, GoneRecord):
+            self.presence.left(value.incarnation)
+            if self.leading is not None:
+                self.leading.on_members(frozenset(self.members))
         for command in self.member.on_record(key, value):
             match command:
                 case following.Hold(fence):

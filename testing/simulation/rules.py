@@ -27,6 +27,7 @@ from kordon.proxy.ordering.layout import Epoch, Layout, Placement, Segment
 from kordon.proxy.ordering.line import Line, Write
 from kordon.proxy.ordering.member import Member
 from kordon.proxy.ordering.positions import Positions
+from kordon.proxy.ordering.presence import Presence
 from kordon.proxy.ordering.streams import Stream, is_physical
 from kordon.proxy.ordering.writers import Unfit, Verdict, Writers
 from kordon.testing.simulation.reading import Reading
@@ -82,10 +83,6 @@ def _any_lease(member: Any, now: float) -> bool:
 def _no_fence(member: Any, topic: str, partition: int, now: float) -> bool:
     del topic, partition
     return bool(member.may_serve(now))
-
-
-def _nobody_is_missing(made: Any, members: frozenset[str], now: float, gone: frozenset[str] = frozenset()) -> Any:
-    return _ON_MEMBERS(made, members, now, gone | made._members)
 
 
 def _success(layout: object, v: int, write: object, outcome: Outcome, counts: object) -> Outcome:
@@ -168,7 +165,6 @@ def _constant(value: object) -> Callable[..., Any]:
     return answer
 
 
-_ON_MEMBERS: Final = Controller.on_members
 _JUDGE: Final = Writers.judge
 _IMAGES_AFTER: Final = vars(controller)["_images_after"]
 _STAY_OF: Final = Chain.stay_of
@@ -184,7 +180,7 @@ PLACES: Final[Mapping[str, _Place | tuple[_Place, ...]]] = {
     "F4": _Place(reading, "position_beyond", _no_hole),
     "F5": _Place(Reading, "settle_layouts", _constant(True)),
     "C1": _Place(Member, "may_serve", _any_lease),
-    "C2": _Place(Controller, "on_members", _nobody_is_missing),
+    "C2": _Place(Presence, "alone_from", property(_constant(0.0))),
     "C3": _Place(Member, "on_joined", _constant(None)),
     "C4": _Place(Controller, "_cancel", _constant([])),
     "C5": _Place(Place, "limit", _constant(None)),

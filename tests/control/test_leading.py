@@ -10,6 +10,7 @@ import pytest
 from kordon.proxy.control.fence_times import FenceTimes
 from kordon.proxy.control.layouts_writer import NotCommitted
 from kordon.proxy.control.leading import Cleaning, Leading
+from kordon.proxy.ordering.presence import Presence
 from kordon.proxy.ordering.wishes import Resize
 
 
@@ -43,7 +44,7 @@ async def test_a_role_whose_writer_failed_ends_and_is_taken_up_again() -> None:
         cast("Any", Writer()),
         lambda: frozenset({"me"}),
         confirm,
-        lease_seconds=20.0,
+        presence=Presence(),
         admit=cast("Any", None),
         takeovers=cast("Any", None),
         times=FenceTimes(),

@@ -105,7 +105,7 @@ class Proxies:
 
     def __init__(self) -> None:
         layout = Layout.created(TOPIC, UUID(int=1), 2, 8)
-        self.controller = Controller(-100.0, 20.0, frozenset({"a"}))
+        self.controller = Controller(frozenset({"a"}), -80.0)
         self.controller.know(TopicRecord(layout, UUID(int=2)), {})
         self.member = Member("a")
         self.log: dict[str, bytes] = {}

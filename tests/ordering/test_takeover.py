@@ -227,7 +227,7 @@ def committed(commands: Sequence[object]) -> dict[str, Value | None]:
 
 def test_the_controller_takes_over_in_two_changes() -> None:
     """First v < N stay where they are, with images of producers that know nothing; then all go to their homes."""
-    made = Controller(-100.0, 20.0, frozenset({"a"}))
+    made = Controller(frozenset({"a"}), -80.0)
     record = TopicRecord(TOPIC, FACE, Takeover(UNTIL))
     assert made.take_over(record, Placement.OWN, 0.0) == [Prepare("orders", 2)]
     made.on_prepared("orders", None, 0.0)
@@ -269,7 +269,7 @@ def test_the_controller_takes_over_in_two_changes() -> None:
 )
 def test_what_is_not_quiesced_is_given_up_before_anything_has_changed(read: dict[int, Producers], says: str) -> None:
     """A record behind the proven end, or an open transaction: the fence goes, the layout never was."""
-    made = Controller(-100.0, 20.0, frozenset({"a"}))
+    made = Controller(frozenset({"a"}), -80.0)
     made.take_over(TopicRecord(TOPIC, FACE, Takeover(UNTIL)), Placement.LINEAR, 0.0, expected={0: 5, 1: 9})
     made.on_prepared("orders", None, 0.0)
     fence = committed(made.on_tick(0.1, "f1"))["fence/orders"]
@@ -290,7 +290,7 @@ def test_what_is_not_quiesced_is_given_up_before_anything_has_changed(read: dict
 def test_a_takeover_that_lost_its_controller_before_the_cut_is_begun_again_by_its_wish() -> None:
     """The next one takes the fence away, so that clients go on; it does not know what had been proven."""
     fence = FenceRecord("old", "orders", TOPIC.next_epoch(2), frozenset({0, 1}), TopicRecord(TOPIC, FACE))
-    made = Controller(-100.0, 20.0, frozenset({"a"}))
+    made = Controller(frozenset({"a"}), -80.0)
     assert committed(made.found_fence(fence, 0.0)) == {"fence/orders": None}
     (given_up,) = made.on_committed("orders", 0.1)
     assert isinstance(given_up, Abandoned)

@@ -32,6 +32,10 @@ class Fake:
         """What it was told to say."""
         return self.reasons
 
+    async def notes(self) -> list[str]:
+        """Nothing more."""
+        return []
+
     async def metrics(self) -> bytes:
         """One sample."""
         await self.slow.wait()

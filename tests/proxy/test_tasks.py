@@ -33,6 +33,7 @@ KEPT = {
     "keep managed topics",
     "lead",
     "look at the lag of groups",
+    "look for faults of all proxies",
     "look for last values",
     "look through a compacted log",
     "look through compacted topics",

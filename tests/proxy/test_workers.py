@@ -34,6 +34,8 @@ class Fake:
         self.configs = [json.loads(sys.stdin.readline())]
     async def unready(self):
         return ["it is young"] if number == 1 else []
+    async def notes(self):
+        return ["it is watched"] if number == 1 else []
     async def metrics(self):
         return b"# TYPE kordon_held_bytes gauge\\nkordon_held_bytes 5.0\\n"
     async def status(self):
@@ -146,6 +148,7 @@ async def test_pages_of_all_workers_are_one(tmp_path: Path) -> None:
         assert b'kordon_held_bytes{worker="0"} 5.0' in page
         assert b'kordon_held_bytes{worker="1"} 5.0' in page
         assert await supervisor.unready() == ["worker 1: it is young"]
+        assert await supervisor.notes() == ["worker 1: it is watched"]
 
 
 async def test_worker_that_dies_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,68 @@
+"""Who may serve besides the members of the present generation, as one member sees it (rule C2).
+
+A lease is given to members of one generation at a time, and no more of a generation once the next one is complete. So
+whoever has belonged to two generations in a row knows who held leases in the first and is missing in the second; of
+those who are missing in any other way nobody can say more than that their leases end within L.
+
+    the first generation, or one after a gap ──> strangers: until L from now
+    the next one ──> who is missing: until L from now; who has ended in order: no longer
+
+Each member keeps it, so that the next controller need not wait for leases that it knows to have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+
+
+class Presence:
+    """Kept by every worker since its start."""
+
+    def __init__(self) -> None:
+        self._number: int | None = None
+        self._members: frozenset[str] = frozenset()
+        self._lease_seconds = 0.0
+        self._strangers_until = inf
+        self._missing: dict[str, float] = {}
+        self._gone: set[str] = set()
+
+    def joined(self, number: int, members: Iterable[str], lease_seconds: float, now: float) -> None:
+        """Belongs to a generation that is complete.
+
+        Args:
+            number: Of the generation.
+            members: Incarnations of its members.
+            lease_seconds: The longest lease among them.
+            now: Seconds on the clock of leases, later than the end of the generation before.
+        """
+        present = frozenset(members)
+        lease_end = now + max(lease_seconds, self._lease_seconds)
+        if self._number is None or not self._number <= number <= self._number + 1:
+            self._strangers_until = lease_end
+        self._missing |= dict.fromkeys(self._members - present, lease_end)
+        self._missing = {each: end for each, end in self._missing.items() if each not in present and end > now}
+        self._number, self._members, self._lease_seconds = number, present, lease_seconds
+
+    def lost(self) -> None:
+        """The group goes on without this member, with whomever."""
+        self._number = None
+
+    def left(self, incarnation: str) -> None:
+        """A proxy has ended in order: it holds no lease, and nothing that it sent can land any more."""
+        self._gone.add(incarnation)
+
+    def forgotten(self, incarnation: str) -> None:
+        """It has been gone for so long that nobody asks any more."""
+        self._gone.discard(incarnation)
+
+    def nobody_served(self, now: float) -> None:
+        """Nothing is managed: whoever is missing cannot be serving what there is not."""
+        self._strangers_until = now
+        self._missing.clear()
+
+    @property
+    def alone_from(self) -> float:
+        """From when on nobody serves but the present members, in seconds on the clock of leases."""
+        ends = (end for each, end in self._missing.items() if each not in self._gone)
+        return max([self._strangers_until, *ends])

@@ -1,0 +1,60 @@
+"""A controller that ends in order: the next one begins at once, for it knows that no lease is left (rule C2)."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from kordon.testing.cluster import Cluster
+from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, create_managed, read_all, resize
+from kordon.testing.proxy_process import ProxyProcess
+
+pytestmark = pytest.mark.broker
+
+LEASE_SECONDS = 20.0
+
+
+def events(proxy: ProxyProcess, event: str) -> list[dict[str, Any]]:
+    """Returns the lines of one event that a proxy has logged."""
+    lines = (json.loads(line) for line in proxy.log().splitlines() if line.startswith("{"))
+    return [line for line in lines if line["event"] == event]
+
+
+def seconds_between(first: dict[str, Any], last: dict[str, Any]) -> float:
+    """Returns what lies between two lines of a log."""
+    return (datetime.fromisoformat(last["timestamp"]) - datetime.fromisoformat(first["timestamp"])).total_seconds()
+
+
+def test_changes_go_on_when_the_controller_ends_in_order(unled_cluster: Cluster) -> None:
+    """The next one waits for nobody but strangers of before its own time; what it admits is in order."""
+    bootstrap = unled_cluster.bootstrap("PLAINTEXT")
+    with ProxyProcess.start(bootstrap) as first:
+        create_managed(first.bootstrap, "handed-over")
+        with ProxyProcess.start(bootstrap) as second:
+            assert first.leads()
+            sender = Sender(second.bootstrap, "handed-over")
+            sender.send_for(5.0)
+            assert first.stop() == 0
+            admin = AdminClient({"bootstrap.servers": second.bootstrap})
+            resize(admin, "handed-over", 6).result(60)
+            sender.send_for(0.5)
+            sender.finish()
+            assert_all_once_and_in_order(sender, read_all(second.bootstrap, "handed-over", sender.sent))
+            joined, (began,) = events(second, "group_joined")[0], events(second, "controller_began")
+            assert began["waits_seconds"] <= LEASE_SECONDS - seconds_between(joined, began) + 1.0
+            assert events(first, "left_unsaid") == []
+
+
+def test_a_controller_that_ends_without_the_layouts_ends_in_order(unled_cluster: Cluster) -> None:
+    """It cannot say that it is gone, says that, and ends all the same."""
+    bootstrap = unled_cluster.bootstrap("PLAINTEXT")
+    with ProxyProcess.start(bootstrap) as proxy:
+        create_managed(proxy.bootstrap, "left-behind")
+        direct = AdminClient({"bootstrap.servers": bootstrap})
+        direct.delete_topics(["__kordon.layouts"])["__kordon.layouts"].result(60)
+        assert proxy.stop() == 0
+        assert "Traceback" not in proxy.log()

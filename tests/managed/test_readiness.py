@@ -1,0 +1,158 @@
+"""When clients are sent to other proxies because of managed topics, and when nobody would serve them better."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+from kordon.proxy.control.codes import Code
+from kordon.proxy.control.common_faults import CommonFaults
+from kordon.proxy.control.lease import clock
+from kordon.proxy.control.membership import Generation
+from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.managed.pages import ManagedPages
+from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.member import Member
+
+GROUP = "kordon"
+
+
+class Cluster:
+    """Answers what common faults ask for."""
+
+    def __init__(self) -> None:
+        self.layouts: int = Code.NONE
+        self.leader = 1
+        self.coordinator: int = Code.NONE
+        self.is_away = False
+
+    async def metadata(self, topics: list[str]) -> Any:
+        """Says whether the layouts have a leader."""
+        if self.is_away:
+            raise UpstreamUnavailable("nobody answers")
+        partitions = [SimpleNamespace(partition_index=0, leader_id=self.leader)] * (self.layouts == Code.NONE)
+        return SimpleNamespace(topics=[SimpleNamespace(error_code=self.layouts, partitions=partitions)])
+
+    async def ask_any(self, api_key: int, versions: range, fields: dict[str, Any]) -> Any:
+        """Says whether the group has a coordinator."""
+        assert fields["key"] == GROUP
+        return SimpleNamespace(error_code=self.coordinator)
+
+
+class Kordon:
+    """The pages of a worker, and what they show."""
+
+    def __init__(self) -> None:
+        self.topics = ManagedTopics()
+        self.cluster = Cluster()
+        self.member = Member("me")
+        self.knows = True
+        self.faults = CommonFaults(cast("Any", self.cluster), GROUP)
+        self.keeper = SimpleNamespace(
+            member=self.member,
+            generation=Generation(1, "a", "a", ()),
+            may_serve=lambda: self.member.may_serve(clock()),
+            position=7,
+            wishes={},
+            findings={},
+            unserved={},
+            leading=None,
+            lost="",
+        )
+        self.pages = ManagedPages(
+            self.topics,
+            cast("Any", self.keeper),
+            {},
+            cast("Any", None),
+            faults=self.faults,
+            knows=lambda: self.knows,
+        )
+
+    def manage(self) -> None:
+        """Has one topic managed."""
+        self.topics.add(ManagedTopic(Layout.created("orders", UUID(int=1), 3, 12), UUID(int=2)))
+
+    async def look(self) -> None:
+        """Has the cluster asked."""
+        self.faults.found = await self.faults.look()
+
+
+def test_no_client_is_sent_where_the_layouts_are_not_known() -> None:
+    """Whatever is managed: no request passes until that is known. It was told to be ready, and closed them all."""
+    kordon = Kordon()
+    kordon.knows = False
+    (reason,) = kordon.pages.unready()
+    assert "layouts have not been read" in reason
+    assert not kordon.pages.is_served
+    kordon.knows = True
+    assert kordon.pages.unready() == []
+
+
+def test_a_lease_of_its_own_that_is_lost_sends_clients_elsewhere() -> None:
+    """Until it is renewed, and the layouts are read again."""
+    kordon = Kordon()
+    kordon.manage()
+    (reason,) = kordon.pages.unready()
+    assert "lease has ended" in reason
+    kordon.member.on_renewed(clock(), 20.0)
+    assert kordon.pages.unready() == ["managed topics: the layouts are not read to their end yet"]
+    kordon.member.on_caught_up()
+    assert kordon.pages.unready() == kordon.pages.notes() == []
+
+
+@pytest.mark.parametrize(
+    ("layouts", "leader", "coordinator", "says"),
+    [
+        (Code.UNKNOWN_TOPIC_OR_PARTITION, -1, Code.NONE, "there is no __kordon.layouts"),
+        (Code.NONE, -1, Code.NONE, "has no leader"),
+        (Code.NONE, 1, Code.COORDINATOR_NOT_AVAILABLE, "has no coordinator (COORDINATOR_NOT_AVAILABLE)"),
+    ],
+)
+async def test_what_all_proxies_meet_is_noted(layouts: int, leader: int, coordinator: int, says: str) -> None:
+    """Ordinary topics would be cut off for nothing: no other proxy serves the managed ones."""
+    kordon = Kordon()
+    kordon.manage()
+    kordon.cluster.layouts, kordon.cluster.leader, kordon.cluster.coordinator = layouts, leader, coordinator
+    await kordon.look()
+    assert kordon.pages.unready() == []
+    (note,) = kordon.pages.notes()
+    assert says in note
+    kordon.knows = False  # a proxy that has just started serves nothing at all, and others do
+    (reason,) = kordon.pages.unready()
+    assert says in reason
+    assert kordon.pages.notes() == []
+
+
+async def test_brokers_that_do_not_answer_are_this_proxys_affair() -> None:
+    """Its way to them may be what is broken."""
+    kordon = Kordon()
+    kordon.manage()
+    kordon.cluster.is_away = True
+    await kordon.look()
+    assert len(kordon.pages.unready()) == 1
+
+
+async def test_layouts_that_are_lost_are_lost_to_all() -> None:
+    """With what cures it."""
+    kordon = Kordon()
+    kordon.manage()
+    kordon.keeper.lost = "__kordon.layouts was deleted"
+    assert kordon.pages.unready() == []
+    (note,) = kordon.pages.notes()
+    assert "restore them, then restart" in note
+
+
+async def test_the_cluster_is_asked_only_while_something_is_unserved() -> None:
+    """What is served needs no question, and what was wrong is forgotten."""
+    kordon = Kordon()
+    kordon.cluster.leader = -1
+    kordon.faults.found = "something"
+    looking = asyncio.ensure_future(kordon.faults.run(lambda: kordon.pages.is_served))
+    await asyncio.sleep(0)
+    assert kordon.faults.found == ""
+    looking.cancel()
