@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kordon.codecs.errors import WireError
-from kordon.codecs.primitives import BYTES, INT32, STRING
+from kordon.codecs.primitives import BYTES, INT32, STRING, TOPIC_NAME
 from kordon.codecs.schema import Buffer, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -26,7 +26,7 @@ SUBSCRIPTION = message(
     field("topics", array(STRING), "0+"),
     field("user_data", BYTES, "0+", nullable="0+", default=None),
     field("owned_partitions", array(struct(
-        field("topic", STRING, "1+"),
+        field("topic", TOPIC_NAME, "1+"),
         field("partitions", array(INT32), "1+"),
     )), "1+"),
     field("generation_id", INT32, "2+", default=-1),
@@ -39,7 +39,7 @@ SUBSCRIPTION = message(
 ASSIGNMENT = message(
     "ConsumerProtocolAssignment",
     field("assigned_partitions", array(struct(
-        field("topic", STRING, "0+"),
+        field("topic", TOPIC_NAME, "0+"),
         field("partitions", array(INT32), "0+"),
     )), "0+"),
     field("user_data", BYTES, "0+", nullable="0+", default=None),

@@ -30,6 +30,8 @@ SMALLEST_REQUEST: Final = REQUEST_LOOK_BYTES - SIZE_BYTES
 SMALLEST_RESPONSE: Final = RESPONSE_LOOK_BYTES - SIZE_BYTES
 _PRODUCE_FLEXIBLE: Final = 9
 _PRODUCE_TRANSACTIONAL_ID: Final = 3
+_PRODUCE_IDS: Final = 13
+_ID_BYTES: Final = 16
 _FETCH_SESSIONS: Final = 7
 _FETCH_WITHOUT_REPLICA_ID: Final = 15
 _NO_SESSION: Final = 0
@@ -108,6 +110,18 @@ def look_acks(buffer: Buffer, at: int, end: int, api_version: int) -> int | None
     Raises:
         WireError: A length on the way is impossible.
     """
+    return look_produce(buffer, at, end, api_version)[0]
+
+
+def look_produce(buffer: Buffer, at: int, end: int, api_version: int) -> tuple[int | None, int]:
+    """Finds acks and topics of the Produce request whose frame begins at `at`; see `look_acks`.
+
+    Returns:
+        acks, and where the count of topics stands, behind timeout_ms; (None, 0) if acks lie behind `end`.
+
+    Raises:
+        WireError: A length on the way is impossible.
+    """
     client_id_length = _INT16.unpack_from(buffer, at + REQUEST_LOOK_BYTES - 2)[0]
     position = at + REQUEST_LOOK_BYTES + max(client_id_length, 0)
     if api_version >= _PRODUCE_FLEXIBLE and position + 1 < end and not buffer[position] and not buffer[position + 1]:
@@ -118,15 +132,41 @@ def look_acks(buffer: Buffer, at: int, end: int, api_version: int) -> int | None
         position += max(length - 1, 0)
     elif api_version >= _PRODUCE_TRANSACTIONAL_ID:
         if position + 2 > end:
-            return None
+            return None, 0
         length = _INT16.unpack_from(buffer, position)[0]
         if length < -1:
             raise WireError("transactional_id of a Produce request has a negative length")
         position += 2 + max(length, 0)
     if not position or position + 2 > end:
-        return None
+        return None, 0
     acks: int = _INT16.unpack_from(buffer, position)[0]
-    return acks
+    return acks, position + _INT16.size + _INT32.size
+
+
+def look_only_topic(buffer: Buffer, topics_at: int, end: int, api_version: int) -> int:
+    """Finds where the name or id ends of the one topic that a Produce request names.
+
+    Args:
+        buffer: Bytes of the connection.
+        topics_at: Where the count of topics stands (`look_produce`).
+        end: Where the bytes at hand end.
+        api_version: Version of the request, 0 to 13.
+
+    Returns:
+        The position behind it; 0 if the request names another number of topics, or that is not here yet.
+    """
+    if api_version >= _PRODUCE_FLEXIBLE:
+        if topics_at + 2 > end or buffer[topics_at] != 2:  # one, as a compact array counts
+            return 0
+        length = buffer[topics_at + 1]
+        name_end = topics_at + (1 + _ID_BYTES if api_version >= _PRODUCE_IDS else 1 + length)
+        if length >= 0x80 and api_version < _PRODUCE_IDS:
+            return 0
+    else:
+        if topics_at + 6 > end or _INT32.unpack_from(buffer, topics_at)[0] != 1:
+            return 0
+        name_end = topics_at + 6 + max(_INT16.unpack_from(buffer, topics_at + 4)[0], 0)
+    return name_end if name_end <= end else 0
 
 
 def _after_tags(buffer: Buffer, position: int, end: int) -> int:

@@ -13,7 +13,8 @@ import io
 import struct
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import construct
@@ -340,6 +341,19 @@ class Nullable(Codec):
         return obj
 
 
+class Entity(Enum):
+    """What a string or id in a message names; the values are Kafka's words where its schemas have one (entityType)."""
+
+    TOPIC_NAME = "topicName"
+    TOPIC_ID = "topicId"
+    GROUP_ID = "groupId"
+    TRANSACTIONAL_ID = "transactionalId"
+    RESOURCE_NAME = "resourceName"
+    """Of a topic, a group, a broker …; the field `resource_type` beside it says which."""
+    COORDINATOR_KEY = "coordinatorKey"
+    """A group or a transactional id; `key_type` says which."""
+
+
 @dataclass(frozen=True, slots=True)
 class Primitive:
     """A primitive type of the schema language, as tables name it."""
@@ -354,6 +368,8 @@ class Primitive:
     """Its size, 0 if a length stands in front."""
     length_bytes: int = 0
     """Size of that length in versions that are not flexible (int16 or int32)."""
+    entity: Entity | None = None
+    """What its values name, where they name something."""
 
     def __repr__(self) -> str:
         return self.name
@@ -406,3 +422,11 @@ def unfit(name: str, value: Any, error: Exception) -> BuildError:
         return error.under(name)
     shown = value if isinstance(value, int) or value is None else f"a value of type {type(value).__name__}"
     return BuildError(f"{shown} does not fit", path=name)
+
+
+TOPIC_NAME: Final = replace(STRING, entity=Entity.TOPIC_NAME)
+TOPIC_ID: Final = replace(UUID, entity=Entity.TOPIC_ID)
+GROUP_ID: Final = replace(STRING, entity=Entity.GROUP_ID)
+TRANSACTIONAL_ID: Final = replace(STRING, entity=Entity.TRANSACTIONAL_ID)
+RESOURCE_NAME: Final = replace(STRING, entity=Entity.RESOURCE_NAME)
+COORDINATOR_KEY: Final = replace(STRING, entity=Entity.COORDINATOR_KEY)

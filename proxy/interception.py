@@ -21,6 +21,8 @@ class Translate:
     """Of the request as the broker gets it; None: as it came."""
     back: Callable[[Any], None]
     """Changes the parsed response in place."""
+    only_with: tuple[bytes, ...] = ()
+    """If given, `back` has something to change only in a response whose bytes hold one of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,13 @@ class Interception(Protocol):
 
     def wants(self, route: Route) -> bool:
         """Whether a request may concern a managed topic, so that it is held until it is whole."""
+        ...
+
+    def asked_for(self, route: Route) -> tuple[bytes, ...]:
+        """Returns byte strings: a request that holds one of them is held as well until it is whole, and decided on.
+
+        That is how a request is found that may name something of Kordon's own, without being read.
+        """
         ...
 
     def decide(self, route: Route, body: memoryview) -> Decision:
@@ -130,6 +139,10 @@ class NothingManaged:
     def wants(self, route: Route) -> bool:
         """Wants nothing."""
         return False
+
+    def asked_for(self, route: Route) -> tuple[bytes, ...]:
+        """Looks for nothing."""
+        return ()
 
     def decide(self, route: Route, body: memoryview) -> Decision:
         """Lets everything pass."""

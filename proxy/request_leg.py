@@ -21,6 +21,8 @@ from kordon.codecs.look import (
     begins_session,
     forget_session,
     look_acks,
+    look_only_topic,
+    look_produce,
     look_request,
     look_size,
 )
@@ -232,9 +234,7 @@ class RequestLeg:
         else:
             waiting = Waiting(route, correlation_id, self.frame_started)
             wanted = self._interception.wants(route)
-            if not wanted and api_key != apis.PRODUCE:
-                self._waiting.append(waiting)
-            elif not (self._begin_held(route, size) if wanted else self._begin_produce(waiting, size, chunk, at, end)):
+            if not (self._begin_held(route, size) if wanted else self._take_up(waiting, size, chunk, at, end)):
                 return False
         self._tally.requests[waiting.route.index] += 1
         self.frames += 1
@@ -273,10 +273,23 @@ class RequestLeg:
             self._check_size(look_size(chunk, at), chunk, at)
         return False
 
+    def _take_up(self, waiting: Waiting, size: int, chunk: memoryview, at: int, end: int) -> bool:
+        """Queues a request that nobody wants for its response, or has it held; False: its head is not all there."""
+        if waiting.route.api.key == apis.PRODUCE:
+            return self._begin_produce(waiting, size, chunk, at, end)
+        if self._may_ask_for(waiting.route, chunk, at, at + SIZE_BYTES + size, end):
+            return self._begin_held(waiting.route, size)
+        self._waiting.append(waiting)
+        return True
+
     def _begin_produce(self, waiting: Waiting, size: int, chunk: memoryview, at: int, end: int) -> bool:
-        """Queues a Produce request for its response, unless acks=0 says that none will come."""
+        """Queues a Produce request for its response, unless acks=0 says that none will come, or it has to be held.
+
+        Its records may hold whatever there is; where it names one topic, only what stands before them is looked at.
+        """
+        frame_end = at + SIZE_BYTES + size
         try:
-            acks = look_acks(chunk, at, min(end, at + SIZE_BYTES + size), waiting.route.version)
+            acks, topics_at = look_produce(chunk, at, min(end, frame_end), waiting.route.version)
         except WireError as error:
             raise ClientProtocolError(CloseCause.MALFORMED_REQUEST, str(error)) from None
         if acks is None:
@@ -285,9 +298,22 @@ class RequestLeg:
             if end - at > 2 * self._header_bytes:
                 raise self._too_long_a_head(apis.PRODUCE, size, 0)
             return False
+        names_end = look_only_topic(chunk, topics_at, min(end, frame_end), waiting.route.version)
+        if self._may_ask_for(waiting.route, chunk, at, names_end or frame_end, end):
+            return self._begin_held(waiting.route, size)
         if acks != 0:
             self._waiting.append(waiting)
         return True
+
+    def _may_ask_for(self, route: Route, chunk: memoryview, at: int, stop: int, end: int) -> bool:
+        """Whether the interception has to see a frame: what stands up to `stop` holds what it looks for, or may."""
+        wanted = self._interception.asked_for(route)
+        if not wanted:
+            return False
+        if stop > end:
+            return True  # it is looked at again when it is whole
+        head = bytes(chunk[at:stop])
+        return any(each in head for each in wanted)
 
     def _complete(self, pieces: list[Buffer]) -> None:
         if self._current is not None and not self._dropping:
@@ -400,6 +426,6 @@ def _change(waiting: Waiting, decision: Translate | Announce | None) -> bytes | 
         case Announce(private):
             waiting.edit = Offer(ordered=True, private=private)
             return None
-        case Translate(body, back):
-            waiting.edit = Translated(waiting.route, waiting.edit, back)
+        case Translate(body, back, only_with):
+            waiting.edit = Translated(waiting.route, waiting.edit, back, only_with)
             return body

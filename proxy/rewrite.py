@@ -86,9 +86,9 @@ class Edit:
 
     def _head(self, version: int, section: bytes, advertised: Advertised) -> tuple[bytes, Nodes]:
         codec = self.message.prefix(version, until=self.until)
-        value, _ = codec.parse(section)
+        value, consumed = codec.parse(section)
         nodes = self.change(value, advertised)
-        return codec.build(value), nodes
+        return codec.build(value) + section[consumed:], nodes
 
     def _whole(self, version: int, body: bytes, advertised: Advertised) -> tuple[bytes, Nodes]:
         value = self.message.parse(version, body)
@@ -132,14 +132,18 @@ class Translated:
         route: Of the request.
         edit: What is changed in such answers anyway.
         back: Changes the parsed answer in place.
+        only_with: If given, what an answer holds if `back` has something to change; others are not read for it.
     """
 
     section = Section.WHOLE
 
-    def __init__(self, route: Route, edit: Change | None, back: Callable[[Any], None]) -> None:
+    def __init__(
+        self, route: Route, edit: Change | None, back: Callable[[Any], None], only_with: tuple[bytes, ...] = ()
+    ) -> None:
         self._message = response(route.api.key)
         self._edit = edit
         self._back = back
+        self._only_with = only_with
 
     def parse(self, version: int, body: bytes, advertised: Advertised) -> tuple[Any, Nodes]:
         """Returns the answer with the proxy's addresses, and the brokers it names.
@@ -154,6 +158,8 @@ class Translated:
 
     def apply(self, version: int, section: bytes, advertised: Advertised, *, fit: bool = False) -> tuple[bytes, Nodes]:
         """Does what `Edit.apply` does."""
+        if self._only_with and not any(each in section for each in self._only_with):
+            return (section, {}) if self._edit is None else self._edit.apply(version, section, advertised)
         value, nodes = self.parse(version, section, advertised)
         return self._message.build(version, value), nodes
 

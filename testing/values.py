@@ -114,9 +114,9 @@ class Values:
             return self._random.random() < 0.5
         if type_ is FLOAT64:
             return self._random.choice(_FLOATS)
-        if type_ is UUID:
+        if type_.name == UUID.name:
             return uuid.UUID(int=self._random.choice((0, 1, 2**128 - 1, self._random.getrandbits(128))))
-        if type_ is STRING:
+        if type_.name == STRING.name:
             return "".join(self._random.choice(_LETTERS) for _ in range(self._length()))
         if type_ in (BYTES, RECORDS):
             return self._bytes(self._length())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import INT16, INT32, INT64, STRING
+from kordon.codecs.primitives import GROUP_ID, INT16, INT32, INT64, TRANSACTIONAL_ID
 from kordon.codecs.schema import field, message
 
 # A table reads line by line like its schema.
@@ -14,10 +14,10 @@ from kordon.codecs.schema import field, message
 # Version 4 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
 REQUEST = message(
     "AddOffsetsToTxnRequest",
-    field("transactional_id", STRING, "0+"),
+    field("transactional_id", TRANSACTIONAL_ID, "0+"),
     field("producer_id", INT64, "0+"),
     field("producer_epoch", INT16, "0+"),
-    field("group_id", STRING, "0+"),
+    field("group_id", GROUP_ID, "0+"),
     key=25, versions="0-4", flexible="3+",
 )
 

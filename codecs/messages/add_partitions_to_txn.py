@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import BOOL, INT16, INT32, INT64, STRING
+from kordon.codecs.primitives import BOOL, INT16, INT32, INT64, TOPIC_NAME, TRANSACTIONAL_ID
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
 ADD_PARTITIONS_TO_TXN_TOPIC = struct(
-    field("name", STRING, "0+"),
+    field("name", TOPIC_NAME, "0+"),
     field("partitions", array(INT32), "0+"),
 )
 
@@ -19,7 +19,7 @@ ADD_PARTITIONS_TO_TXN_PARTITION_RESULT = struct(
 )
 
 ADD_PARTITIONS_TO_TXN_TOPIC_RESULT = struct(
-    field("name", STRING, "0+"),
+    field("name", TOPIC_NAME, "0+"),
     field("results_by_partition", array(ADD_PARTITIONS_TO_TXN_PARTITION_RESULT), "0+"),
 )
 
@@ -33,13 +33,13 @@ ADD_PARTITIONS_TO_TXN_TOPIC_RESULT = struct(
 REQUEST = message(
     "AddPartitionsToTxnRequest",
     field("transactions", array(struct(
-        field("transactional_id", STRING, "4+"),
+        field("transactional_id", TRANSACTIONAL_ID, "4+"),
         field("producer_id", INT64, "4+"),
         field("producer_epoch", INT16, "4+"),
         field("verify_only", BOOL, "4+"),
         field("topics", array(ADD_PARTITIONS_TO_TXN_TOPIC), "4+"),
     )), "4+"),
-    field("v3_and_below_transactional_id", STRING, "0-3"),
+    field("v3_and_below_transactional_id", TRANSACTIONAL_ID, "0-3"),
     field("v3_and_below_producer_id", INT64, "0-3"),
     field("v3_and_below_producer_epoch", INT16, "0-3"),
     field("v3_and_below_topics", array(ADD_PARTITIONS_TO_TXN_TOPIC), "0-3"),
@@ -56,7 +56,7 @@ RESPONSE = message(
     field("throttle_time_ms", INT32, "0+"),
     field("error_code", INT16, "4+"),
     field("results_by_transaction", array(struct(
-        field("transactional_id", STRING, "4+"),
+        field("transactional_id", TRANSACTIONAL_ID, "4+"),
         field("topic_results", array(ADD_PARTITIONS_TO_TXN_TOPIC_RESULT), "4+"),
     )), "4+"),
     field("results_by_topic_v3_and_below", array(ADD_PARTITIONS_TO_TXN_TOPIC_RESULT), "0-3"),

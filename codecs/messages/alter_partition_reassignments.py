@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import BOOL, INT16, INT32, STRING
+from kordon.codecs.primitives import BOOL, INT16, INT32, STRING, TOPIC_NAME
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -14,7 +14,7 @@ REQUEST = message(
     field("timeout_ms", INT32, "0+", default=60000),
     field("allow_replication_factor_change", BOOL, "1+", default=True),
     field("topics", array(struct(
-        field("name", STRING, "0+"),
+        field("name", TOPIC_NAME, "0+"),
         field("partitions", array(struct(
             field("partition_index", INT32, "0+"),
             field("replicas", array(INT32), "0+", nullable="0+", default=None),
@@ -31,7 +31,7 @@ RESPONSE = message(
     field("error_code", INT16, "0+"),
     field("error_message", STRING, "0+", nullable="0+"),
     field("responses", array(struct(
-        field("name", STRING, "0+"),
+        field("name", TOPIC_NAME, "0+"),
         field("partitions", array(struct(
             field("partition_index", INT32, "0+"),
             field("error_code", INT16, "0+"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import INT16, INT32, STRING
+from kordon.codecs.primitives import INT16, INT32, STRING, TOPIC_NAME
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -16,7 +16,7 @@ REQUEST = message(
     field("dirs", array(struct(
         field("path", STRING, "0+"),
         field("topics", array(struct(
-            field("name", STRING, "0+"),
+            field("name", TOPIC_NAME, "0+"),
             field("partitions", array(INT32), "0+"),
         )), "0+"),
     )), "0+"),
@@ -30,7 +30,7 @@ RESPONSE = message(
     "AlterReplicaLogDirsResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("results", array(struct(
-        field("topic_name", STRING, "0+"),
+        field("topic_name", TOPIC_NAME, "0+"),
         field("partitions", array(struct(
             field("partition_index", INT32, "0+"),
             field("error_code", INT16, "0+"),

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import BOOL, INT8, INT16, INT32, STRING, UUID
+from kordon.codecs.primitives import BOOL, GROUP_ID, INT8, INT16, INT32, STRING, TOPIC_ID, TOPIC_NAME
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
 TOPIC_PARTITIONS = struct(
-    field("topic_id", UUID, "0+"),
-    field("topic_name", STRING, "0+"),
+    field("topic_id", TOPIC_ID, "0+"),
+    field("topic_name", TOPIC_NAME, "0+"),
     field("partitions", array(INT32), "0+"),
 )
 
@@ -22,7 +22,7 @@ ASSIGNMENT = struct(
 # version 1 is same as version 0.
 REQUEST = message(
     "ConsumerGroupDescribeRequest",
-    field("group_ids", array(STRING), "0+"),
+    field("group_ids", array(GROUP_ID), "0+"),
     field("include_authorized_operations", BOOL, "0+"),
     key=69, versions="0-1", flexible="0+",
 )
@@ -34,7 +34,7 @@ RESPONSE = message(
     field("groups", array(struct(
         field("error_code", INT16, "0+"),
         field("error_message", STRING, "0+", nullable="0+", default=None),
-        field("group_id", STRING, "0+"),
+        field("group_id", GROUP_ID, "0+"),
         field("group_state", STRING, "0+"),
         field("group_epoch", INT32, "0+"),
         field("assignment_epoch", INT32, "0+"),
@@ -46,7 +46,7 @@ RESPONSE = message(
             field("member_epoch", INT32, "0+"),
             field("client_id", STRING, "0+"),
             field("client_host", STRING, "0+"),
-            field("subscribed_topic_names", array(STRING), "0+"),
+            field("subscribed_topic_names", array(TOPIC_NAME), "0+"),
             field("subscribed_topic_regex", STRING, "0+", nullable="0+", default=None),
             field("assignment", ASSIGNMENT, "0+"),
             field("target_assignment", ASSIGNMENT, "0+"),

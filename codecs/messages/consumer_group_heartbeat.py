@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import INT16, INT32, STRING, UUID
+from kordon.codecs.primitives import GROUP_ID, INT16, INT32, STRING, TOPIC_ID, TOPIC_NAME
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
 TOPIC_PARTITIONS = struct(
-    field("topic_id", UUID, "0+"),
+    field("topic_id", TOPIC_ID, "0+"),
     field("partitions", array(INT32), "0+"),
 )
 
@@ -17,17 +17,17 @@ TOPIC_PARTITIONS = struct(
 # (KIP-1082)
 REQUEST = message(
     "ConsumerGroupHeartbeatRequest",
-    field("group_id", STRING, "0+"),
+    field("group_id", GROUP_ID, "0+"),
     field("member_id", STRING, "0+"),
     field("member_epoch", INT32, "0+"),
     field("instance_id", STRING, "0+", nullable="0+", default=None),
     field("rack_id", STRING, "0+", nullable="0+", default=None),
     field("rebalance_timeout_ms", INT32, "0+", default=-1),
-    field("subscribed_topic_names", array(STRING), "0+", nullable="0+", default=None),
+    field("subscribed_topic_names", array(TOPIC_NAME), "0+", nullable="0+", default=None),
     field("subscribed_topic_regex", STRING, "1+", nullable="1+", default=None),
     field("server_assignor", STRING, "0+", nullable="0+", default=None),
     field("topic_partitions", array(struct(
-        field("topic_id", UUID, "0+"),
+        field("topic_id", TOPIC_ID, "0+"),
         field("partitions", array(INT32), "0+"),
     )), "0+", nullable="0+", default=None),
     key=68, versions="0-1", flexible="0+",

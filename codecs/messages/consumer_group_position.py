@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kordon.codecs.dialect import CONSUMER_GROUP_POSITION
-from kordon.codecs.primitives import BOOL, INT16, INT32, INT64, STRING
+from kordon.codecs.primitives import BOOL, GROUP_ID, INT16, INT32, INT64, STRING, TOPIC_NAME
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like the proposal's.
@@ -14,11 +14,11 @@ from kordon.codecs.schema import array, field, message, struct
 # was held up on its way does not count after a later one.
 REQUEST = message(
     "ConsumerGroupPositionRequest",
-    field("group_id", STRING, "0+"),
+    field("group_id", GROUP_ID, "0+"),
     field("generation_id", INT32, "0+"),
     field("member_id", STRING, "0+"),
     field("topics", array(struct(
-        field("topic", STRING, "0+"),
+        field("topic", TOPIC_NAME, "0+"),
         field("partitions", array(struct(
             field("partition", INT32, "0+"),
             field("need_position", BOOL, "0+"),
@@ -34,7 +34,7 @@ RESPONSE = message(
     "ConsumerGroupPositionResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("topics", array(struct(
-        field("topic", STRING, "0+"),
+        field("topic", TOPIC_NAME, "0+"),
         field("partitions", array(struct(
             field("partition", INT32, "0+"),
             field("need_position", BOOL, "0+"),

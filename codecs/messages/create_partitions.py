@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import BOOL, INT16, INT32, STRING
+from kordon.codecs.primitives import BOOL, INT16, INT32, STRING, TOPIC_NAME
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -15,7 +15,7 @@ from kordon.codecs.schema import array, field, message, struct
 REQUEST = message(
     "CreatePartitionsRequest",
     field("topics", array(struct(
-        field("name", STRING, "0+"),
+        field("name", TOPIC_NAME, "0+"),
         field("count", INT32, "0+"),
         field("assignments", array(struct(
             field("broker_ids", array(INT32), "0+"),
@@ -34,7 +34,7 @@ RESPONSE = message(
     "CreatePartitionsResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("results", array(struct(
-        field("name", STRING, "0+"),
+        field("name", TOPIC_NAME, "0+"),
         field("error_code", INT16, "0+"),
         field("error_message", STRING, "0+", nullable="0+", default=None),
     )), "0+"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import BOOL, INT8, INT16, INT32, STRING, UUID
+from kordon.codecs.primitives import BOOL, INT8, INT16, INT32, STRING, TOPIC_ID, TOPIC_NAME
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -19,7 +19,7 @@ from kordon.codecs.schema import array, field, message, struct
 REQUEST = message(
     "CreateTopicsRequest",
     field("topics", array(struct(
-        field("name", STRING, "0+"),
+        field("name", TOPIC_NAME, "0+"),
         field("num_partitions", INT32, "0+"),
         field("replication_factor", INT16, "0+"),
         field("assignments", array(struct(
@@ -50,8 +50,8 @@ RESPONSE = message(
     "CreateTopicsResponse",
     field("throttle_time_ms", INT32, "2+"),
     field("topics", array(struct(
-        field("name", STRING, "0+"),
-        field("topic_id", UUID, "7+"),
+        field("name", TOPIC_NAME, "0+"),
+        field("topic_id", TOPIC_ID, "7+"),
         field("error_code", INT16, "0+"),
         field("error_message", STRING, "1+", nullable="0+"),
         field("topic_config_error_code", INT16, "5+", tag=0, tagged="5+"),

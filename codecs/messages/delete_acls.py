@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import INT8, INT16, INT32, STRING
+from kordon.codecs.primitives import INT8, INT16, INT32, RESOURCE_NAME, STRING
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -16,7 +16,7 @@ REQUEST = message(
     "DeleteAclsRequest",
     field("filters", array(struct(
         field("resource_type_filter", INT8, "0+"),
-        field("resource_name_filter", STRING, "0+", nullable="0+"),
+        field("resource_name_filter", RESOURCE_NAME, "0+", nullable="0+"),
         field("pattern_type_filter", INT8, "1+", default=3),
         field("principal_filter", STRING, "0+", nullable="0+"),
         field("host_filter", STRING, "0+", nullable="0+"),
@@ -41,7 +41,7 @@ RESPONSE = message(
             field("error_code", INT16, "0+"),
             field("error_message", STRING, "0+", nullable="0+"),
             field("resource_type", INT8, "0+"),
-            field("resource_name", STRING, "0+"),
+            field("resource_name", RESOURCE_NAME, "0+"),
             field("pattern_type", INT8, "1+", default=3),
             field("principal", STRING, "0+"),
             field("host", STRING, "0+"),

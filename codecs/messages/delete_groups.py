@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import INT16, INT32, STRING
+from kordon.codecs.primitives import GROUP_ID, INT16, INT32
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -12,7 +12,7 @@ from kordon.codecs.schema import array, field, message, struct
 # Version 2 is the first flexible version.
 REQUEST = message(
     "DeleteGroupsRequest",
-    field("groups_names", array(STRING), "0+"),
+    field("groups_names", array(GROUP_ID), "0+"),
     key=42, versions="0-2", flexible="2+",
 )
 
@@ -22,7 +22,7 @@ RESPONSE = message(
     "DeleteGroupsResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("results", array(struct(
-        field("group_id", STRING, "0+"),
+        field("group_id", GROUP_ID, "0+"),
         field("error_code", INT16, "0+"),
     )), "0+"),
     key=42, versions="0-2", flexible="2+",

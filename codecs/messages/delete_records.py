@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import INT16, INT32, INT64, STRING
+from kordon.codecs.primitives import INT16, INT32, INT64, TOPIC_NAME
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -13,7 +13,7 @@ from kordon.codecs.schema import array, field, message, struct
 REQUEST = message(
     "DeleteRecordsRequest",
     field("topics", array(struct(
-        field("name", STRING, "0+"),
+        field("name", TOPIC_NAME, "0+"),
         field("partitions", array(struct(
             field("partition_index", INT32, "0+"),
             field("offset", INT64, "0+"),
@@ -29,7 +29,7 @@ RESPONSE = message(
     "DeleteRecordsResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("topics", array(struct(
-        field("name", STRING, "0+"),
+        field("name", TOPIC_NAME, "0+"),
         field("partitions", array(struct(
             field("partition_index", INT32, "0+"),
             field("low_watermark", INT64, "0+"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import INT16, INT32, STRING, UUID
+from kordon.codecs.primitives import INT16, INT32, STRING, TOPIC_ID, TOPIC_NAME
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -17,10 +17,10 @@ from kordon.codecs.schema import array, field, message, struct
 REQUEST = message(
     "DeleteTopicsRequest",
     field("topics", array(struct(
-        field("name", STRING, "6+", nullable="6+", default=None),
-        field("topic_id", UUID, "6+"),
+        field("name", TOPIC_NAME, "6+", nullable="6+", default=None),
+        field("topic_id", TOPIC_ID, "6+"),
     )), "6+"),
-    field("topic_names", array(STRING), "0-5"),
+    field("topic_names", array(TOPIC_NAME), "0-5"),
     field("timeout_ms", INT32, "0+"),
     key=20, versions="0-6", flexible="4+",
 )
@@ -39,8 +39,8 @@ RESPONSE = message(
     "DeleteTopicsResponse",
     field("throttle_time_ms", INT32, "1+"),
     field("responses", array(struct(
-        field("name", STRING, "0+", nullable="6+"),
-        field("topic_id", UUID, "6+"),
+        field("name", TOPIC_NAME, "0+", nullable="6+"),
+        field("topic_id", TOPIC_ID, "6+"),
         field("error_code", INT16, "0+"),
         field("error_message", STRING, "5+", nullable="5+", default=None),
     )), "0+"),

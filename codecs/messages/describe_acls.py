@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import INT8, INT16, INT32, STRING
+from kordon.codecs.primitives import INT8, INT16, INT32, RESOURCE_NAME, STRING
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -15,7 +15,7 @@ from kordon.codecs.schema import array, field, message, struct
 REQUEST = message(
     "DescribeAclsRequest",
     field("resource_type_filter", INT8, "0+"),
-    field("resource_name_filter", STRING, "0+", nullable="0+"),
+    field("resource_name_filter", RESOURCE_NAME, "0+", nullable="0+"),
     field("pattern_type_filter", INT8, "1+", default=3),
     field("principal_filter", STRING, "0+", nullable="0+"),
     field("host_filter", STRING, "0+", nullable="0+"),
@@ -36,7 +36,7 @@ RESPONSE = message(
     field("error_message", STRING, "0+", nullable="0+"),
     field("resources", array(struct(
         field("resource_type", INT8, "0+"),
-        field("resource_name", STRING, "0+"),
+        field("resource_name", RESOURCE_NAME, "0+"),
         field("pattern_type", INT8, "1+", default=3),
         field("acls", array(struct(
             field("principal", STRING, "0+"),

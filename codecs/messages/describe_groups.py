@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import BOOL, BYTES, INT16, INT32, STRING
+from kordon.codecs.primitives import BOOL, BYTES, GROUP_ID, INT16, INT32, STRING
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -15,7 +15,7 @@ from kordon.codecs.schema import array, field, message, struct
 # Version 6 returns error code GROUP_ID_NOT_FOUND if the group ID is not found (KIP-1043).
 REQUEST = message(
     "DescribeGroupsRequest",
-    field("groups", array(STRING), "0+"),
+    field("groups", array(GROUP_ID), "0+"),
     field("include_authorized_operations", BOOL, "3+"),
     key=15, versions="0-6", flexible="5+",
 )
@@ -32,7 +32,7 @@ RESPONSE = message(
     field("groups", array(struct(
         field("error_code", INT16, "0+"),
         field("error_message", STRING, "6+", nullable="6+", default=None),
-        field("group_id", STRING, "0+"),
+        field("group_id", GROUP_ID, "0+"),
         field("group_state", STRING, "0+"),
         field("protocol_type", STRING, "0+"),
         field("protocol_data", STRING, "0+"),

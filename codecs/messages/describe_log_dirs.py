@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import BOOL, INT16, INT32, INT64, STRING
+from kordon.codecs.primitives import BOOL, INT16, INT32, INT64, STRING, TOPIC_NAME
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -17,7 +17,7 @@ from kordon.codecs.schema import array, field, message, struct
 REQUEST = message(
     "DescribeLogDirsRequest",
     field("topics", array(struct(
-        field("topic", STRING, "0+"),
+        field("topic", TOPIC_NAME, "0+"),
         field("partitions", array(INT32), "0+"),
     )), "0+", nullable="0+"),
     key=35, versions="0-5", flexible="2+",
@@ -37,7 +37,7 @@ RESPONSE = message(
         field("error_code", INT16, "0+"),
         field("log_dir", STRING, "0+"),
         field("topics", array(struct(
-            field("name", STRING, "0+"),
+            field("name", TOPIC_NAME, "0+"),
             field("partitions", array(struct(
                 field("partition_index", INT32, "0+"),
                 field("partition_size", INT64, "0+"),

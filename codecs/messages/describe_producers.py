@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import INT16, INT32, INT64, STRING
+from kordon.codecs.primitives import INT16, INT32, INT64, STRING, TOPIC_NAME
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -11,7 +11,7 @@ from kordon.codecs.schema import array, field, message, struct
 REQUEST = message(
     "DescribeProducersRequest",
     field("topics", array(struct(
-        field("name", STRING, "0+"),
+        field("name", TOPIC_NAME, "0+"),
         field("partition_indexes", array(INT32), "0+"),
     )), "0+"),
     key=61, versions="0", flexible="0+",
@@ -21,7 +21,7 @@ RESPONSE = message(
     "DescribeProducersResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("topics", array(struct(
-        field("name", STRING, "0+"),
+        field("name", TOPIC_NAME, "0+"),
         field("partitions", array(struct(
             field("partition_index", INT32, "0+"),
             field("error_code", INT16, "0+"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import INT16, INT32, INT64, STRING, UINT16, UUID
+from kordon.codecs.primitives import INT16, INT32, INT64, STRING, TOPIC_NAME, UINT16, UUID
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -21,7 +21,7 @@ REPLICA_STATE = struct(
 REQUEST = message(
     "DescribeQuorumRequest",
     field("topics", array(struct(
-        field("topic_name", STRING, "0+"),
+        field("topic_name", TOPIC_NAME, "0+"),
         field("partitions", array(struct(
             field("partition_index", INT32, "0+"),
         )), "0+"),
@@ -36,7 +36,7 @@ RESPONSE = message(
     field("error_code", INT16, "0+"),
     field("error_message", STRING, "2+", nullable="2+"),
     field("topics", array(struct(
-        field("topic_name", STRING, "0+"),
+        field("topic_name", TOPIC_NAME, "0+"),
         field("partitions", array(struct(
             field("partition_index", INT32, "0+"),
             field("error_code", INT16, "0+"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import BOOL, INT16, INT32, STRING, UUID
+from kordon.codecs.primitives import BOOL, INT16, INT32, TOPIC_ID, TOPIC_NAME
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -11,11 +11,11 @@ from kordon.codecs.schema import array, field, message, struct
 REQUEST = message(
     "DescribeTopicPartitionsRequest",
     field("topics", array(struct(
-        field("name", STRING, "0+"),
+        field("name", TOPIC_NAME, "0+"),
     )), "0+"),
     field("response_partition_limit", INT32, "0+", default=2000),
     field("cursor", struct(
-        field("topic_name", STRING, "0+"),
+        field("topic_name", TOPIC_NAME, "0+"),
         field("partition_index", INT32, "0+"),
     ), "0+", nullable="0+", default=None),
     key=75, versions="0", flexible="0+",
@@ -26,8 +26,8 @@ RESPONSE = message(
     field("throttle_time_ms", INT32, "0+"),
     field("topics", array(struct(
         field("error_code", INT16, "0+"),
-        field("name", STRING, "0+", nullable="0+"),
-        field("topic_id", UUID, "0+"),
+        field("name", TOPIC_NAME, "0+", nullable="0+"),
+        field("topic_id", TOPIC_ID, "0+"),
         field("is_internal", BOOL, "0+"),
         field("partitions", array(struct(
             field("error_code", INT16, "0+"),
@@ -43,7 +43,7 @@ RESPONSE = message(
         field("topic_authorized_operations", INT32, "0+", default=-2147483648),
     )), "0+"),
     field("next_cursor", struct(
-        field("topic_name", STRING, "0+"),
+        field("topic_name", TOPIC_NAME, "0+"),
         field("partition_index", INT32, "0+"),
     ), "0+", nullable="0+", default=None),
     key=75, versions="0", flexible="0+",

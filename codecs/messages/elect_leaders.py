@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import INT8, INT16, INT32, STRING
+from kordon.codecs.primitives import INT8, INT16, INT32, STRING, TOPIC_NAME
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -14,7 +14,7 @@ REQUEST = message(
     "ElectLeadersRequest",
     field("election_type", INT8, "1+"),
     field("topic_partitions", array(struct(
-        field("topic", STRING, "0+"),
+        field("topic", TOPIC_NAME, "0+"),
         field("partitions", array(INT32), "0+"),
     )), "0+", nullable="0+"),
     field("timeout_ms", INT32, "0+", default=60000),
@@ -28,7 +28,7 @@ RESPONSE = message(
     field("throttle_time_ms", INT32, "0+"),
     field("error_code", INT16, "1+"),
     field("replica_election_results", array(struct(
-        field("topic", STRING, "0+"),
+        field("topic", TOPIC_NAME, "0+"),
         field("partition_result", array(struct(
             field("partition_id", INT32, "0+"),
             field("error_code", INT16, "0+"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import BOOL, INT16, INT32, INT64, STRING
+from kordon.codecs.primitives import BOOL, INT16, INT32, INT64, TRANSACTIONAL_ID
 from kordon.codecs.schema import field, message
 
 # A table reads line by line like its schema.
@@ -15,7 +15,7 @@ from kordon.codecs.schema import field, message
 # Version 5 enables bumping epoch on every transaction (KIP-890 Part 2)
 REQUEST = message(
     "EndTxnRequest",
-    field("transactional_id", STRING, "0+"),
+    field("transactional_id", TRANSACTIONAL_ID, "0+"),
     field("producer_id", INT64, "0+"),
     field("producer_epoch", INT16, "0+"),
     field("committed", BOOL, "0+"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import INT8, INT16, INT32, INT64, RECORDS, STRING, UUID
+from kordon.codecs.primitives import INT8, INT16, INT32, INT64, RECORDS, STRING, TOPIC_ID, TOPIC_NAME, UUID
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -46,8 +46,8 @@ REQUEST = message(
     field("session_id", INT32, "7+"),
     field("session_epoch", INT32, "7+", default=-1),
     field("topics", array(struct(
-        field("topic", STRING, "0-12"),
-        field("topic_id", UUID, "13+"),
+        field("topic", TOPIC_NAME, "0-12"),
+        field("topic_id", TOPIC_ID, "13+"),
         field("partitions", array(struct(
             field("partition", INT32, "0+"),
             field("current_leader_epoch", INT32, "9+", default=-1),
@@ -65,8 +65,8 @@ REQUEST = message(
         )), "12+", tag=16385, tagged="12+"),
     )), "0+"),
     field("forgotten_topics_data", array(struct(
-        field("topic", STRING, "7-12"),
-        field("topic_id", UUID, "13+"),
+        field("topic", TOPIC_NAME, "7-12"),
+        field("topic_id", TOPIC_ID, "13+"),
         field("partitions", array(INT32), "7+"),
     )), "7+"),
     field("rack_id", STRING, "11+"),
@@ -129,8 +129,8 @@ RESPONSE = message(
     field("error_code", INT16, "7+"),
     field("session_id", INT32, "7+"),
     field("responses", array(struct(
-        field("topic", STRING, "0-12"),
-        field("topic_id", UUID, "13+"),
+        field("topic", TOPIC_NAME, "0-12"),
+        field("topic_id", TOPIC_ID, "13+"),
         field("partitions", array(struct(*PARTITION_DATA.fields)), "0+"),
     )), "0+"),
     field("node_endpoints", array(struct(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import INT8, INT16, INT32, STRING
+from kordon.codecs.primitives import COORDINATOR_KEY, INT8, INT16, INT32, STRING
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -17,9 +17,9 @@ from kordon.codecs.schema import array, field, message, struct
 # "groupId:topicId:partition".
 REQUEST = message(
     "FindCoordinatorRequest",
-    field("key", STRING, "0-3"),
+    field("key", COORDINATOR_KEY, "0-3"),
     field("key_type", INT8, "1+"),
-    field("coordinator_keys", array(STRING), "4+"),
+    field("coordinator_keys", array(COORDINATOR_KEY), "4+"),
     key=10, versions="0-6", flexible="3+",
 )
 
@@ -38,7 +38,7 @@ RESPONSE = message(
     field("host", STRING, "0-3"),
     field("port", INT32, "0-3"),
     field("coordinators", array(struct(
-        field("key", STRING, "4+"),
+        field("key", COORDINATOR_KEY, "4+"),
         field("node_id", INT32, "4+"),
         field("host", STRING, "4+"),
         field("port", INT32, "4+"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import INT16, INT32, STRING
+from kordon.codecs.primitives import GROUP_ID, INT16, INT32, STRING
 from kordon.codecs.schema import field, message
 
 # A table reads line by line like its schema.
@@ -13,7 +13,7 @@ from kordon.codecs.schema import field, message
 # Version 4 is the first flexible version.
 REQUEST = message(
     "HeartbeatRequest",
-    field("group_id", STRING, "0+"),
+    field("group_id", GROUP_ID, "0+"),
     field("generation_id", INT32, "0+"),
     field("member_id", STRING, "0+"),
     field("group_instance_id", STRING, "3+", nullable="3+", default=None),

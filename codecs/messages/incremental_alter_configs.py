@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import BOOL, INT8, INT16, INT32, STRING
+from kordon.codecs.primitives import BOOL, INT8, INT16, INT32, RESOURCE_NAME, STRING
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -13,7 +13,7 @@ REQUEST = message(
     "IncrementalAlterConfigsRequest",
     field("resources", array(struct(
         field("resource_type", INT8, "0+"),
-        field("resource_name", STRING, "0+"),
+        field("resource_name", RESOURCE_NAME, "0+"),
         field("configs", array(struct(
             field("name", STRING, "0+"),
             field("config_operation", INT8, "0+"),
@@ -32,7 +32,7 @@ RESPONSE = message(
         field("error_code", INT16, "0+"),
         field("error_message", STRING, "0+", nullable="0+"),
         field("resource_type", INT8, "0+"),
-        field("resource_name", STRING, "0+"),
+        field("resource_name", RESOURCE_NAME, "0+"),
     )), "0+"),
     key=44, versions="0-1", flexible="1+",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import BOOL, INT16, INT32, INT64, STRING
+from kordon.codecs.primitives import BOOL, INT16, INT32, INT64, TRANSACTIONAL_ID
 from kordon.codecs.schema import field, message
 
 # A table reads line by line like its schema.
@@ -17,7 +17,7 @@ from kordon.codecs.schema import field, message
 # Version 6 adds support for 2PC (KIP-939).
 REQUEST = message(
     "InitProducerIdRequest",
-    field("transactional_id", STRING, "0+", nullable="0+"),
+    field("transactional_id", TRANSACTIONAL_ID, "0+", nullable="0+"),
     field("transaction_timeout_ms", INT32, "0+"),
     field("producer_id", INT64, "3+", default=-1),
     field("producer_epoch", INT16, "3+", default=-1),

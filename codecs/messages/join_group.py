@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import BOOL, BYTES, INT16, INT32, STRING
+from kordon.codecs.primitives import BOOL, BYTES, GROUP_ID, INT16, INT32, STRING
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -18,7 +18,7 @@ from kordon.codecs.schema import array, field, message, struct
 # Version 9 is the same as version 8.
 REQUEST = message(
     "JoinGroupRequest",
-    field("group_id", STRING, "0+"),
+    field("group_id", GROUP_ID, "0+"),
     field("session_timeout_ms", INT32, "0+"),
     field("rebalance_timeout_ms", INT32, "1+", default=-1),
     field("member_id", STRING, "0+"),

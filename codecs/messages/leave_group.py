@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import INT16, INT32, STRING
+from kordon.codecs.primitives import GROUP_ID, INT16, INT32, STRING
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -14,7 +14,7 @@ from kordon.codecs.schema import array, field, message, struct
 # Version 5 adds the Reason field (KIP-800).
 REQUEST = message(
     "LeaveGroupRequest",
-    field("group_id", STRING, "0+"),
+    field("group_id", GROUP_ID, "0+"),
     field("member_id", STRING, "0-2"),
     field("members", array(struct(
         field("member_id", STRING, "3+"),

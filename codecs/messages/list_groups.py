@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import INT16, INT32, STRING
+from kordon.codecs.primitives import GROUP_ID, INT16, INT32, STRING
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -29,7 +29,7 @@ RESPONSE = message(
     field("throttle_time_ms", INT32, "1+"),
     field("error_code", INT16, "0+"),
     field("groups", array(struct(
-        field("group_id", STRING, "0+"),
+        field("group_id", GROUP_ID, "0+"),
         field("protocol_type", STRING, "0+"),
         field("group_state", STRING, "4+"),
         field("group_type", STRING, "5+"),

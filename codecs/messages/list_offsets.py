@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import INT8, INT16, INT32, INT64, STRING
+from kordon.codecs.primitives import INT8, INT16, INT32, INT64, TOPIC_NAME
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -25,7 +25,7 @@ REQUEST = message(
     field("replica_id", INT32, "0+"),
     field("isolation_level", INT8, "2+"),
     field("topics", array(struct(
-        field("name", STRING, "0+"),
+        field("name", TOPIC_NAME, "0+"),
         field("partitions", array(struct(
             field("partition_index", INT32, "0+"),
             field("current_leader_epoch", INT32, "4+", default=-1),
@@ -55,7 +55,7 @@ RESPONSE = message(
     "ListOffsetsResponse",
     field("throttle_time_ms", INT32, "2+"),
     field("topics", array(struct(
-        field("name", STRING, "0+"),
+        field("name", TOPIC_NAME, "0+"),
         field("partitions", array(struct(
             field("partition_index", INT32, "0+"),
             field("error_code", INT16, "0+"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import BOOL, INT16, INT32, STRING, UUID
+from kordon.codecs.primitives import BOOL, INT16, INT32, STRING, TOPIC_ID, TOPIC_NAME
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -21,8 +21,8 @@ from kordon.codecs.schema import array, field, message, struct
 REQUEST = message(
     "MetadataRequest",
     field("topics", array(struct(
-        field("topic_id", UUID, "10+"),
-        field("name", STRING, "0+", nullable="10+"),
+        field("topic_id", TOPIC_ID, "10+"),
+        field("name", TOPIC_NAME, "0+", nullable="10+"),
     )), "0+", nullable="1+"),
     field("allow_auto_topic_creation", BOOL, "4+", default=True),
     field("include_cluster_authorized_operations", BOOL, "8-10"),
@@ -58,8 +58,8 @@ RESPONSE = message(
     field("controller_id", INT32, "1+", default=-1),
     field("topics", array(struct(
         field("error_code", INT16, "0+"),
-        field("name", STRING, "0+", nullable="12+"),
-        field("topic_id", UUID, "10+"),
+        field("name", TOPIC_NAME, "0+", nullable="12+"),
+        field("topic_id", TOPIC_ID, "10+"),
         field("is_internal", BOOL, "1+"),
         field("partitions", array(struct(
             field("error_code", INT16, "0+"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import INT16, INT32, INT64, STRING, UUID
+from kordon.codecs.primitives import GROUP_ID, INT16, INT32, INT64, STRING, TOPIC_ID, TOPIC_NAME
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -21,14 +21,14 @@ from kordon.codecs.schema import array, field, message, struct
 # Version 10 adds support for topic ids and removes support for topic names (KIP-848).
 REQUEST = message(
     "OffsetCommitRequest",
-    field("group_id", STRING, "0+"),
+    field("group_id", GROUP_ID, "0+"),
     field("generation_id_or_member_epoch", INT32, "1+", default=-1),
     field("member_id", STRING, "1+"),
     field("group_instance_id", STRING, "7+", nullable="7+", default=None),
     field("retention_time_ms", INT64, "2-4", default=-1),
     field("topics", array(struct(
-        field("name", STRING, "0-9"),
-        field("topic_id", UUID, "10+"),
+        field("name", TOPIC_NAME, "0-9"),
+        field("topic_id", TOPIC_ID, "10+"),
         field("partitions", array(struct(
             field("partition_index", INT32, "0+"),
             field("committed_offset", INT64, "0+"),
@@ -56,8 +56,8 @@ RESPONSE = message(
     "OffsetCommitResponse",
     field("throttle_time_ms", INT32, "3+"),
     field("topics", array(struct(
-        field("name", STRING, "0-9"),
-        field("topic_id", UUID, "10+"),
+        field("name", TOPIC_NAME, "0-9"),
+        field("topic_id", TOPIC_ID, "10+"),
         field("partitions", array(struct(
             field("partition_index", INT32, "0+"),
             field("error_code", INT16, "0+"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import BOOL, INT16, INT32, INT64, STRING, UUID
+from kordon.codecs.primitives import BOOL, GROUP_ID, INT16, INT32, INT64, STRING, TOPIC_ID, TOPIC_NAME
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -22,18 +22,18 @@ from kordon.codecs.schema import array, field, message, struct
 # Version 10 adds support for topic ids and removes support for topic names (KIP-848).
 REQUEST = message(
     "OffsetFetchRequest",
-    field("group_id", STRING, "0-7"),
+    field("group_id", GROUP_ID, "0-7"),
     field("topics", array(struct(
-        field("name", STRING, "0-7"),
+        field("name", TOPIC_NAME, "0-7"),
         field("partition_indexes", array(INT32), "0-7"),
     )), "0-7", nullable="2-7"),
     field("groups", array(struct(
-        field("group_id", STRING, "8+"),
+        field("group_id", GROUP_ID, "8+"),
         field("member_id", STRING, "9+", nullable="9+", default=None),
         field("member_epoch", INT32, "9+", default=-1),
         field("topics", array(struct(
-            field("name", STRING, "8-9"),
-            field("topic_id", UUID, "10+"),
+            field("name", TOPIC_NAME, "8-9"),
+            field("topic_id", TOPIC_ID, "10+"),
             field("partition_indexes", array(INT32), "8+"),
         )), "8+", nullable="8+"),
     )), "8+"),
@@ -59,7 +59,7 @@ RESPONSE = message(
     "OffsetFetchResponse",
     field("throttle_time_ms", INT32, "3+"),
     field("topics", array(struct(
-        field("name", STRING, "0-7"),
+        field("name", TOPIC_NAME, "0-7"),
         field("partitions", array(struct(
             field("partition_index", INT32, "0-7"),
             field("committed_offset", INT64, "0-7"),
@@ -70,10 +70,10 @@ RESPONSE = message(
     )), "0-7"),
     field("error_code", INT16, "2-7"),
     field("groups", array(struct(
-        field("group_id", STRING, "8+"),
+        field("group_id", GROUP_ID, "8+"),
         field("topics", array(struct(
-            field("name", STRING, "8-9"),
-            field("topic_id", UUID, "10+"),
+            field("name", TOPIC_NAME, "8-9"),
+            field("topic_id", TOPIC_ID, "10+"),
             field("partitions", array(struct(
                 field("partition_index", INT32, "8+"),
                 field("committed_offset", INT64, "8+"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import INT16, INT32, INT64, STRING
+from kordon.codecs.primitives import INT16, INT32, INT64, TOPIC_NAME
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -19,7 +19,7 @@ REQUEST = message(
     "OffsetForLeaderEpochRequest",
     field("replica_id", INT32, "3+", default=-2),
     field("topics", array(struct(
-        field("topic", STRING, "0+"),
+        field("topic", TOPIC_NAME, "0+"),
         field("partitions", array(struct(
             field("partition", INT32, "0+"),
             field("current_leader_epoch", INT32, "2+", default=-1),
@@ -38,7 +38,7 @@ RESPONSE = message(
     "OffsetForLeaderEpochResponse",
     field("throttle_time_ms", INT32, "2+"),
     field("topics", array(struct(
-        field("topic", STRING, "0+"),
+        field("topic", TOPIC_NAME, "0+"),
         field("partitions", array(struct(
             field("error_code", INT16, "0+"),
             field("partition", INT32, "0+"),

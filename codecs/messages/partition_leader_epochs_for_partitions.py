@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kordon.codecs.dialect import PARTITION_LEADER_EPOCHS_FOR_PARTITIONS
-from kordon.codecs.primitives import INT16, INT32, INT64, STRING
+from kordon.codecs.primitives import INT16, INT32, INT64, TOPIC_NAME
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like the proposal's.
@@ -13,7 +13,7 @@ from kordon.codecs.schema import array, field, message, struct
 REQUEST = message(
     "PartitionLeaderEpochsForPartitionsRequest",
     field("topics", array(struct(
-        field("topic", STRING, "0+"),
+        field("topic", TOPIC_NAME, "0+"),
         field("partitions", array(INT32), "0+"),
     )), "0+"),
     key=PARTITION_LEADER_EPOCHS_FOR_PARTITIONS, versions="0", flexible="0+",
@@ -25,7 +25,7 @@ RESPONSE = message(
     "PartitionLeaderEpochsForPartitionsResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("topics", array(struct(
-        field("topic", STRING, "0+"),
+        field("topic", TOPIC_NAME, "0+"),
         field("partitions", array(struct(
             field("partition", INT32, "0+"),
             field("leader_epoch_after_creation", INT32, "0+", default=-1),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import INT16, INT32, INT64, RECORDS, STRING, UUID
+from kordon.codecs.primitives import INT16, INT32, INT64, RECORDS, STRING, TOPIC_ID, TOPIC_NAME, TRANSACTIONAL_ID
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -29,12 +29,12 @@ from kordon.codecs.schema import array, field, message, struct
 # Version 13 replaces topic names with topic IDs (KIP-516). May return UNKNOWN_TOPIC_ID error code.
 REQUEST = message(
     "ProduceRequest",
-    field("transactional_id", STRING, "3+", nullable="3+", default=None),
+    field("transactional_id", TRANSACTIONAL_ID, "3+", nullable="3+", default=None),
     field("acks", INT16, "0+"),
     field("timeout_ms", INT32, "0+"),
     field("topic_data", array(struct(
-        field("name", STRING, "0-12"),
-        field("topic_id", UUID, "13+"),
+        field("name", TOPIC_NAME, "0-12"),
+        field("topic_id", TOPIC_ID, "13+"),
         field("partition_data", array(struct(
             field("index", INT32, "0+"),
             field("records", RECORDS, "0+", nullable="0+"),
@@ -63,8 +63,8 @@ REQUEST = message(
 RESPONSE = message(
     "ProduceResponse",
     field("responses", array(struct(
-        field("name", STRING, "0-12"),
-        field("topic_id", UUID, "13+"),
+        field("name", TOPIC_NAME, "0-12"),
+        field("topic_id", TOPIC_ID, "13+"),
         field("partition_responses", array(struct(
             field("index", INT32, "0+"),
             field("error_code", INT16, "0+"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import BOOL, INT8, INT16, INT32, INT64, STRING, UUID
+from kordon.codecs.primitives import BOOL, GROUP_ID, INT8, INT16, INT32, INT64, STRING, TOPIC_ID
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -13,12 +13,12 @@ from kordon.codecs.schema import array, field, message, struct
 # Version 2 introduces Renew acknowledgements (KIP-1222).
 REQUEST = message(
     "ShareAcknowledgeRequest",
-    field("group_id", STRING, "0+", nullable="0+", default=None),
+    field("group_id", GROUP_ID, "0+", nullable="0+", default=None),
     field("member_id", STRING, "0+", nullable="0+"),
     field("share_session_epoch", INT32, "0+"),
     field("is_renew_ack", BOOL, "2+"),
     field("topics", array(struct(
-        field("topic_id", UUID, "0+"),
+        field("topic_id", TOPIC_ID, "0+"),
         field("partitions", array(struct(
             field("partition_index", INT32, "0+"),
             field("acknowledgement_batches", array(struct(
@@ -41,7 +41,7 @@ RESPONSE = message(
     field("error_message", STRING, "0+", nullable="0+", default=None),
     field("acquisition_lock_timeout_ms", INT32, "2+"),
     field("responses", array(struct(
-        field("topic_id", UUID, "0+"),
+        field("topic_id", TOPIC_ID, "0+"),
         field("partitions", array(struct(
             field("partition_index", INT32, "0+"),
             field("error_code", INT16, "0+"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import BOOL, INT8, INT16, INT32, INT64, RECORDS, STRING, UUID
+from kordon.codecs.primitives import BOOL, GROUP_ID, INT8, INT16, INT32, INT64, RECORDS, STRING, TOPIC_ID
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -13,7 +13,7 @@ from kordon.codecs.schema import array, field, message, struct
 # Version 2 introduces ShareAcquireMode and Renew acknowledgements (KIP-1206 and KIP-1222).
 REQUEST = message(
     "ShareFetchRequest",
-    field("group_id", STRING, "0+", nullable="0+", default=None),
+    field("group_id", GROUP_ID, "0+", nullable="0+", default=None),
     field("member_id", STRING, "0+", nullable="0+"),
     field("share_session_epoch", INT32, "0+"),
     field("max_wait_ms", INT32, "0+"),
@@ -24,7 +24,7 @@ REQUEST = message(
     field("share_acquire_mode", INT8, "2+"),
     field("is_renew_ack", BOOL, "2+"),
     field("topics", array(struct(
-        field("topic_id", UUID, "0+"),
+        field("topic_id", TOPIC_ID, "0+"),
         field("partitions", array(struct(
             field("partition_index", INT32, "0+"),
             field("partition_max_bytes", INT32, "0"),
@@ -36,7 +36,7 @@ REQUEST = message(
         )), "0+"),
     )), "0+"),
     field("forgotten_topics_data", array(struct(
-        field("topic_id", UUID, "0+"),
+        field("topic_id", TOPIC_ID, "0+"),
         field("partitions", array(INT32), "0+"),
     )), "0+"),
     key=78, versions="1-2", flexible="0+",
@@ -52,7 +52,7 @@ RESPONSE = message(
     field("error_message", STRING, "0+", nullable="0+", default=None),
     field("acquisition_lock_timeout_ms", INT32, "1+"),
     field("responses", array(struct(
-        field("topic_id", UUID, "0+"),
+        field("topic_id", TOPIC_ID, "0+"),
         field("partitions", array(struct(
             field("partition_index", INT32, "0+"),
             field("error_code", INT16, "0+"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import INT16, INT32, STRING, UUID
+from kordon.codecs.primitives import GROUP_ID, INT16, INT32, STRING, TOPIC_ID, TOPIC_NAME
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -12,16 +12,16 @@ from kordon.codecs.schema import array, field, message, struct
 # Version 1 is the initial stable version (KIP-932).
 REQUEST = message(
     "ShareGroupHeartbeatRequest",
-    field("group_id", STRING, "0+"),
+    field("group_id", GROUP_ID, "0+"),
     field("member_id", STRING, "0+"),
     field("member_epoch", INT32, "0+"),
     field("rack_id", STRING, "0+", nullable="0+", default=None),
-    field("subscribed_topic_names", array(STRING), "0+", nullable="0+", default=None),
+    field("subscribed_topic_names", array(TOPIC_NAME), "0+", nullable="0+", default=None),
     key=76, versions="1", flexible="0+",
 )
 
 TOPIC_PARTITIONS = struct(
-    field("topic_id", UUID, "0+"),
+    field("topic_id", TOPIC_ID, "0+"),
     field("partitions", array(INT32), "0+"),
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import BOOL, INT8, INT16, INT32, INT64, STRING, UINT16
+from kordon.codecs.primitives import BOOL, GROUP_ID, INT8, INT16, INT32, INT64, STRING, TOPIC_NAME, UINT16
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -14,7 +14,7 @@ KEY_VALUE = struct(
 )
 
 TOPIC_INFO = struct(
-    field("name", STRING, "0+"),
+    field("name", TOPIC_NAME, "0+"),
     field("partitions", INT32, "0+"),
     field("replication_factor", INT16, "0+"),
     field("topic_configs", array(KEY_VALUE), "0+"),
@@ -38,7 +38,7 @@ TASK_IDS = struct(
 
 REQUEST = message(
     "StreamsGroupHeartbeatRequest",
-    field("group_id", STRING, "0+"),
+    field("group_id", GROUP_ID, "0+"),
     field("member_id", STRING, "0+"),
     field("member_epoch", INT32, "0+"),
     field("endpoint_information_epoch", INT32, "0+"),
@@ -49,10 +49,10 @@ REQUEST = message(
         field("epoch", INT32, "0+"),
         field("subtopologies", array(struct(
             field("subtopology_id", STRING, "0+"),
-            field("source_topics", array(STRING), "0+"),
+            field("source_topics", array(TOPIC_NAME), "0+"),
             field("source_topic_regex", array(STRING), "0+"),
             field("state_changelog_topics", array(TOPIC_INFO), "0+"),
-            field("repartition_sink_topics", array(STRING), "0+"),
+            field("repartition_sink_topics", array(TOPIC_NAME), "0+"),
             field("repartition_source_topics", array(TOPIC_INFO), "0+"),
             field("copartition_groups", array(struct(
                 field("source_topics", array(INT16), "0+"),
@@ -79,7 +79,7 @@ STATUS = struct(
 )
 
 TOPIC_PARTITION = struct(
-    field("topic", STRING, "0+"),
+    field("topic", TOPIC_NAME, "0+"),
     field("partitions", array(INT32), "0+"),
 )
 

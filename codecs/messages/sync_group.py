@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import BYTES, INT16, INT32, STRING
+from kordon.codecs.primitives import BYTES, GROUP_ID, INT16, INT32, STRING
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -15,7 +15,7 @@ from kordon.codecs.schema import array, field, message, struct
 # broker will reject the request if they are inconsistent with the Type and Name known by the broker.
 REQUEST = message(
     "SyncGroupRequest",
-    field("group_id", STRING, "0+"),
+    field("group_id", GROUP_ID, "0+"),
     field("generation_id", INT32, "0+"),
     field("member_id", STRING, "0+"),
     field("group_instance_id", STRING, "3+", nullable="3+", default=None),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import INT16, INT32, INT64, STRING
+from kordon.codecs.primitives import GROUP_ID, INT16, INT32, INT64, STRING, TOPIC_NAME, TRANSACTIONAL_ID
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -18,15 +18,15 @@ from kordon.codecs.schema import array, field, message, struct
 # within a transaction.
 REQUEST = message(
     "TxnOffsetCommitRequest",
-    field("transactional_id", STRING, "0+"),
-    field("group_id", STRING, "0+"),
+    field("transactional_id", TRANSACTIONAL_ID, "0+"),
+    field("group_id", GROUP_ID, "0+"),
     field("producer_id", INT64, "0+"),
     field("producer_epoch", INT16, "0+"),
     field("generation_id", INT32, "3+", default=-1),
     field("member_id", STRING, "3+"),
     field("group_instance_id", STRING, "3+", nullable="3+", default=None),
     field("topics", array(struct(
-        field("name", STRING, "0+"),
+        field("name", TOPIC_NAME, "0+"),
         field("partitions", array(struct(
             field("partition_index", INT32, "0+"),
             field("committed_offset", INT64, "0+"),
@@ -46,7 +46,7 @@ RESPONSE = message(
     "TxnOffsetCommitResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("topics", array(struct(
-        field("name", STRING, "0+"),
+        field("name", TOPIC_NAME, "0+"),
         field("partitions", array(struct(
             field("partition_index", INT32, "0+"),
             field("error_code", INT16, "0+"),

@@ -19,7 +19,7 @@ from kordon.proxy.managed.dialect_commits import DialectOffsetFetch
 from kordon.proxy.managed.dialect_metadata import NO_TOPICS, DialectMetadata, DialectTopicPartitions
 from kordon.proxy.managed.followed import Judge, Reply
 from kordon.proxy.managed.names import cut, listed
-from kordon.proxy.managed.refusals import REFUSALS, RefusedMember
+from kordon.proxy.managed.refusals import RefusedMember
 from kordon.proxy.managed.service import Translation
 from kordon.proxy.managed.topics import ManagedTopics
 
@@ -62,6 +62,15 @@ def refuse_consumer_group(value: Any, topics: ManagedTopics) -> Reply | None:
     return RefusedMember(value, Code.INVALID_REQUEST, message, topics=named)
 
 
+def judge_consumer_group(others: Judge) -> Judge:
+    """Returns what looks at members of KIP-848 groups: it refuses those who may name a managed topic.
+
+    Args:
+        others: Looks at all others, as on stock connections.
+    """
+    return lambda value, topics: refuse_consumer_group(value, topics) or others(value, topics)
+
+
 TRANSLATIONS: Final[Mapping[int, Translation]] = {
     apis.METADATA: DialectMetadata(),
     apis.DESCRIBE_TOPIC_PARTITIONS: DialectTopicPartitions(),
@@ -73,5 +82,3 @@ TRANSLATIONS: Final[Mapping[int, Translation]] = {
     **acls.TRANSLATIONS,
 }
 """By api key."""
-DIALECT_JUDGES: Final[Mapping[int, Judge]] = {**REFUSALS, apis.CONSUMER_GROUP_HEARTBEAT: refuse_consumer_group}
-"""By api key; see `refusals.py`."""

@@ -60,14 +60,16 @@ def followed_by(decision: Decision, look: Look) -> Decision:
     """Returns a decision after whose translation of the answer somebody looks at it; others as they are."""
     match decision:
         case Translate(_, back):
-            return replace(decision, back=_both(back, look))
+            return replace(decision, back=both(back, look), only_with=())
         case Serve(TranslatedLater(back)):
-            return replace(decision, request=TranslatedLater(_both(back, look)))
+            return replace(decision, request=TranslatedLater(both(back, look)))
         case _:
             return decision
 
 
-def _both(first: Look, second: Look) -> Look:
+def both(first: Look, second: Look) -> Look:
+    """Returns what lets two look, one after the other."""
+
     def look(answer: Any) -> None:
         first(answer)
         second(answer)

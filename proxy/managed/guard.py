@@ -121,6 +121,10 @@ class Guard:
         """Wants what the service wants, and what clients are told that they are, where that is recorded."""
         return self._service.wants(route) or (self._journal.is_on and route.api.key in SAY_WHO)
 
+    def asked_for(self, route: Route) -> tuple[bytes, ...]:
+        """Looks for nothing; `Closed` does."""
+        return ()
+
     def hear(self, client_id: str | None) -> None:
         """Takes note of what the client calls itself."""
         self._introduction.hear(client_id)

@@ -118,6 +118,10 @@ class _Recorded:
         """Wants what says who the client is."""
         return route.api.key in SAY_WHO or route.api.key in _GREETING
 
+    def asked_for(self, route: Route) -> tuple[bytes, ...]:
+        """Looks for nothing: there is nothing of Kordon's own."""
+        return ()
+
     def decide(self, route: Route, body: memoryview) -> Decision:
         """Lets everything pass."""
         return self._introduction.look(route, body) if route.api.key in SAY_WHO else None

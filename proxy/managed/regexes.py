@@ -1,8 +1,9 @@
 r"""Expressions by which members of KIP-848 groups subscribe (rule G2).
 
 The coordinator would match it against the brokers' names: managed topics by their own, of which no client knows the id,
-and faces. So an expression that concerns managed topics is expanded here, and the broker gets one that matches exactly
-what the client's would match among what the client sees, with faces in place of managed topics:
+faces, and what else is Kordon's own. So an expression that may match any of these is expanded here, and the broker
+gets one that matches exactly what the client's would match among what the client sees, with faces in place of managed
+topics:
 
     client      orders.*
     broker      __kordon\.orders|orders-archive|/(?:orders.*)
@@ -32,6 +33,8 @@ from kordon.proxy.tasks import Tasks
 
 _CLIENTS_BEGIN, _CLIENTS_END = "/(?:", ")"
 """Round the client's own expression, which so matches no topic: "/" stands in no name."""
+_LONGEST_NAME: Final = 249
+"""Of a topic, in characters."""
 _GOOD_SECONDS, _PAUSE_SECONDS = 10.0, 1.0
 """How long names are believed, and what is waited after a question that failed."""
 _VERSIONS: Final = range(4, 13)
@@ -47,6 +50,17 @@ def matches(regex: str, name: str) -> bool:
     """Whether an expression matches all of a name, in time that grows with both only; False for a broken one."""
     compiled = _compiled(regex)
     return compiled is not None and compiled.fullmatch(name) is not None
+
+
+@lru_cache(maxsize=256)
+def may_match_own(regex: str) -> bool:
+    """Whether an expression might match the name of some topic of Kordon's own, be there one or not."""
+    compiled = _compiled(regex)
+    if compiled is None:
+        return False  # the broker refuses it
+    first, last = compiled.possiblematchrange(_LONGEST_NAME)
+    own = OWN_PREFIX.encode()
+    return bool(first < own[:-1] + b"/" and last >= own)  # "/" comes next to "." in the order of names
 
 
 @lru_cache(maxsize=256)

@@ -30,11 +30,13 @@ from kordon.proxy.control.codes import Code
 from kordon.proxy.decisions.journal import Client, Journal, NoJournal
 from kordon.proxy.interception import Decision, Serve, Service, Translate
 from kordon.proxy.managed.admin_requests import AdminRequests, Asked
+from kordon.proxy.managed.closed import Closed
 from kordon.proxy.managed.followed import Judge, TranslatedLater
 from kordon.proxy.managed.guard import Guard, Refused
 from kordon.proxy.managed.logins import SUBJECT
 from kordon.proxy.managed.metadata import wait_until_shown
 from kordon.proxy.managed.other_refusals import OtherRefusals
+from kordon.proxy.managed.own_things import OwnThings
 from kordon.proxy.managed.parts import ROWS, continues_session, merge, take_apart
 from kordon.proxy.managed.produce import Looked
 from kordon.proxy.managed.refusals import REFUSALS
@@ -129,6 +131,7 @@ class ManagedService:
         journal: Where decisions are recorded; None: nowhere.
         claim: What names the user in a token that a client logs in by.
         request_rows: Most rows of a request that is read (`limits.request_rows`).
+        own: What is closed to clients; None: nothing.
     """
 
     def __init__(
@@ -149,9 +152,11 @@ class ManagedService:
         journal: Journal | None = None,
         claim: str = SUBJECT,
         request_rows: int = Limits().request_rows,
+        own: OwnThings | None = None,
     ) -> None:
         self._claim = claim
         self._request_rows = request_rows
+        self._own = own
         self._journal = journal or NoJournal()
         self._refused = OtherRefusals(self._journal, topics, sees_physical=bool(private))
         self._asks_rights = asks_rights
@@ -186,7 +191,7 @@ class ManagedService:
     def connected(self, client: Client) -> Service:
         """Returns what serves one more client, as far as its rights go."""
         rights = Rights(self._rights_max_age, time.monotonic)
-        return Guard(
+        guard = Guard(
             self,
             self._topics,
             rights,
@@ -196,6 +201,11 @@ class ManagedService:
             journal=self._journal,
             claim=self._claim,
         )
+        return Closed(guard, self._own, self._request_rows) if self._own is not None else guard
+
+    def asked_for(self, route: Route) -> tuple[bytes, ...]:
+        """Is not asked: what stands in front of each client is."""
+        return ()
 
     def hear(self, client_id: str | None) -> None:
         """Is not told: each client's `Guard` is."""

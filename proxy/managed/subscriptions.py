@@ -28,8 +28,8 @@ from kordon.proxy.log_limits import client_log
 from kordon.proxy.managed.followed import Reply
 from kordon.proxy.managed.names import cut, to_face
 from kordon.proxy.managed.refusals import RefusedMember
-from kordon.proxy.managed.regexes import expand, matches, said_by_client
-from kordon.proxy.managed.topics import ManagedTopics, face_of
+from kordon.proxy.managed.regexes import expand, matches, may_match_own, said_by_client
+from kordon.proxy.managed.topics import ManagedTopics
 
 _LONGEST: Final = 32_767
 """Characters of a string on the wire."""
@@ -156,7 +156,7 @@ class Subscriptions:
         if names is None:
             return RefusedMember(value, Code.COORDINATOR_LOAD_IN_PROGRESS, "the names of topics are being read")
         if len(expand(regex, names, _managed(topics))) > _LONGEST:
-            reason = "matches managed topics among so many others that their names do not fit into a request"
+            reason = "matches so many topics that their names do not fit into a request"
             return RefusedMember(value, Code.INVALID_REGULAR_EXPRESSION, f"{cut(regex)} {reason}: subscribe by names")
         return None
 
@@ -248,7 +248,7 @@ def _corrected(known: _Member, value: Any, topics: ManagedTopics) -> _Member:
 
 
 def _concerns(regex: str, topics: ManagedTopics) -> bool:
-    return any(matches(regex, topic.name) or matches(regex, face_of(topic.name)) for topic in topics)
+    return may_match_own(regex) or any(matches(regex, topic.name) for topic in topics)
 
 
 def _managed(topics: ManagedTopics) -> frozenset[str]:

@@ -18,6 +18,11 @@ NOT_READ: Final = -1
 """In place of an offset of a layout that stands nowhere: of tests and plays."""
 
 
+def is_own(name: str | None) -> bool:
+    """Whether a topic is a face or one of Kordon's own, which clients do not see."""
+    return name is not None and name.startswith(OWN_PREFIX)
+
+
 def face_of(topic: str) -> str:
     """Returns the name of a topic's face."""
     return OWN_PREFIX + topic

@@ -41,6 +41,8 @@ from kordon.proxy.managed.leaders import Leaders
 from kordon.proxy.managed.links import Links
 from kordon.proxy.managed.metadata import DescribeTopicPartitionsTranslation, MetadataTranslation
 from kordon.proxy.managed.opening import Opener
+from kordon.proxy.managed.own_ids import OwnIds
+from kordon.proxy.managed.own_things import OwnThings
 from kordon.proxy.managed.pages import ManagedPages
 from kordon.proxy.managed.partition_epochs import PartitionLeaderEpochs
 from kordon.proxy.managed.position_reports import PositionReports
@@ -86,6 +88,8 @@ class ManagedWorker:
         self._tasks = Tasks()
         self.topics = ManagedTopics()
         self.links = Links(topology)
+        self._own = own = OwnThings(ordering.group)
+        self._own_ids = OwnIds(self.links, own)
         leaders = Leaders(self.links)
         brokers = Brokers(self.links)
         self._layouts = layouts = LayoutsLog(brokers)
@@ -186,7 +190,10 @@ class ManagedWorker:
             dialect.TRANSLATIONS,
             admin,
             fetch=ReadCommitted(read_physical, self.topics, self.links, leaders, physical_partition),
-            judges=dialect.DIALECT_JUDGES,
+            judges={
+                **REFUSALS,
+                apis.CONSUMER_GROUP_HEARTBEAT: dialect.judge_consumer_group(self._subscriptions.look),
+            },
             completions={apis.METADATA: RetiredPartitions(self.topics, self.readers.ends_of).complete},
             private={
                 apis.CONSUMER_GROUP_POSITION: self.position_reports,
@@ -210,6 +217,7 @@ class ManagedWorker:
             journal=self.journal,
             claim=config.decisions.oauth_claim,
             request_rows=config.limits.request_rows,
+            own=own,
         )
 
     def _dialect_servers(self, questions: Questions) -> dict[int, Any]:
@@ -300,6 +308,7 @@ class ManagedWorker:
         """Begins to keep managed topics current, until `close`."""
         self.keeper.start()
         self._tasks.keep(self._learn, name="first look at managed topics")
+        self._tasks.keep(self._own_ids.run, name="look at own topics")
         self._tasks.keep(partial(self._authorizer.run, self._names_managed, self._topics_led), name="follow ACLs")
         look = partial(self._faults.run, lambda: self.pages.is_served)
         self._tasks.keep(look, name="look for faults of all proxies")

@@ -32,6 +32,11 @@ UNKNOWN_TO_KAFKA_PYTHON = {
     "ShareFetch",
     "ShareAcknowledge",
     "StreamsGroupHeartbeat",
+    "ShareGroupDescribe",
+    "StreamsGroupDescribe",
+    "DescribeShareGroupOffsets",
+    "AlterShareGroupOffsets",
+    "DeleteShareGroupOffsets",
 }
 
 

@@ -16,11 +16,12 @@ from kordon.proxy.decisions.journal import NoJournal
 from kordon.proxy.interception import Announce, Decision, Serve, Translate
 from kordon.proxy.managed import groups
 from kordon.proxy.managed.admin_requests import AdminRequests
-from kordon.proxy.managed.dialect import DIALECT_JUDGES, TRANSLATIONS
+from kordon.proxy.managed.dialect import TRANSLATIONS, refuse_consumer_group
 from kordon.proxy.managed.dialect_metadata import RetiredPartitions
 from kordon.proxy.managed.guard import Guard
 from kordon.proxy.managed.partition_epochs import PartitionLeaderEpochs
 from kordon.proxy.managed.produce import ProduceService, physical_partition
+from kordon.proxy.managed.refusals import REFUSALS
 from kordon.proxy.managed.rights import Rights
 from kordon.proxy.managed.service import ManagedService
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics, face_of
@@ -59,7 +60,7 @@ class Worker:
         self.retired = RetiredPartitions(self.topics, self._starts, lambda: self.now)
         self.dialect = self._service(
             TRANSLATIONS,
-            judges=DIALECT_JUDGES,
+            judges={**REFUSALS, apis.CONSUMER_GROUP_HEARTBEAT: refuse_consumer_group},
             private={apis.PARTITION_LEADER_EPOCHS: PartitionLeaderEpochs(self.topics)},
         )
         self.stock = self._service({}, dialect=self.dialect)

@@ -1,0 +1,56 @@
+"""Where messages name things: topics, their ids, groups, transactional ids, in any version of any table.
+
+The tables say it by the types of their fields (`primitives.Entity`). What walks over a parsed message goes only where
+something is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+from kordon.codecs.primitives import Entity, Primitive
+from kordon.codecs.schema import Array, Field, Message, Struct
+
+
+class Place(NamedTuple):
+    """A field that names something, or that leads to fields which do."""
+
+    field: str
+    entity: Entity | None
+    """What it names; None: what is named stands further inside."""
+    inner: tuple[Place, ...]
+    is_list: bool
+
+
+@cache
+def places(message: Message) -> tuple[Place, ...]:
+    """Returns where a message names things, in all its versions."""
+    return tuple(_of(message.fields))
+
+
+def entities_at(message: Message, version: int) -> frozenset[Entity]:
+    """Returns what a message can name in one version."""
+    return frozenset(_named(message.fields, version))
+
+
+def _of(rows: Iterable[Field]) -> Iterator[Place]:
+    for row in rows:
+        is_list = isinstance(row.type, Array)
+        of = row.type.of if isinstance(row.type, Array) else row.type
+        if isinstance(of, Primitive) and of.entity is not None:
+            yield Place(row.name, of.entity, (), is_list)
+        elif isinstance(of, Struct) and (inner := tuple(_of(of.fields))):
+            yield Place(row.name, None, inner, is_list)
+
+
+def _named(rows: Iterable[Field], version: int) -> Iterator[Entity]:
+    for row in rows:
+        of = row.type.of if isinstance(row.type, Array) else row.type
+        if version not in row.versions:
+            continue
+        if isinstance(of, Primitive) and of.entity is not None:
+            yield of.entity
+        elif isinstance(of, Struct):
+            yield from _named(of.fields, version)

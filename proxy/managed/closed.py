@@ -1,0 +1,177 @@
+"""In front of all else that a client's connection asks: nothing of Kordon's own can be had, or seen (`own_things.py`).
+
+It is the same for stock connections and for those of the dialect, and whether or not anything is managed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import structlog
+
+from kordon.codecs.messages import request, response
+from kordon.codecs.primitives import Rows
+from kordon.proxy import apis
+from kordon.proxy.apis import Route
+from kordon.proxy.interception import Decision, Question, Serve, Service, Translate
+from kordon.proxy.managed.followed import both
+from kordon.proxy.managed.names import NO_ID
+from kordon.proxy.managed.own_refusals import refusal
+from kordon.proxy.managed.own_things import OwnThings
+from kordon.proxy.waiting import Body
+
+TELL_UNASKED: Final = frozenset(
+    {
+        apis.METADATA,
+        apis.OFFSET_FETCH,
+        apis.LIST_GROUPS,
+        apis.DESCRIBE_LOG_DIRS,
+        apis.ELECT_LEADERS,
+        apis.LIST_PARTITION_REASSIGNMENTS,
+        apis.LIST_TRANSACTIONS,
+        apis.DESCRIBE_TRANSACTIONS,
+        apis.CONSUMER_GROUP_HEARTBEAT,
+        apis.CONSUMER_GROUP_DESCRIBE,
+        apis.LIST_CONFIG_RESOURCES,
+        apis.DESCRIBE_TOPIC_PARTITIONS,
+        apis.SHARE_GROUP_HEARTBEAT,
+        apis.SHARE_GROUP_DESCRIBE,
+        apis.STREAMS_GROUP_HEARTBEAT,
+        apis.STREAMS_GROUP_DESCRIBE,
+        apis.DESCRIBE_SHARE_GROUP_OFFSETS,
+    }
+)
+"""Api keys whose answers may name what the request does not; all others answer for what they are asked for."""
+_METADATA_VERSION: Final = 9
+"""Spoken by all brokers since 2.4."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """A request about a group or transactional id of Kordon's own."""
+
+    fields: Mapping[str, Any]
+    proven: asyncio.Future[None]
+    """Done when the client's broker has answered: the client has logged in."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Screened:
+    """A request whose answer may name something of Kordon's own."""
+
+    request: Any
+
+
+class Closed:
+    """The service of one client, with what is Kordon's own closed.
+
+    Args:
+        service: Serves the client otherwise.
+        own: Knows what is Kordon's own.
+        request_rows: Most rows of a request that is read (`limits.request_rows`).
+    """
+
+    def __init__(self, service: Service, own: OwnThings, request_rows: int) -> None:
+        self._service = service
+        self._own = own
+        self._request_rows = request_rows
+        self.ready = service.ready
+        self.hear = service.hear
+        self.refused = service.refused
+        self.asked_for = own.asked_for
+
+    def wants(self, route: Route) -> bool:
+        """Wants what the service does, and what may be answered with something of Kordon's own."""
+        return route.api.key in TELL_UNASKED or self._service.wants(route)
+
+    def decide(self, route: Route, body: memoryview) -> Decision:
+        """Decides as the service does, on a request that names nothing of Kordon's own any more."""
+        key, version = route.api.key, route.version
+        raw, renamed = body, None
+        if _holds(body, self._own.asked_for(route)):
+            value = self._parsed(route, body)
+            if (code := self._own.denial(key, value)) is not None:
+                return self._refuse(key, refusal(key, version, value, code))
+            if self._own.hide(key, value):
+                self._note(key)
+                renamed = request(key).build(version, value)
+                raw = memoryview(bytearray(renamed))
+        decision = self._service.decide(route, raw) if self._service.wants(route) else None
+        if renamed is None and not self._may_tell(route, raw):
+            return decision
+        return self._screened(route, decision, renamed)
+
+    def _parsed(self, route: Route, body: memoryview) -> Any:
+        """Reads a request as brokers do, which ignore bytes behind it."""
+        value, _ = request(route.api.key).at(route.version).parse(body, Rows(self._request_rows))
+        return value
+
+    def _may_tell(self, route: Route, body: memoryview) -> bool:
+        """Whether an answer may name what was not asked for; Metadata does where all topics are."""
+        key, version = route.api.key, route.version
+        if key != apis.METADATA:
+            return key in TELL_UNASKED
+        topics = self._parsed(route, body).topics
+        return (
+            topics is None
+            or (version == 0 and not topics)
+            or any(row.get("topic_id", NO_ID) != NO_ID for row in topics)
+        )
+
+    def _screened(self, route: Route, decision: Decision, renamed: bytes | None) -> Decision:
+        """Has an answer name nothing of Kordon's own but what was asked for."""
+        key = route.api.key
+
+        def show(answer: Any) -> None:
+            self._own.show(key, answer)
+
+        match decision:
+            case None:
+                return Translate(renamed, show, () if renamed is not None else self._own.told_by(route))
+            case Translate(changed, back):
+                return Translate(renamed if changed is None else changed, both(back, show))
+            case Serve(asked):
+                return replace(decision, request=_Screened(asked))
+            case _:
+                return decision
+
+    def _refuse(self, key: int, fields: Mapping[str, Any]) -> Serve:
+        """Refuses a request once the client's broker has answered something: Kordon speaks to nobody before that."""
+        self._note(key)
+        proven: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        route = apis.route(apis.METADATA, _METADATA_VERSION)
+        assert route is not None, "Metadata is spoken"
+        nothing = request(apis.METADATA).build(_METADATA_VERSION, {"topics": []})
+        question = Question(route, nothing, lambda _: None if proven.done() else proven.set_result(None))
+        return Serve(_Refused(fields, proven), questions=(question,))
+
+    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Body:
+        """Answers as the service does, and what is Kordon's own with a refusal."""
+        message = response(route.api.key)
+        if isinstance(request, _Refused):
+            await request.proven
+            return message.build(route.version, request.fields)
+        if not isinstance(request, _Screened):
+            return await self._service.serve(route, request, part)
+        body = await self._service.serve(route, request.request, part)
+        value = message.parse(route.version, _joined(body))
+        self._own.show(route.api.key, value)
+        return message.build(route.version, value)
+
+    def _note(self, key: int) -> None:
+        self._own.refusals += 1
+        log.warning("own_thing_refused", api=apis.api_name(key), why="it named a topic, group or id of Kordon's own")
+
+
+def _joined(body: Body) -> bytes:
+    return body if isinstance(body, bytes) else b"".join(body)
+
+
+def _holds(body: memoryview, wanted: tuple[bytes, ...]) -> bool:
+    raw = bytes(body) if wanted else b""
+    return any(each in raw for each in wanted)

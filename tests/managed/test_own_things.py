@@ -1,0 +1,219 @@
+"""Nothing that names something of Kordon's own reaches a broker, and no answer shows it: for every field of every api.
+
+A new version of Kafka cannot open this again: its fields have to be in the tables (`tests/codecs`), and what names
+something is found by walking the tables.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import pytest
+
+from kordon.codecs.errors import WireError
+from kordon.codecs.messages import REQUESTS, RESPONSES
+from kordon.codecs.naming import Place, places
+from kordon.codecs.primitives import Entity
+from kordon.codecs.schema import Message
+from kordon.proxy import apis
+from kordon.proxy.apis import API_BY_KEY, Route
+from kordon.proxy.control.codes import Code
+from kordon.proxy.interception import Decision, NothingManaged, Serve, Translate
+from kordon.proxy.managed.closed import TELL_UNASKED, Closed
+from kordon.proxy.managed.own_things import ABOUT_RULES, OwnThings
+from kordon.testing.values import Values
+
+TOPIC, TOPIC_ID, GROUP, WRITER = (
+    "__kordon.layouts",
+    uuid.UUID(int=0x6B6F72646F6E << 80),
+    "proxies-of-a",
+    "kordon.layouts",
+)
+OWN: dict[Entity, Any] = {
+    Entity.TOPIC_NAME: TOPIC,
+    Entity.TOPIC_ID: TOPIC_ID,
+    Entity.GROUP_ID: GROUP,
+    Entity.TRANSACTIONAL_ID: WRITER,
+    Entity.RESOURCE_NAME: TOPIC,
+    Entity.COORDINATOR_KEY: GROUP,
+}
+OWN_BYTES = (b"__kordon.", TOPIC_ID.bytes)
+ROWS = 1000
+ANSWER_FOR_WHAT_IS_ASKED = {
+    "Produce",
+    "Fetch",
+    "ListOffsets",
+    "OffsetCommit",
+    "FindCoordinator",
+    "DescribeGroups",
+    "CreateTopics",
+    "DeleteTopics",
+    "DeleteRecords",
+    "OffsetForLeaderEpoch",
+    "AddPartitionsToTxn",
+    "TxnOffsetCommit",
+    "DescribeConfigs",
+    "AlterConfigs",
+    "AlterReplicaLogDirs",
+    "CreatePartitions",
+    "DeleteGroups",
+    "IncrementalAlterConfigs",
+    "AlterPartitionReassignments",
+    "OffsetDelete",
+    "DescribeQuorum",
+    "DescribeProducers",
+    "ShareFetch",
+    "ShareAcknowledge",
+    "AlterShareGroupOffsets",
+    "DeleteShareGroupOffsets",
+    "ConsumerGroupPosition",
+    "PartitionLeaderEpochsForPartitions",
+}
+"""Their answers name nothing that their request does not; all others are looked through."""
+
+
+class Recording(NothingManaged):
+    """Wants all, and lets all pass; keeps what it would have passed."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+
+    def wants(self, route: Route) -> bool:
+        """Wants all."""
+        return True
+
+    def decide(self, route: Route, body: memoryview) -> Decision:
+        """Lets it pass."""
+        self.bodies.append(bytes(body))
+        return None
+
+
+@pytest.fixture
+def own() -> OwnThings:
+    """What is Kordon's own."""
+    found = OwnThings(GROUP)
+    found.learn({TOPIC: TOPIC_ID})
+    return found
+
+
+def naming(message: Message, found: tuple[Place, ...], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yields the paths of all fields that name something."""
+    for place in found:
+        if place.entity is not None:
+            yield (*path, place.field)
+        yield from naming(message, place.inner, (*path, place.field))
+
+
+def put(value: Any, found: tuple[Place, ...], path: tuple[str, ...]) -> bool:
+    """Names something of Kordon's own at a path of a drawn message; False: this version has no such field."""
+    place = next(each for each in found if each.field == path[0])
+    if place.field not in value or value[place.field] in (None, []):
+        return False
+    if place.entity is None:
+        return put(value[place.field][0] if place.is_list else value[place.field], place.inner, path[1:])
+    if place.entity is Entity.RESOURCE_NAME and "resource_type" not in value:
+        return False  # ListConfigResources 0 tells of clients' metrics only
+    value.update({name: kind for name, kind in (("resource_type", 2), ("key_type", 0)) if name in value})
+    value[place.field] = [OWN[place.entity]] if place.is_list else OWN[place.entity]
+    return True
+
+
+def drawn(message: Message, version: int, path: tuple[str, ...]) -> dict[str, Any] | None:
+    """Draws a message that names something of Kordon's own at a path; None: this version has no such field."""
+    for seed in range(200):
+        value = Values(Random(seed), longest=2).message(message, version)
+        if put(value, places(message), path):
+            return value
+    return None
+
+
+CASES = [
+    pytest.param(message, path, id=f"{API_BY_KEY[key].name}-{'.'.join(path)}")
+    for key, message in REQUESTS.items()
+    for path in naming(message, places(message))
+    if key not in ABOUT_RULES
+]
+
+
+@pytest.mark.parametrize(("message", "path"), CASES)
+async def test_no_field_of_any_request_names_it_to_a_broker(
+    message: Message, path: tuple[str, ...], own: OwnThings
+) -> None:
+    """Through each version that has the field: the request is refused, or says a stand-in."""
+    tried = 0
+    for version in message.versions:
+        value = drawn(message, version, path)
+        if value is None:
+            continue
+        route = Route(API_BY_KEY[message.api_key], version, API_BY_KEY[message.api_key].verdict, 0)
+        passed = Recording()
+        closed = Closed(passed, own, ROWS)
+        body = message.build(version, value)
+        assert any(each in body for each in closed.asked_for(route)), "it would stream through unread"
+        decision = closed.decide(route, memoryview(bytearray(body)))
+        tried += 1
+        if isinstance(decision, Serve):
+            assert decision.rest is None
+            assert passed.bodies == []
+            assert message.api_key in RESPONSES
+            continue
+        assert isinstance(decision, Translate)
+        sent = message.parse(version, decision.body or b"")
+        assert not any(
+            own.hide(message.api_key, each) for each in (sent, *map(message_of(message, version), passed.bodies))
+        )
+    assert tried or message.api_key not in API_BY_KEY, "no version has it"
+
+
+def message_of(message: Message, version: int) -> Any:
+    return lambda body: message.parse(version, body)
+
+
+@pytest.mark.parametrize("api_key", sorted(set(RESPONSES) - ABOUT_RULES), ids=lambda key: API_BY_KEY[key].name)
+def test_every_api_whose_answers_may_name_it_is_looked_through(api_key: int, own: OwnThings) -> None:
+    """An api is in one list or in the other; what is looked through shows nothing, in whatever field."""
+    message = RESPONSES[api_key]
+    paths = list(naming(message, places(message)))
+    name = API_BY_KEY[api_key].name
+    assert (api_key in TELL_UNASKED) + (name in ANSWER_FOR_WHAT_IS_ASKED) == (1 if paths else 0)
+    for path in paths if api_key in TELL_UNASKED else ():
+        for version in message.versions:
+            if (value := drawn(message, version, path)) is None:
+                continue
+            own.show(api_key, value)
+            with suppress(WireError):
+                built = message.build(version, value)
+                assert not any(each in built for each in OWN_BYTES), (version, path)
+                assert GROUP.encode() not in built, (version, path)
+
+
+async def test_a_group_of_kordons_own_is_refused_once_the_broker_has_let_the_client_in(own: OwnThings) -> None:
+    """Kordon speaks to nobody whose log-in the broker has not accepted."""
+    closed = Closed(NothingManaged(), own, ROWS)
+    route = apis.route(apis.HEARTBEAT, 4)
+    assert route is not None
+    value = {"group_id": GROUP, "generation_id": 3, "member_id": "alien"}
+    decision = closed.decide(route, memoryview(bytearray(REQUESTS[apis.HEARTBEAT].build(4, value))))
+    assert isinstance(decision, Serve)
+    answer = asyncio.ensure_future(closed.serve(route, decision.request, None))
+    await asyncio.sleep(0)
+    assert not answer.done()
+    decision.questions[0].told(None)
+    body = await answer
+    assert isinstance(body, bytes)
+    assert RESPONSES[apis.HEARTBEAT].parse(4, body).error_code == Code.GROUP_AUTHORIZATION_FAILED
+
+
+def test_what_only_looks_like_it_streams_through(own: OwnThings) -> None:
+    """Names that hold a part of it are nobody's business but the broker's."""
+    closed = Closed(NothingManaged(), own, ROWS)
+    route = apis.route(apis.DELETE_TOPICS, 5)
+    assert route is not None
+    names = ["my__kordon.layouts", "kordon.layouts", "__kordon"]
+    body = REQUESTS[apis.DELETE_TOPICS].build(5, {"topic_names": names, "timeout_ms": 1})
+    assert closed.decide(route, memoryview(bytearray(body))) is None
