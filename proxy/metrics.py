@@ -121,6 +121,8 @@ class ManagedNumbers:
     position_groups: int = 0
     position_members: int = 0
     position_bytes: int = 0
+    subscriptions_bytes: int = 0
+    subscriptions_forgotten: int = 0
     position_lag: int = 0
     group_lags: Mapping[Place, int] = field(default_factory=dict["Place", int])
     """By topic, group and partition."""
@@ -246,6 +248,8 @@ FAMILIES: Final = {
         Family("kordon_positions_members", "gauge", (), "Members of dialect groups whose reports are known."),
         Family("kordon_positions_bytes", "gauge", (), "Memory that their reports take, as it is reckoned."),
         Family("kordon_positions_lag_records", "gauge", (), "Records of __kordon.groups that are not read yet."),
+        Family("kordon_subscriptions_bytes", "gauge", (), "Memory of what members of KIP-848 groups subscribe to."),
+        Family("kordon_subscriptions_forgotten_total", "counter", (), "Members forgotten of these for want of room."),
         Family("kordon_decisions_total", "counter", ("kind",), "Decisions by what was decided, dropped ones included."),
         Family("kordon_decisions_dropped_total", "counter", (), "Decisions that are not on record, but for a gap."),
         Family("kordon_decisions_written_total", "counter", (), "Decisions that are on record."),
@@ -439,6 +443,8 @@ VALUES: Final[dict[str, Callable[[Metrics], Samples]]] = {
     "kordon_positions_members": lambda m: {(): m.read_managed().position_members},
     "kordon_positions_bytes": lambda m: {(): m.read_managed().position_bytes},
     "kordon_positions_lag_records": lambda m: {(): m.read_managed().position_lag},
+    "kordon_subscriptions_bytes": lambda m: {(): m.read_managed().subscriptions_bytes},
+    "kordon_subscriptions_forgotten_total": lambda m: {(): m.read_managed().subscriptions_forgotten},
     "kordon_decisions_total": lambda m: _by_label(m.read_decisions().taken, always=DECISION_KINDS),
     "kordon_decisions_dropped_total": lambda m: {(): m.read_decisions().dropped},
     "kordon_decisions_written_total": lambda m: {(): m.read_decisions().written},

@@ -296,6 +296,8 @@ class ManagedWorker:
             position_groups=len(reported),
             position_members=reported.member_count,
             position_bytes=reported.bytes,
+            subscriptions_bytes=self._subscriptions.remembered_bytes,
+            subscriptions_forgotten=self._subscriptions.forgotten,
             position_lag=self.group_positions.lag,
             group_lags=self._lags.told,
             gate_holds=dict(self.gates.tally.holds),

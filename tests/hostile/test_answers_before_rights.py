@@ -24,6 +24,7 @@ from kordon.testing.managed_clients import create_managed
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.rights import LISTENER, Allowed, Secured, log_in, login
 
+pytestmark = pytest.mark.broker
 ORDERS, MISSING = "hostile-orders", "hostile-missing"
 MISSING_ID = UUID(int=77)
 NOWHERE: Final = 999
