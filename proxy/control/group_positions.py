@@ -195,7 +195,7 @@ class GroupPositions:
                 work.keep(partial(self._catch_up, self._log), name="read reports to their end")
                 work.keep(partial(self._write_all, self._log), name="write reports")
                 wait = _FIRST_RETRY_SECONDS
-                await self._log.follow(self._on_record)
+                await self._log.follow(self.on_record)
             except LogLost as error:
                 self.tally.lost += 1
                 log.error("groups_lost", error=str(error), cure="none needed: members report anew")
@@ -254,19 +254,22 @@ class GroupPositions:
             self._queued_records -= len(self._queue.popleft().entries)
         return taken
 
-    def _on_record(self, record: Record) -> None:
+    def on_record(self, record: Record) -> None:
+        """Takes in a record of the log; what cannot be read is counted, and its member has not reported."""
         self.tally.read += 1
         try:
             if record.fault:
                 raise ValueError(record.fault)
             place = place_of(record.key)
+            if place is None:
+                return  # of a later version of Kordon
             report = load(record.value) if record.value is not None else None
         except ValueError as error:
             self.tally.unreadable += 1
             told.warning("report_unreadable", key=record.key, offset=record.offset, error=str(error))
             return
-        if place is None or (report is None and record.value is not None):
-            return  # of a later version of Kordon
+        if report is None and record.value is not None:
+            return  # of a later version, too
         before = self.positions.said(*place)
         self.positions.apply(*place, report)
         if before is None or report is None or _moved(before, report):

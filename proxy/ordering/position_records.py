@@ -27,6 +27,8 @@ VERSION: Final = 1
 KIND: Final = "positions"
 MOST_ROWS: Final = 10_000
 """Partitions that one member may own and ask for, all in all: some 250 KB as a record."""
+MOST_BYTES: Final = 1024 * 1024
+"""Of a value; what Kordon writes stays below the 900,000 of a batch."""
 _Partition = Annotated[int, Field(ge=0, lt=1 << 31)]
 _Position = Annotated[int, Field(ge=UNKNOWN, lt=1 << 63)]
 
@@ -90,6 +92,8 @@ def load(value: bytes) -> Report | None:
     Raises:
         ValueError: It is not what a record of this version is.
     """
+    if len(value) > MOST_BYTES:
+        raise ValueError(f"it has {len(value)} bytes, and at most {MOST_BYTES} are read")
     try:
         read = _VALUE.validate_json(value)
     except ValidationError:

@@ -1,0 +1,97 @@
+"""What clients and restarts leave behind in `__kordon.layouts` on real brokers, where it is read at every start."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import Counter
+from typing import Any, Final
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from kordon.proxy.control.keeper import WISH_SECONDS
+from kordon.testing.cluster import Cluster
+from kordon.testing.managed_clients import Sender, create_managed
+from kordon.testing.proxy_process import ProxyProcess
+
+# confluent_kafka.admin re-exports these without saying so.
+# pyright: reportPrivateImportUsage=false
+
+pytestmark = pytest.mark.broker
+
+log = logging.getLogger(__name__)
+
+LAYOUTS: Final = "__kordon.layouts"
+TOPIC: Final = "deleted-from"
+REQUESTS: Final = int(os.environ.get("KORDON_DEEP_REQUESTS", "10000"))
+RESTARTS: Final = int(os.environ.get("KORDON_DEEP_RESTARTS", "200"))
+
+
+def kept(bootstrap: str) -> Counter[str]:
+    """Returns how many keys compaction leaves, by kind."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "looks", "enable.auto.commit": False})
+    partition = TopicPartition(LAYOUTS, 0, 0)
+    _, end = consumer.get_watermark_offsets(partition, 60)
+    consumer.assign([partition])
+    found: dict[bytes, bytes | None] = {}
+    while consumer.position([partition])[0].offset < end:
+        found |= {each.key() or b"": each.value() for each in consumer.consume(1000, 1.0)}
+    consumer.close()
+    return Counter(key.partition(b"/")[0].decode() for key, value in found.items() if value is not None)
+
+
+def delete(admin: AdminClient, offsets: dict[int, int]) -> list[Any]:
+    """Asks for records to be deleted, one request for each partition, all at once."""
+    asked = [admin.delete_records([TopicPartition(TOPIC, v, offset)]) for v, offset in offsets.items()]
+    return [each.result(60).low_watermark for futures in asked for each in futures.values()]
+
+
+def test_deleting_what_is_deleted_already_leaves_nothing(open_cluster: Cluster) -> None:
+    """A client may ask for it once a second for ever; what does rise is told in as few wishes as can be."""
+    brokers = open_cluster.bootstrap("PLAINTEXT")
+    with ProxyProcess.start(brokers) as proxy:
+        admin = create_managed(proxy.bootstrap, TOPIC)
+        sender = Sender(proxy.bootstrap, TOPIC, range(12))
+        sender.send_for(1.0)
+        sender.finish()
+        before = kept(brokers)
+        for _ in range(20):
+            assert delete(admin, {0: 0, 1: 0, 2: 0}) == [0, 0, 0]
+        assert kept(brokers) == before
+        assert delete(admin, {v: 1 + v for v in range(12)}) == [1 + v for v in range(12)]
+        left = kept(brokers) - before
+        assert set(left) == {"outcome"}
+        assert left["outcome"] <= 12
+        assert delete(admin, dict.fromkeys(range(12), 1)) == [1 + v for v in range(12)]
+        assert kept(brokers) - before == left
+
+
+@pytest.mark.deep
+def test_ten_thousand_requests_and_two_hundred_restarts_leave_next_to_nothing(unled_cluster: Cluster) -> None:
+    """Fewer than 100 keys after compaction, and a start reads no more than the first did."""
+    brokers = unled_cluster.bootstrap("PLAINTEXT")
+    with ProxyProcess.start(brokers) as proxy, ProxyProcess.start(brokers) as other:
+        admin = create_managed(proxy.bootstrap, TOPIC)
+        sender = Sender(proxy.bootstrap, TOPIC, range(12))
+        sender.send_for(20.0)
+        sender.finish()
+        for number in range(REQUESTS // 12):
+            delete(admin, dict.fromkeys(range(12), number % 200))
+        log.info("kept behind the requests: %s", kept(brokers))
+        starts: list[float] = []
+        for _ in range(RESTARTS):
+            other.stop()
+            began = time.monotonic()
+            other.start_again()
+            starts.append(time.monotonic() - began)
+            if not len(starts) % 20:
+                log.info("starts %d, the last in %s s", len(starts), [round(each, 1) for each in starts[-5:]])
+        log.info("kept behind the restarts: %s", kept(brokers))
+        deadline = time.monotonic() + 3 * WISH_SECONDS
+        while sum(kept(brokers).values()) >= 100:
+            assert time.monotonic() < deadline
+            time.sleep(5.0)
+        log.info("kept in the end: %s", kept(brokers))
