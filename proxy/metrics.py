@@ -60,6 +60,7 @@ class ManagedNumbers:
     epochs: dict[str, int] = field(default_factory=dict[str, int])
     serving: bool = False
     leading: bool = False
+    aliens: int = 0
     fences: int = 0
     fence_seconds: dict[str, Histogram] = field(default_factory=dict[str, Histogram])
     """By phase."""
@@ -255,6 +256,7 @@ FAMILIES: Final = {
         Family("kordon_decisions_written_total", "counter", (), "Decisions that are on record."),
         Family("kordon_decisions_queue_bytes", "gauge", (), "Memory that decisions take which are not written yet."),
         Family("kordon_decisions_seconds", "gauge", (), "How long a decision waits until it is on record."),
+        Family("kordon_managed_alien_members", "gauge", (), "Members of the proxies' group that are no proxies."),
         Family("kordon_task_failures_total", "counter", ("task",), "Faults of background work, begun again since."),
         Family("kordon_build_info", "gauge", ("version", "python"), "Always 1; the labels say what runs."),
     )
@@ -450,6 +452,7 @@ VALUES: Final[dict[str, Callable[[Metrics], Samples]]] = {
     "kordon_decisions_written_total": lambda m: {(): m.read_decisions().written},
     "kordon_decisions_queue_bytes": lambda m: {(): m.read_decisions().queue_bytes},
     "kordon_decisions_seconds": lambda m: {(): m.read_decisions().lag_seconds},
+    "kordon_managed_alien_members": lambda m: {(): m.read_managed().aliens},
     "kordon_task_failures_total": lambda _: _by_label(FAILURES.counts),
     "kordon_build_info": lambda _: {(kordon.__version__, platform.python_version()): 1},
 }

@@ -11,6 +11,7 @@ import structlog
 from kordon.proxy.control.acl_mirror import AclMirror
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.lease import clock
+from kordon.proxy.control.open_rights import NO_AUTHORIZER, OpenRights
 from kordon.proxy.control.own_rights import OwnRights
 from kordon.proxy.control.topics_admin import TopicsAdmin, TopicsRefused
 from kordon.proxy.errors import UpstreamUnavailable
@@ -19,6 +20,8 @@ log = structlog.get_logger(__name__)
 
 _MIRROR_SECONDS: Final = 0.5
 """Between two looks at the ACLs of topics."""
+_MOST_SAID: Final = 20
+"""Of what is open, at a time: in large clusters there are thousands of ACLs."""
 _LOOK_SECONDS: Final = 15.0
 """Between two looks for an authorizer: brokers get one when they are started again, one after the other."""
 
@@ -30,9 +33,12 @@ class Authorizer:
         admin: Asks brokers for it.
         mirror: Of ACLs.
         own_rights: Of Kordon.
+        open_rights: Of others, on what is Kordon's own.
     """
 
-    def __init__(self, admin: TopicsAdmin, mirror: AclMirror, own_rights: OwnRights) -> None:
+    def __init__(self, admin: TopicsAdmin, mirror: AclMirror, own_rights: OwnRights, open_rights: OpenRights) -> None:
+        self._open_rights = open_rights
+        self._open: frozenset[str] = frozenset()
         self._admin = admin
         self._mirror = mirror
         self._own_rights = own_rights
@@ -94,7 +100,16 @@ class Authorizer:
             for each in missing:
                 if self._is_new(each):
                     log.error("right_missing", problem=each)
+        if topics:
+            await self._look_for_open()
         self._next_look = clock() + _LOOK_SECONDS
+
+    async def _look_for_open(self) -> None:
+        """Warns of what others than Kordon may do to its own topics at the brokers, once of each."""
+        found = frozenset(await self._open_rights.find() if self.present else [NO_AUTHORIZER])
+        for each in sorted(found - self._open)[:_MOST_SAID]:
+            log.warning("own_topics_open", problem=each, more="docs/security.md#kordons-own-topics")
+        self._open = found
 
     def _is_new(self, problem: str) -> bool:
         is_new = problem not in self._said

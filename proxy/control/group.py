@@ -22,6 +22,11 @@ GROUP: Final = "kordon"
 PROTOCOL_TYPE: Final = "kordon"
 PROTOCOL: Final = "kordon-1"
 """What members tell each other; one that cannot be read by others gets another number."""
+MOST_METADATA_BYTES: Final = 4096
+"""Of one member; a proxy's are some 200."""
+MOST_MEMBERS_BYTES: Final = 2**20
+MOST_LEASE_MS: Final = 300_000
+"""As `ordering.lease_ms`: nobody makes the others wait for longer."""
 _COORDINATOR_AWAY: Final = frozenset(
     {Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR, Code.REQUEST_TIMED_OUT}
 )
@@ -78,7 +83,9 @@ class Joined:
     member_id: str
     leader_id: str
     members: tuple[Member, ...]
-    """Only the leader is told."""
+    """The proxies; only the leader is told."""
+    aliens: tuple[str, ...] = ()
+    """The member ids of those that are no proxies: they hold no lease, and nobody waits for them."""
 
 
 class GroupCoordinator:
@@ -132,8 +139,10 @@ class GroupCoordinator:
             return await self.join(about, session_ms)
         _refuse("joining", answer.error_code)
         self.member_id = answer.member_id
-        members = tuple(_member(each.member_id, each.metadata) for each in answer.members)
-        return Joined(answer.generation_id, answer.member_id, answer.leader, members)
+        found = {each.member_id: _member(each.member_id, each.metadata) for each in answer.members}
+        members = tuple(member for member in found.values() if member is not None)
+        aliens = tuple(member_id for member_id, member in found.items() if member is None)
+        return Joined(answer.generation_id, answer.member_id, answer.leader, members, aliens)
 
     async def sync(self, joined: Joined) -> tuple[Member, ...]:
         """Gives everybody the list of members, as the leader, and returns it.
@@ -220,12 +229,23 @@ def _refuse(what: str, code: int) -> None:
         raise GroupRefused(what, code)
 
 
-def _member(member_id: str, metadata: bytes) -> Member:
+def _member(member_id: str, metadata: bytes) -> Member | None:
+    """Reads what a member tells of itself; None: no proxy of any version says such a thing."""
+    if len(metadata) > MOST_METADATA_BYTES:
+        return None
     try:
         told = json.loads(bytes(metadata))
-        return Member(member_id, str(told["incarnation"]), str(told["host"]), int(told["lease_ms"]))
-    except (ValueError, TypeError, KeyError):
-        return Member(member_id, member_id, "")  # no proxy, or of another version; its lease is waited for all the same
+        return _member_of({**told, "member_id": member_id})
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+        return None
+
+
+def _member_of(told: Mapping[str, Any]) -> Member:
+    """Makes a member of an object of JSON; raises ValueError, TypeError or KeyError where it is none."""
+    member_id, incarnation, host = (told[name] for name in ("member_id", "incarnation", "host"))
+    if not (isinstance(member_id, str) and isinstance(incarnation, str) and isinstance(host, str) and incarnation):
+        raise ValueError("no member")
+    return Member(member_id, incarnation, host, min(max(int(told.get("lease_ms", 0)), 0), MOST_LEASE_MS))
 
 
 def _build_members(members: Iterable[Member]) -> bytes:
@@ -239,6 +259,8 @@ def _parse_members(raw: bytes) -> tuple[Member, ...]:
         GroupRefused: It gave nothing that can be read; joining again asks for another.
     """
     try:
-        return tuple(Member(**each) for each in json.loads(bytes(raw)))
-    except (ValueError, TypeError, KeyError):
+        if len(raw) > MOST_MEMBERS_BYTES:
+            raise ValueError(f"{len(raw)} bytes")
+        return tuple(_member_of(each) for each in json.loads(bytes(raw)))
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         raise GroupRefused("the leader's list of members", Code.INCONSISTENT_GROUP_PROTOCOL) from None

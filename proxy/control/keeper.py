@@ -153,9 +153,8 @@ class Keeper:
         self._has_followed = False
         self._replayed: dict[str, int] | None = None
         """While the layouts are read again, the offset of each key's last record."""
-        self._whole = asyncio.Event()
+        self._whole = _set_event()
         """Set unless the layouts are being read again."""
-        self._whole.set()
         self._latest: dict[str, asyncio.Task[None]] = {}
         """By name, what is begun anew when there is more to find out."""
         self._lead_task: asyncio.Task[None] | None = None
@@ -691,6 +690,12 @@ def _read(record: Record) -> Value | Unreadable | None:
     if record.fault:
         return Unreadable(record.key, record.fault, topic_of(record.key))
     return None if record.value is None else load(record.key, record.value)
+
+
+def _set_event() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
 
 
 def _is_kept(topic: ManagedTopic, record: TopicRecord) -> bool:

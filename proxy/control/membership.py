@@ -19,21 +19,26 @@ from typing import Final
 
 import structlog
 
+from kordon.codecs.shown_text import cut
 from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.group import GROUP, About, GroupCoordinator, GroupRefused, Joined, Member
 from kordon.proxy.control.layouts_topic import LAYOUTS_TOPIC
 from kordon.proxy.control.lease import LEASE_SECONDS, Lease, Renewer
 from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.log_limits import client_log
 from kordon.proxy.tasks import Tasks
 
 log = structlog.get_logger(__name__)
+told = client_log(__name__)
 
 SESSION_MS: Final = 10_000
 HEARTBEAT_SECONDS: Final = 1.0
 _LEAVE_SECONDS: Final = 2.0
 _FIRST_RETRY_SECONDS: Final = 0.2
 _LAST_RETRY_SECONDS: Final = 3.0
+_MOST_SHOWN: Final = 5
+_ALIENS_CURE: Final = "let nobody else read this group at the brokers: docs/security.md#kordons-own-topics"
 _STILL_A_MEMBER: Final = frozenset({Code.REBALANCE_IN_PROGRESS})
 
 
@@ -46,6 +51,9 @@ class Generation:
     """This proxy's."""
     leader_id: str
     members: tuple[Member, ...]
+    """The proxies."""
+    aliens: int = 0
+    """How many members are no proxies; only the leader knows."""
 
     @property
     def leads(self) -> bool:
@@ -167,7 +175,10 @@ class Membership:
         joined = await self._coordinator.join(self._about, self._session_ms)
         members = await self._coordinator.sync(joined)
         self._renewer.joined(joined)
-        generation = Generation(joined.generation, joined.member_id, joined.leader_id, members)
+        generation = Generation(joined.generation, joined.member_id, joined.leader_id, members, len(joined.aliens))
+        if joined.aliens:
+            shown = [cut(each) for each in joined.aliens[:_MOST_SHOWN]]
+            told.error("alien_member", members=shown, count=len(joined.aliens), cure=_ALIENS_CURE)
         log.info("group_joined", generation=generation.number, members=len(members), leads=generation.leads)
         if len({member.lease_ms for member in members}) > 1:
             cure = "set ordering.lease_ms to the same on all proxies"

@@ -21,6 +21,7 @@ from kordon.proxy.control.keeper import Keeper
 from kordon.proxy.control.layouts_log import LayoutsLog
 from kordon.proxy.control.layouts_writer import LayoutsWriter
 from kordon.proxy.control.membership import Membership, new_incarnation
+from kordon.proxy.control.open_rights import OpenRights
 from kordon.proxy.control.own_rights import OwnRights
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.decisions.journal import Journal, NoJournal
@@ -122,7 +123,9 @@ class ManagedWorker:
         topics_admin = TopicsAdmin(brokers)
         user = topology.config.sasl.username if topology.config.sasl is not None else None
         own_rights = OwnRights(brokers, user, ordering.group)
-        self._authorizer = Authorizer(topics_admin, AclMirror(brokers), own_rights)
+        self._authorizer = Authorizer(
+            topics_admin, AclMirror(brokers), own_rights, OpenRights(brokers, user, ordering.group)
+        )
         self.keeper = Keeper(
             topics=self.topics,
             layouts=layouts,
@@ -255,6 +258,7 @@ class ManagedWorker:
             producers_carried={topic.name: topic.producers_carried for topic in self.topics},
             serving=self.keeper.may_serve(),
             leading=self.keeper.leading is not None,
+            aliens=self.keeper.generation.aliens if self.keeper.generation is not None else 0,
             fences=sum(topic.fence is not None for topic in self.topics),
             fence_seconds={phase.value: seconds for phase, seconds in self.keeper.times.seconds.items()},
             writes={

@@ -43,6 +43,7 @@ KEPT = {
     "read what is managed",
     "renew the lease",
     "sweep connections",
+    "sweep the layouts",
     "take configurations",
     "upkeep",
     "watch files",

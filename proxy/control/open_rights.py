@@ -1,0 +1,165 @@
+"""Who besides Kordon may change its own topics, group and transactional id at the brokers, and what forbids it.
+
+Clients that go through Kordon reach none of them. Those who go round it are held back by ACLs alone, and an ACL on `*`
+gives away more than whoever wrote it thought of (docs/security.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from kordon.proxy.control.acl_mirror import DESCRIBE_ACLS
+from kordon.proxy.control.brokers import Brokers
+from kordon.proxy.control.codes import name_of
+from kordon.proxy.control.ends import TopicsRefused
+from kordon.proxy.control.layouts_writer import TRANSACTIONAL_ID
+from kordon.proxy.control.operations import Operation
+from kordon.proxy.managed.topics import OWN_PREFIX
+
+_VERSIONS: Final = range(1, 4)
+_ANY: Final = 1
+_TOPIC, _GROUP, _TRANSACTIONAL_ID = 2, 3, 5
+_LITERAL: Final = 3
+_ALL: Final = 2
+_DENY, _ALLOW = 2, 3
+_EVERYTHING: Final = "*"
+_EVERYBODY: Final = "User:*"
+_CREATE, _ALTER_CONFIGS = 5, 11
+_WORDS: Final = {_CREATE: "Create", _ALTER_CONFIGS: "AlterConfigs"}
+NO_AUTHORIZER: Final = (
+    "brokers have no authorizer: whoever reaches them may change Kordon's own topics; let clients reach Kordon alone"
+)
+
+
+class AclRow(NamedTuple):
+    """One ACL; numbers as on the wire."""
+
+    resource_type: int
+    pattern: int
+    name: str
+    principal: str
+    operation: int
+    permission: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """Something of Kordon's own."""
+
+    resource_type: int
+    name: str
+    is_prefix: bool
+    operations: frozenset[int]
+    """That would harm."""
+    resource: str
+    """As kafka-acls.sh is told."""
+
+    def covers(self, row: AclRow, *, wholly: bool) -> bool:
+        """Whether an ACL is about it, or about some of it; `wholly`: about all of it."""
+        if row.resource_type != self.resource_type:
+            return False
+        if row.pattern == _LITERAL:
+            some = self.is_prefix and not wholly and row.name.startswith(self.name)
+            return some or row.name == _EVERYTHING or (row.name == self.name and not self.is_prefix)
+        return self.name.startswith(row.name) or (self.is_prefix and not wholly and row.name.startswith(self.name))
+
+
+def open_rights(rows: Iterable[AclRow], group: str, principal: str | None) -> list[str]:
+    """Says who may do what he should not, and the command that forbids it.
+
+    Args:
+        rows: All ACLs of the cluster.
+        group: The proxies' group.
+        principal: Kordon's own; None: it is not known.
+    """
+    found = list(rows)
+    return [line for own in _owned(group) for line in _open(own, found, principal)]
+
+
+def _owned(group: str) -> Iterator[_Own]:
+    on_topics = frozenset({Operation.WRITE, Operation.DELETE, Operation.ALTER, _ALTER_CONFIGS})
+    prefixed = f"--topic {OWN_PREFIX} --resource-pattern-type prefixed"
+    yield _Own(_TOPIC, OWN_PREFIX, True, on_topics, prefixed)
+    yield _Own(_GROUP, group, False, frozenset({Operation.READ, Operation.DELETE}), f"--group {group}")
+    id_ = f"--transactional-id {TRANSACTIONAL_ID}"
+    yield _Own(_TRANSACTIONAL_ID, TRANSACTIONAL_ID, False, frozenset({Operation.WRITE}), id_)
+
+
+def _open(own: _Own, rows: Collection[AclRow], principal: str | None) -> Iterator[str]:
+    allowed = _by_principal(own, (row for row in rows if row.permission == _ALLOW), wholly=False)
+    denied = _by_principal(own, (row for row in rows if row.permission == _DENY), wholly=True)
+    for who, operations in sorted(allowed.items()):
+        left = operations - denied.get(who, frozenset()) - denied.get(_EVERYBODY, frozenset())
+        if left and who != principal:
+            yield _told(own, who, sorted(left), principal)
+
+
+def _by_principal(own: _Own, rows: Iterable[AclRow], *, wholly: bool) -> Mapping[str, frozenset[int]]:
+    found: dict[str, frozenset[int]] = {}
+    for row in rows:
+        if own.covers(row, wholly=wholly):
+            operations = own.operations if row.operation == _ALL else own.operations & {row.operation}
+            found[row.principal] = found.get(row.principal, frozenset()) | operations
+    return found
+
+
+def _told(own: _Own, who: str, operations: Iterable[int], principal: str | None) -> str:
+    words = [_WORDS.get(each) or Operation(each).word for each in operations]
+    options = " ".join(f"--operation {word}" for word in words)
+    unless = "" if principal is not None else ", unless that is Kordon itself"
+    if who == _EVERYBODY:
+        cure = "give that to those who need it, not to everybody"
+    else:
+        cure = f"kafka-acls.sh --bootstrap-server BROKER --add --deny-principal {who} {options} {own.resource}"
+    return f"{who} may {', '.join(words)} {own.resource.split()[1]} at the brokers{unless}; forbid it: {cure}"
+
+
+class OpenRights:
+    """Reads the cluster's ACLs.
+
+    Args:
+        brokers: Where brokers are found.
+        user: By which Kordon logs in; None: by a certificate or not at all.
+        group: The proxies' group.
+    """
+
+    def __init__(self, brokers: Brokers, user: str | None, group: str) -> None:
+        self._brokers = brokers
+        self._principal = None if user is None else f"User:{user}"
+        self._group = group
+
+    async def find(self) -> list[str]:
+        """Returns what is open, with what closes it.
+
+        Raises:
+            TopicsRefused: Kordon may not describe the cluster's ACLs.
+            UpstreamUnavailable: Nobody answers.
+        """
+        fields = {
+            "resource_type_filter": _ANY,
+            "resource_name_filter": None,
+            "pattern_type_filter": _ANY,
+            "principal_filter": None,
+            "host_filter": None,
+            "operation": _ANY,
+            "permission_type": _ANY,
+        }
+        answer = await self._brokers.ask_any(DESCRIBE_ACLS, _VERSIONS, fields)
+        if answer.error_code:
+            raise TopicsRefused("reading ACLs", answer.error_code, answer.error_message or name_of(answer.error_code))
+        return open_rights(_rows(answer), self._group, self._principal)
+
+
+def _rows(answer: Any) -> Iterator[AclRow]:
+    for row in answer.resources:
+        for acl in row.acls:
+            yield AclRow(
+                row.resource_type,
+                row.pattern_type,
+                row.resource_name,
+                acl.principal,
+                acl.operation,
+                acl.permission_type,
+            )

@@ -1,0 +1,69 @@
+"""Members of the proxies' group that are no proxies: whatever they say, they are left out."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from kordon.proxy.control import group as module
+from kordon.proxy.control.group import MOST_LEASE_MS, About, GroupCoordinator, GroupRefused, Member
+
+PROXY = About("incarnation-1", "host-1", None, "1.0", 20_000)
+ALIENS = {
+    "empty": b"",
+    "not JSON": b"hello",
+    "deep": b"[" * 200_000,
+    "deep, but short": b"[" * 4_000,
+    "no object": b"[1]",
+    "a number": b"7",
+    "of no incarnation": b'{"host": "a"}',
+    "of an empty incarnation": b'{"incarnation": "", "host": "a", "lease_ms": 1}',
+    "of a list for an incarnation": b'{"incarnation": ["a"], "host": "a", "lease_ms": 1}',
+    "of an endless lease": b'{"incarnation": "a", "host": "a", "lease_ms": 1e999}',
+    "not UTF-8": b"\xff\xfe{",
+    "long": json.dumps({"incarnation": "a" * 5_000, "host": "a", "lease_ms": 1}).encode(),
+}
+
+
+@pytest.mark.parametrize("metadata", ALIENS.values(), ids=ALIENS.keys())
+async def test_an_alien_is_no_member(metadata: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended the tasks of one leader after the other by its depth, and was waited for whatever it said."""
+    rows = [
+        SimpleNamespace(member_id="a", metadata=PROXY.build()),
+        SimpleNamespace(member_id="b", metadata=memoryview(metadata)),
+    ]
+    answer = SimpleNamespace(error_code=0, generation_id=4, member_id="a", leader="a", members=rows)
+
+    async def ask(*_: object) -> Any:
+        return answer
+
+    monkeypatch.setattr(GroupCoordinator, "_ask", ask)
+    joined = await GroupCoordinator(cast("Any", None), "test").join(PROXY, 6_000)
+    assert joined.members == (Member("a", "incarnation-1", "host-1", 20_000),)
+    assert joined.aliens == ("b",)
+
+
+def test_a_proxy_of_another_version_is_a_member() -> None:
+    """It may hold a lease, whatever more or less it tells of itself; but nobody is made to wait for hours."""
+    early = {"incarnation": "i", "host": "h", "admin": None, "version": "0.1"}
+    assert module._member("m", json.dumps(early).encode()) == Member("m", "i", "h", 0)
+    later = early | {"lease_ms": 10**9, "speaks": [1, 2]}
+    assert module._member("m", json.dumps(later).encode()) == Member("m", "i", "h", MOST_LEASE_MS)
+
+
+@pytest.mark.parametrize(
+    "listed", [b"[" * 200_000, b"[" * 2_000_000, b"{}7", b"[7]", b'[{"member_id": "a"}]', b'[{"incarnation": []}]']
+)
+def test_a_list_by_an_alien_leader_is_refused(listed: bytes) -> None:
+    """Joining again asks for another one."""
+    with pytest.raises(GroupRefused):
+        module._parse_members(listed)
+
+
+def test_what_a_leader_builds_is_read() -> None:
+    """By members of its own version."""
+    members = (Member("a", "i", "h", 20_000), Member("b", "j", "g"))
+    assert module._parse_members(module._build_members(members)) == members

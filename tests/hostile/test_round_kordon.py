@@ -1,0 +1,110 @@
+"""Those who go round Kordon to the brokers: aliens in the proxies' group, and others who use its transactional id."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from kordon.proxy.config import HostPort, Upstream
+from kordon.proxy.control.brokers import Brokers
+from kordon.proxy.control.group import About, GroupCoordinator, GroupRefused, Joined
+from kordon.proxy.control.layouts_writer import LayoutsWriter
+from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.managed.links import Links
+from kordon.proxy.topology import Topology
+from kordon.testing.cluster import Cluster
+from kordon.testing.managed_clients import create_managed, resize
+from kordon.testing.proxy_process import ProxyProcess
+
+pytestmark = pytest.mark.broker
+
+SESSION_MS = 10_000
+FENCINGS = 5
+
+
+@dataclass(frozen=True)
+class Alien(About):
+    """Tells the group what no proxy tells."""
+
+    metadata: bytes = b""
+
+    def build(self) -> bytes:
+        """Returns it."""
+        return self.metadata
+
+
+@asynccontextmanager
+async def brokers_of(cluster: Cluster) -> AsyncIterator[Brokers]:
+    """Makes connections straight to the brokers."""
+    bootstrap = HostPort.parse(cluster.bootstrap("PLAINTEXT"))
+    topology = Topology(Upstream(bootstrap=(bootstrap,)), lambda node_id: None, lambda node_id: None)
+    await topology.refresh()
+    links = Links(topology)
+    try:
+        yield Brokers(links)
+    finally:
+        await links.close()
+
+
+async def belong(coordinator: GroupCoordinator, alien: Alien, joined: asyncio.Event) -> None:
+    """Joins, and heartbeats for ever; it never synchronises, and joins again when it is told to."""
+    member: Joined | None = None
+    while True:
+        try:
+            if member is None:
+                member = await coordinator.join(alien, SESSION_MS)
+                joined.set()
+            await coordinator.beat(member)
+        except (GroupRefused, UpstreamUnavailable):
+            member = None
+        await asyncio.sleep(0.3)
+
+
+def events(proxy: ProxyProcess, event: str) -> list[dict[str, Any]]:
+    """Returns the lines of one event that a proxy has logged."""
+    lines = (json.loads(line) for line in proxy.log().splitlines() if line.startswith("{"))
+    return [line for line in lines if line["event"] == event]
+
+
+async def test_nobody_waits_for_an_alien_and_no_proxy_ends_by_it(unled_cluster: Cluster) -> None:
+    """A topic grows while two aliens are in the group for good, one of whom says 200 KB that cannot be read."""
+    async with brokers_of(unled_cluster) as brokers:
+        with ProxyProcess.start(unled_cluster.bootstrap("PLAINTEXT")) as proxy:
+            admin = await asyncio.to_thread(create_managed, proxy.bootstrap, "besieged")
+            running: list[asyncio.Task[None]] = []
+            for metadata in (b"", b"[" * 200_000):
+                coordinator, joined = GroupCoordinator(brokers, f"alien {len(running)}"), asyncio.Event()
+                alien = Alien("", "", None, "", metadata=metadata)
+                running.append(asyncio.get_running_loop().create_task(belong(coordinator, alien, joined)))
+                async with asyncio.timeout(90):
+                    await joined.wait()
+            await asyncio.to_thread(resize(admin, "besieged", 6).result, 60)
+            assert not any(task.done() for task in running)
+            for task in running:
+                task.cancel()
+            assert max(line["count"] for line in events(proxy, "alien_member")) == len(running)
+            assert proxy.metric("kordon_managed_alien_members") == len(running)
+            assert proxy.metric("kordon_managed_serving") == 1
+            assert events(proxy, "task_failed") == []
+
+
+async def test_a_controller_that_somebody_fences_takes_its_place_again(unled_cluster: Cluster) -> None:
+    """It waits for no lease anew: it knows who holds one. Each time it waited for all that it had no news of."""
+    async with brokers_of(unled_cluster) as brokers:
+        with ProxyProcess.start(unled_cluster.bootstrap("PLAINTEXT")) as proxy:
+            admin = await asyncio.to_thread(create_managed, proxy.bootstrap, "fenced-off")
+            for partitions in range(4, 4 + FENCINGS):
+                writer = LayoutsWriter(brokers)
+                await writer.open()
+                await writer.close()
+                await asyncio.to_thread(resize(admin, "fenced-off", partitions).result, 60)
+            assert len(events(proxy, "controller_fenced")) == FENCINGS
+            waits = [line["waits_seconds"] for line in events(proxy, "controller_began")]
+            assert len(waits) == FENCINGS + 1
+            assert waits == sorted(waits, reverse=True)  # what is left of one lease at most, and never more again
