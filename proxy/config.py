@@ -306,8 +306,8 @@ class Limits(Section):
         default=12_000,
         description="rows of such a request, Produce included: topics, partitions and whatever else it lists",
     )
-    unproven_bytes: Annotated[int, BeforeValidator(_whole), Field(ge=16_384, le=1 << 30)] = Field(
-        default=1_048_576,
+    unproven_bytes: Annotated[int, BeforeValidator(_whole), Field(ge=1_024, le=1 << 20)] = Field(
+        default=16_384,
         description="bytes of requests that are kept of a client before its broker has accepted it",
         json_schema_extra=RELOADS,
     )

@@ -112,7 +112,7 @@ class Connection:
     @property
     def held_bytes(self) -> int:
         """Bytes kept here between events."""
-        return self.requests.held_bytes + self.responses.held_bytes + self._kept.bytes
+        return self.requests.held_bytes + self.responses.held_bytes + self._kept.memory_bytes
 
     @property
     def proven(self) -> bool:
@@ -139,12 +139,12 @@ class Connection:
             return [self._close(error.cause, error.detail)]
         if pieces is None and len(self._waiting) < self._requests_in_flight and not self._draining:
             return None
-        pieces = [chunk] if pieces is None else pieces
+        sent: list[Buffer] = [chunk] if pieces is None else pieces
         if self.requests.lacks_proof is None or self._awaits_proof:
-            return self._after_requests(pieces)
+            return self._after_requests(sent)
         self._awaits_proof = True
-        self.requests.ask_for_proof(pieces, now)
-        return [*self._after_requests(pieces), AwaitProof()]
+        self.requests.ask_for_proof(sent, now)
+        return [*self._after_requests(sent), AwaitProof()]
 
     def receive_responses(self, chunk: memoryview, now: float) -> list[Command] | None:
         """Takes bytes of the broker; see `receive_requests`. None: send the chunk to the client as it is."""

@@ -50,8 +50,6 @@ _SPOKEN_BY_OTHERS: Final = {
 }
 
 _UNSUPPORTED: Final = "UNSUPPORTED_VERSION"
-_PARSED_FACTOR: Final = 10
-"""Bytes of memory that a byte of a request takes once it is parsed: 30 to 40 bytes of a row are 300 to 500 then."""
 _PROOF_ROUTE: Final = next(each for each in apis.ROUTES if (each.api.key, each.version) == (apis.METADATA, 9))
 _PROOF: Final = Question(
     _PROOF_ROUTE, request(apis.METADATA).build(9, {"topics": [], "allow_auto_topic_creation": False}), lambda _: None
@@ -186,7 +184,7 @@ class RequestLeg:
     def forget(self) -> None:
         """Lets go of the request that is held: its connection is closed."""
         self._held = None
-        self._kept.bytes = 0
+        self._kept.forget()
 
     def performed(self, now: float) -> None:
         """Notes that the frames completed since the last call have been handed to the broker's socket."""
@@ -247,7 +245,7 @@ class RequestLeg:
         if size > self._request_bytes and route.api.key != apis.PRODUCE:
             detail = f"a {route.api.name} request of {size} bytes; limits.request_bytes allows {self._request_bytes}"
             raise ClientProtocolError(CloseCause.REQUEST_TOO_LARGE, detail)
-        if not self.proven and self._kept.bytes + size > self._unproven_bytes:
+        if not self.proven and self._kept.request_bytes + size > self._unproven_bytes:
             self.lacks_proof = size
             return False
         self._held = bytearray()
@@ -355,7 +353,7 @@ class RequestLeg:
         except WireError as error:
             raise ClientProtocolError(CloseCause.MALFORMED_REQUEST, str(error)) from None
         if decision is not None:
-            self._kept.keep(waiting, len(frame) * (1 if route.api.key == apis.PRODUCE else _PARSED_FACTOR))
+            self._kept.keep(waiting, len(frame))
         if isinstance(decision, Serve):
             body = decision.rest
             for question in decision.questions:

@@ -342,7 +342,7 @@ class ResponseLeg:
             raise WireError(f"a {self._current.route.api.name} response ends in the middle of a field")
         if self._holding:
             self._send_changed(chunk)
-        if self._current.kept and not self._current.promised:
+        if self._current.kept_bytes and not self._current.promised:
             self._kept.release(self._current)
         if self._current.told is not None:
             self._waiting.remove(self._current)

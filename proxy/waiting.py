@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kordon.codecs.schema import Buffer
-from kordon.proxy.apis import Route
+from kordon.proxy.apis import PRODUCE, Route
 from kordon.proxy.rewrite import EDITS, Change
 
+_PARSED_FACTOR: Final = 10
+"""Bytes of memory that a byte of a request takes once it is parsed: 30 to 40 bytes of a row are 300 to 500 then.
+Produce requests are walked, and stay as they are."""
 Body: TypeAlias = bytes | list[Buffer]
 """The body of a response of Kordon's own, in one piece or in several, which are not changed any more."""
 
@@ -16,7 +19,18 @@ Body: TypeAlias = bytes | list[Buffer]
 class Waiting:
     """A request that was forwarded or answered here, and whose response has not left yet."""
 
-    __slots__ = ("answer", "asks", "correlation_id", "edit", "handed", "kept", "promised", "route", "started", "told")
+    __slots__ = (
+        "answer",
+        "asks",
+        "correlation_id",
+        "edit",
+        "handed",
+        "kept_bytes",
+        "promised",
+        "route",
+        "started",
+        "told",
+    )
 
     def __init__(
         self, route: Route, correlation_id: int, started: float, answer: Sequence[Buffer] | None = None
@@ -37,24 +51,35 @@ class Waiting:
         """What is changed in the broker's answer."""
         self.told: Callable[[Any], None] | None = None
         """Is given the broker's answer to a question of Kordon's own, which the client does not see."""
-        self.kept = 0
-        """Bytes that are kept of it until it is answered."""
+        self.kept_bytes = 0
+        """Its size, if it is kept until it is answered."""
 
 
 class Kept:
-    """Bytes of requests that one connection keeps until they are answered: they are read, and to be served."""
+    """Requests that one connection keeps until they are answered: they are read, and to be served or translated."""
 
-    __slots__ = ("bytes",)
+    __slots__ = ("memory_bytes", "request_bytes")
 
     def __init__(self) -> None:
-        self.bytes = 0
+        self.request_bytes = 0
+        """Bytes that came."""
+        self.memory_bytes = 0
+        """Bytes that they take in memory."""
 
     def keep(self, waiting: Waiting, count: int) -> None:
-        """Counts what is kept of a request."""
-        waiting.kept += count
-        self.bytes += count
+        """Counts a request of so many bytes."""
+        waiting.kept_bytes = count
+        self._count(waiting, count)
 
     def release(self, waiting: Waiting) -> None:
-        """Counts what was kept of a request no more."""
-        self.bytes -= waiting.kept
-        waiting.kept = 0
+        """Counts a request no more."""
+        self._count(waiting, -waiting.kept_bytes)
+        waiting.kept_bytes = 0
+
+    def forget(self) -> None:
+        """Counts none of them any more."""
+        self.request_bytes = self.memory_bytes = 0
+
+    def _count(self, waiting: Waiting, count: int) -> None:
+        self.request_bytes += count
+        self.memory_bytes += count if waiting.route.api.key == PRODUCE else count * _PARSED_FACTOR
