@@ -18,7 +18,7 @@ from kordon.codecs.messages import describe_producers as table
 from kordon.codecs.primitives import LARGEST_UVARINT
 
 VERSION: Final = 0
-ROWS_OF_A_RUN: Final = 5_000
+ROWS_OF_A_RUN: Final = 2_000
 """A walk over so many takes some milliseconds; who walks over more lets others have their turn in between."""
 
 _ROW: Final = Struct(">qiiqiqB")

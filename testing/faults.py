@@ -25,6 +25,7 @@ from kordon.proxy.managed.course import Course
 from kordon.proxy.managed.lanes import Lanes
 from kordon.proxy.ordering import images, line, writers
 from kordon.proxy.ordering.chain import Stay
+from kordon.proxy.ordering.controller import ReadCuts
 from kordon.proxy.ordering.images import Refusal
 from kordon.proxy.ordering.records import AckRecord, FenceRecord
 
@@ -188,12 +189,13 @@ class _LateWrite:
             late._admit(journal, *who, topic=topic, partition=partition, **what)
             late.written = late.written or (topic == late.topic and partition in late.partitions)
 
-        async def cuts(leading: Leading, topic: str, *asked: Any) -> Any:
+        async def cuts(leading: Leading, command: ReadCuts) -> Any:
+            topic = command.topic
             while topic == late.topic and not late.written:  # noqa: ASYNC110  no loop is there yet when this is made
                 await asyncio.sleep(_LOOK_SECONDS)
             if late._lanes is not None and topic == late.topic:
                 await late._drain(late._lanes, topic, late.partitions)
-            return await late._read_cuts(leading, topic, *asked)
+            return await late._read_cuts(leading, command)
 
         put(Lanes, "drain", drain)
         put(Lanes, "_open_home", open_home)

@@ -9,6 +9,8 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from kordon.codecs.errors import WireError
+from kordon.codecs.fetched import VERSION as FETCH_VERSION
+from kordon.codecs.fetched import Fetched, parse_fetched
 from kordon.codecs.messages import request
 from kordon.codecs.producers import VERSION, Described, ProducerRows, parse_producers
 from kordon.proxy.control.brokers import Brokers
@@ -16,6 +18,7 @@ from kordon.proxy.control.codes import Code, name_of
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.upstream import UpstreamClient
 
+FETCH: Final = 1
 LIST_OFFSETS: Final = 2
 OFFSET_FOR_LEADER_EPOCH: Final = 23
 DESCRIBE_PRODUCERS: Final = 61
@@ -24,6 +27,9 @@ _EARLIEST: Final = -2
 _CONSUMER: Final = -1
 _DEBUGGING_CONSUMER: Final = -2
 """The replica id by which ListOffsets tells the log end, not the high watermark (ListOffsetsRequest.java)."""
+
+_READ_BYTES: Final = 4 * 1024 * 1024
+_MOST_BYTES: Final = 16 * 1024 * 1024
 
 
 class TopicsRefused(UpstreamUnavailable):
@@ -147,9 +153,17 @@ class PartitionEnds:
             TopicsRefused: The broker does not lead it any more, or Kordon may not know.
             UpstreamUnavailable: It has no leader, or the leader does not answer.
         """
-        ((found,),) = (await self._ask_leaders(topic, [partition], describe_producers)).values()
-        rows: ProducerRows = found.producers
-        return rows
+        return (await self.producers_of(topic, [partition]))[partition]
+
+    async def producers_of(self, topic: str, partitions: Iterable[int]) -> dict[int, ProducerRows]:
+        """Asks as `producers` about several partitions, each leader once.
+
+        Raises:
+            TopicsRefused: A broker does not lead one of them any more, or Kordon may not know.
+            UpstreamUnavailable: One has no leader, or a leader does not answer.
+        """
+        found = await self._ask_leaders(topic, partitions, describe_producers)
+        return {partition: told.producers for partition, (told,) in found.items()}
 
     async def ends(self, topic: str, partition: int) -> Ends:
         """Asks a partition's leader for its log end and its high watermark, in this order.
@@ -201,6 +215,31 @@ class PartitionEnds:
         return {
             partition: Snapshot(before.offset, told.producers, Ends(end.offset, mark.offset, end.leader_epoch))
             for partition, (before, told, end, mark) in found.items()
+        }
+
+    async def read_behind(self, topic: str, positions: Mapping[int, int]) -> dict[int, tuple[Snapshot, memoryview]]:
+        """Asks leaders for log ends, for what stands in logs from an offset on, and for both ends again, in this order.
+
+        Args:
+            topic: Its name.
+            positions: By partition, from where on; what is not replicated, or too much, is left for the next time.
+
+        Returns:
+            By partition the ends (of a snapshot without producers) and the batches, whole and cut off ones.
+
+        Raises:
+            TopicsRefused: A broker does not lead one of them any more, or has not got what stood at an offset.
+            UpstreamUnavailable: One has no leader, or a leader does not answer.
+        """
+        questions = (_send_log_ends, partial(_send_reads, positions=positions), _send_log_ends, _send_high_watermarks)
+        found = await self._ask_leaders(topic, positions, *questions)
+        nobody = ProducerRows.of(())
+        return {
+            partition: (
+                Snapshot(before.offset, nobody, Ends(end.offset, mark.offset, end.leader_epoch)),
+                fetched.records,
+            )
+            for partition, (before, fetched, end, mark) in found.items()
         }
 
     async def _ask_leaders(
@@ -280,6 +319,32 @@ def _send_epoch_ends(
 def _partition(part: Any) -> int:
     number: int = part.partition if "partition" in part else part.partition_index
     return number
+
+
+def _send_reads(
+    client: UpstreamClient, topic: str, epochs: Mapping[int, int], positions: Mapping[int, int]
+) -> Awaitable[Mapping[int, Any]]:
+    parts = [
+        {
+            "partition": partition,
+            "current_leader_epoch": epoch,
+            "fetch_offset": positions[partition],
+            "partition_max_bytes": _READ_BYTES,
+        }
+        for partition, epoch in epochs.items()
+    ]
+    topics = [{"topic": topic, "partitions": parts}]
+    fields = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": _MOST_BYTES, "topics": topics, "rack_id": ""}
+    version = client.version(FETCH, range(FETCH_VERSION, FETCH_VERSION + 1))
+    return _fetched(client.send_body(FETCH, version, [request(FETCH).build(version, fields)]))
+
+
+async def _fetched(answer: asyncio.Future[memoryview]) -> Mapping[int, Fetched]:
+    body = await answer
+    try:
+        return {partition: part for (_, partition), part in parse_fetched(body).partitions.items()}
+    except WireError as error:
+        raise UpstreamUnavailable(f"reading the ends of logs: {error}") from error
 
 
 def describe_producers(

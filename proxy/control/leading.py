@@ -12,10 +12,10 @@ from uuid import UUID
 import structlog
 
 from kordon.proxy.control.adoption import Adoption
+from kordon.proxy.control.ahead import MOVES_ON, WhoWrote
 from kordon.proxy.control.bindings import Bindings
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.compaction import Compaction
-from kordon.proxy.control.ends import Snapshot
 from kordon.proxy.control.fence_times import FenceTimes, Phase
 from kordon.proxy.control.fulfilment import Fulfilment
 from kordon.proxy.control.janitor import Janitors
@@ -46,6 +46,7 @@ from kordon.proxy.ordering.controller import (
     Producers,
     ReadCuts,
     Stage,
+    WriteAhead,
 )
 from kordon.proxy.ordering.findings import records_lost, topic_gone
 from kordon.proxy.ordering.images import Parts
@@ -137,6 +138,7 @@ class Leading:
         self._ledger = Ledger(writer, self._minutes)
         self._sweeping = Sweeping(self._ledger, leftovers or Leftovers({}), members)
         self._adoption = Adoption(self._ledger, members)
+        self._who_wrote = WhoWrote(admin, self._ledger, self._adoption)
         self._bindings = Bindings(admin, self._topic_ids, self._on_gone)
         self._shortened = ShortenedLogs(admin, self._layouts, self._mend)
         self._letting_go = LettingGo(self._ledger, admin, self._adoption, confirm)
@@ -326,16 +328,22 @@ class Leading:
             case ConfirmMembers(topic):
                 await self._confirm_members()
                 self._do(controller.on_confirmed(topic, clock()))
-            case ReadCuts(topic, fence, partitions):
+            case WriteAhead(topic, _, images):
+                problem, reason = await self._who_wrote.write_ahead(controller, command)
+                self._do(controller.on_ahead(topic, images, clock(), problem, reason))
+            case ReadCuts(topic, fence):
                 self._times.end(Phase.ACKNOWLEDGE, topic)
                 self._times.begin(Phase.CUT, topic)
-                cuts = await self._cuts(topic, fence, partitions)
+                cuts = await self._cuts(command)
                 self._times.end(Phase.CUT, topic)
                 self._minutes.cut(fence, cuts or {})
-                self._do(controller.on_cuts(topic, fence, cuts, clock()))
+                reason = MOVES_ON if cuts is None and self._who_wrote.moved else ""
+                self._do(controller.on_cuts(topic, fence, cuts, clock(), reason))
             case Finished(topic):
+                self._who_wrote.forget(topic)
                 await self._finish(topic)
             case Abandoned(topic, problem, code):
+                self._who_wrote.forget(topic)
                 await self._abandon(topic, problem, Code.INVALID_REQUEST if code is None else code)
 
     def _mend(self, layout: Layout, shortened: Mapping[int, int]) -> None:
@@ -403,7 +411,7 @@ class Leading:
             self._tasks.start(self._ledger.begin_transaction(), name="begin the next transaction")
 
     async def _prepare(self, controller: Controller, topic: str, partitions: int) -> None:
-        problem, remembered_ms = None, REMEMBERED_MS
+        problem, remembered_ms, has_many = None, REMEMBERED_MS, False
         try:
             await self._refuse_another(topic)
             if self.janitors.is_behind(topic):
@@ -411,51 +419,35 @@ class Leading:
             await self._admin.create_partitions(topic, partitions)
             await self._admin.wait_for_leaders(topic, partitions=partitions)
             remembered_ms = await self._admin.producers_remembered_ms() or REMEMBERED_MS
+            has_many = await self._who_wrote.are_many(topic)
         except UpstreamUnavailable as error:
             if isinstance(error, TopicsRefused) and error.code in _FOR_GOOD:
                 self._do(controller.on_refused(topic, error.code, str(error)))
                 return
             log.warning("partitions_unready", topic=topic, error=str(error))
             problem = str(error)
-        self._do(controller.on_prepared(topic, problem, clock(), remembered_ms))
+        self._do(controller.on_prepared(topic, problem, clock(), remembered_ms, has_many=has_many))
 
     async def _refuse_another(self, topic: str) -> None:
         record = self._ledger.topics.get(topic)
         if record is not None and await self._admin.topic_id(topic) != record.layout.topic_id:
             raise UpstreamUnavailable(f"{topic} was deleted and made again")
 
-    async def _cuts(self, topic: str, fence: str, partitions: frozenset[int]) -> dict[int, Producers] | None:
+    async def _cuts(self, command: ReadCuts) -> dict[int, Producers] | None:
         """Reads ends and producers until they stand still (rule C6); None if they do not in time.
 
         On compacted topics they move on until the janitor has looked at all that stands before them.
         """
+        topic, fence, partitions, ahead = command.topic, command.fence, command.partitions, command.ahead
+        self._who_wrote.moved = False
         try:
             async with asyncio.timeout(CUT_SECONDS):
-                cuts = await self._settled(topic, partitions)
+                cuts = await self._who_wrote.settled(topic, partitions, ahead)
                 while await self.janitors.sweep(topic, fence, {q: cut.end for q, cut in cuts.items()}):
-                    cuts = await self._settled(topic, partitions)
+                    cuts = await self._who_wrote.settled(topic, partitions, ahead)
                 if renewed := self._renewed_by(topic):
                     await self.janitors.bring_back(topic, fence, renewed)  # behind the cuts: first of the new segments
                 return cuts
         except (TimeoutError, UpstreamUnavailable) as error:
             log.warning("cuts_unread", topic=topic, error=str(error) or f"no end stood still in {CUT_SECONDS} s")
             return None
-
-    async def _settled(self, topic: str, partitions: frozenset[int]) -> dict[int, Producers]:
-        cuts: dict[int, Producers] = {}
-        while left := partitions - cuts.keys():
-            for q, snapshot in (await self._admin.snapshots(topic, left)).items():
-                if snapshot.is_cut:
-                    cuts[q] = await _producers(snapshot)
-        return cuts
-
-
-async def _producers(snapshot: Snapshot) -> Producers:
-    written: dict[int, tuple[int, int]] = {}
-    in_transaction = False
-    for run in snapshot.producers.runs():
-        written.update((row.producer_id, (row.producer_epoch, row.last_sequence)) for row in run)
-        in_transaction = in_transaction or any(row.in_transaction for row in run)
-        await asyncio.sleep(0)
-    ends, read_ms = snapshot.ends, round(time.time() * 1000)
-    return Producers(ends.log_end_offset, written, in_transaction, ends.leader_epoch, read_ms)

@@ -4,23 +4,24 @@
         ^                                                        │                                    │
         └────────────────────(too long, or somebody went missing: cancelled by a record)─────────────┘
 
+Where a topic has very many producers, their images are written down before the fence (WRITING_AHEAD, `next_images.py`).
+
 It decides from what the layouts topic says and from the proxies' group, and does no I/O: events in, commands out. Any
 later controller begins from the same log: a fence that it finds there is cancelled and its wish begun again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Final
 
-from kordon.proxy.ordering.chain import Stay
-from kordon.proxy.ordering.identity import Owner, owner_of, untag
-from kordon.proxy.ordering.images import ImageRecord, Parts, Written, carried
+from kordon.proxy.ordering.images import ImageRecord, Parts, carried
 from kordon.proxy.ordering.layout import Epoch, Layout, Placement
+from kordon.proxy.ordering.next_images import Ahead, NextImages, homes_left, sorted_out, written_by
 from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value, image_key
-from kordon.proxy.ordering.streams import Stream, physical_stream
+from kordon.proxy.ordering.streams import Stream
 
 FENCE_SECONDS: Final = 2.0
 """How long proxies hold writes before a fence is cancelled: below the patience of every client (facts §3)."""
@@ -29,6 +30,8 @@ RETRY_SECONDS: Final = 1.0
 MISSED_RETRY_SECONDS: Final = 12.0
 """The same where a member did not acknowledge and is still one: it may be dead, and every attempt holds writes for
 nothing until the group gives it up (session timeout, 10 s)."""
+MOST_FAILURES: Final = 3
+"""Attempts in a row that fail for the same reason, which is not that somebody is away: the change is given up then."""
 REMEMBERED_MS: Final = 7 * 24 * 60 * 60 * 1000
 """For how long brokers remember a silent producer, where it is not known: the longest default that Kafka has had
 (transactional.id.expiration.ms, by which it went before producer.id.expiration.ms)."""
@@ -40,6 +43,7 @@ class Stage(Enum):
     PREPARING = "preparing"
     WAITING = "waiting for leases"
     OPENING = "writing the fence"
+    WRITING_AHEAD = "writing images ahead"
     CONFIRMING = "asking who serves"
     FENCING = "waiting for acknowledgements"
     CUTTING = "reading cuts"
@@ -74,6 +78,16 @@ class Change:
     """Where partitions must end, because somebody said that nobody writes to them; None: anywhere (rule A2)."""
     problem: str = ""
     """Why it is given up."""
+    has_many: bool = False
+    """Whether its partitions have so many producers that images are written ahead."""
+    ahead: NextImages | None = None
+    """The images that are written ahead."""
+    is_ahead: bool = False
+    """Whether they are, but for what is being written just now."""
+    reason: str = ""
+    """Why the last attempt failed, where others will most likely fail for it as well."""
+    failures: int = 0
+    """How many in a row have failed for that reason."""
     remembered_ms: int = REMEMBERED_MS
     """For how long brokers remember a producer that is silent."""
 
@@ -106,6 +120,20 @@ class Prepare:
 
 
 @dataclass(frozen=True)
+class WriteAhead:
+    """Have images written down that hold all but what is being written just now; answer with `on_ahead`.
+
+    What is durable of them is told by `on_written_ahead`.
+    """
+
+    topic: str
+    partitions: frozenset[int]
+    """Sealed or opened by what follows."""
+    images: NextImages
+    """Where they were written for an attempt before, only what was written since is read."""
+
+
+@dataclass(frozen=True)
 class ConfirmMembers:
     """Ask the group whether the generation that this proxy leads is still the present one.
 
@@ -123,6 +151,8 @@ class ReadCuts:
     topic: str
     fence: str
     partitions: frozenset[int]
+    ahead: NextImages | None = None
+    """The images that were written ahead: only those are asked for who have written since."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +180,7 @@ class Abandoned:
     """Kafka's error code where it was the cluster that refused; None: the wish does not fit what was found."""
 
 
-Command = Prepare | ConfirmMembers | ReadCuts | Commit | Finished | Abandoned
+Command = Prepare | WriteAhead | ConfirmMembers | ReadCuts | Commit | Finished | Abandoned
 
 
 class Controller:
@@ -272,7 +302,13 @@ class Controller:
         return [*(ConfirmMembers(topic) for topic in confirm), *self._look(now)]
 
     def on_prepared(
-        self, topic: str, problem: str | None, now: float, remembered_ms: int = REMEMBERED_MS
+        self,
+        topic: str,
+        problem: str | None,
+        now: float,
+        remembered_ms: int = REMEMBERED_MS,
+        *,
+        has_many: bool = False,
     ) -> list[Command]:
         """The partitions are there, or could not be made.
 
@@ -281,14 +317,43 @@ class Controller:
             problem: Why not; None: they are there.
             now: Seconds on the clock of leases.
             remembered_ms: For how long brokers remember a producer that is silent.
+            has_many: Whether it has too many producers for a fence to ask for all of them.
         """
         change = self._changes.get(topic)
         if change is None or change.stage is not Stage.PREPARING:
             return []
-        change.remembered_ms = remembered_ms
+        change.remembered_ms, change.has_many = remembered_ms, has_many
         if problem is not None:
             return self._enter(change, Stage.PAUSING, now)
         return [*self._enter(change, Stage.WAITING, now), *self._look(now)]
+
+    def on_written_ahead(self, topic: str, written: Iterable[Ahead]) -> None:
+        """Parts of images to come are durable."""
+        images = self._images.setdefault(topic, {})
+        for stream, number, part in written:
+            images[stream] = images.get(stream, _NO_IMAGE).with_part(number, part)
+
+    def on_ahead(
+        self, topic: str, images: NextImages, now: float, problem: str | None, reason: str = ""
+    ) -> list[Command]:
+        """Images are written ahead, or could not be.
+
+        Args:
+            topic: Whose.
+            images: As they were asked for.
+            now: Seconds on the clock of leases.
+            problem: Why not; None: they are.
+            reason: The same where another attempt would most likely fail for it as well; empty: it would not.
+        """
+        change = self._changes.get(topic)
+        if change is None or change.stage is not Stage.WRITING_AHEAD or change.ahead is not images:
+            return []
+        if problem is None:
+            change.is_ahead = True
+            return self._enter(change, Stage.WAITING, now)
+        change.ahead = None
+        _blame(change, reason)
+        return self._cancel(change, now) if change.problem else self._enter(change, Stage.PAUSING, now)
 
     def on_refused(self, topic: str, code: int, problem: str) -> list[Command]:
         """The cluster will never have the partitions that are missing: nothing has been held yet, nothing changes."""
@@ -335,27 +400,43 @@ class Controller:
         change.stage = Stage.FENCING  # its time runs since the fence is durable
         return self._look(now)
 
-    def on_cuts(self, topic: str, fence: str, cuts: Mapping[int, Producers] | None, now: float) -> list[Command]:
-        """Ends and producers have been read, or (None) did not stand still."""
+    def on_cuts(
+        self, topic: str, fence: str, cuts: Mapping[int, Producers] | None, now: float, reason: str = ""
+    ) -> list[Command]:
+        """Ends and producers have been read, or (None) could not be.
+
+        Args:
+            topic: Whose.
+            fence: Under which one.
+            cuts: By physical partition.
+            now: Seconds on the clock of leases.
+            reason: Why not, where another attempt would most likely fail for it as well.
+        """
         change = self._changes.get(topic)
         if change is None or change.stage is not Stage.CUTTING or change.fence is None or change.fence.id != fence:
             return []
         before = self._topics[topic]
-        if cuts is None or _is_short(before.layout, change.fence.following, cuts):
+        if cuts is None:
+            change.ahead = None  # what it was made of may not stand any more
+            _blame(change, reason)
+            return self._cancel(change, now)
+        if _is_short(before.layout, change.fence.following, cuts):
             return self._cancel(change, now)
         change.problem = _why_not_cut(change, before, cuts)
         if change.problem:
             return self._cancel(change, now)
-        known = self._images[topic]
-        images = _images_after(before.layout, change.fence.following, cuts, known, change.remembered_ms)
-        self._topics[topic] = _record_after(before, change.fence.following, cuts, change.told)
+        standing = self._images[topic]
+        known = {stream: image.in_force(before.layout.epoch) for stream, image in standing.items()}
+        following = change.fence.following
+        images = {**known, **_images_after(before.layout, change, cuts, known)}
+        self._topics[topic] = _record_after(before, following, cuts, change.told)
         # images first: whoever reads the layout has read what goes with it
         records: list[tuple[str, Value | None]] = [
             (image_key(topic, stream, number), part)
             for stream, image in images.items()
-            for number, part in _changed_parts(known.get(stream, _NO_IMAGE), image)
+            for number, part in _changed_parts(standing.get(stream, _NO_IMAGE), image)
         ]
-        self._images[topic] = {stream: image for stream, image in {**known, **images}.items() if image}
+        self._images[topic] = {stream: image for stream, image in images.items() if image}
         self._enter(change, Stage.COMMITTING, now)
         records.append((f"topic/{topic}", self._topics[topic]))
         records += [(f"ack/{fence}/{incarnation}", None) for incarnation in sorted(change.acknowledged)]
@@ -371,7 +452,7 @@ class Controller:
             elif change.stage is Stage.PAUSING and waited > self._pause_of(change):
                 commands += self._prepare(change, now)
             elif change.stage is Stage.WAITING and now >= self._alone_from:
-                commands += self._open(change, f"{new_id}-{change.topic}", now)
+                commands += self._write_ahead(change, now) or self._open(change, f"{new_id}-{change.topic}", now)
         return commands
 
     def _pause_of(self, change: Change) -> float:
@@ -388,17 +469,36 @@ class Controller:
             elif self._members <= change.acknowledged:
                 self._enter(change, Stage.CUTTING, now)
                 partitions = change.fence.sealed | self._topics[change.topic].layout.opened_by(change.fence.following)
-                commands.append(ReadCuts(change.topic, change.fence.id, partitions))
+                commands.append(ReadCuts(change.topic, change.fence.id, partitions, change.ahead))
         return commands
 
     def _prepare(self, change: Change, now: float) -> list[Command]:
+        change.is_ahead = False
         self._enter(change, Stage.PREPARING, now)
         return [Prepare(change.topic, max(change.target, self._topics[change.topic].layout.n))]
 
+    def _following(self, change: Change) -> Epoch:
+        layout = self._topics[change.topic].layout
+        return layout.next_epoch(change.target, change.placement, dict(change.shortened), change.renewed)
+
+    def _write_ahead(self, change: Change, now: float) -> list[Command]:
+        """Has images written ahead where that is needed, and what is written by now is not what is to follow."""
+        following, layout = self._following(change), self._topics[change.topic].layout
+        if not change.has_many or (
+            change.is_ahead and change.ahead is not None and change.ahead.following == following
+        ):
+            return []
+        if change.ahead is None or change.ahead.following != following:
+            change.ahead = NextImages(layout, following, self._images[change.topic], change.remembered_ms)
+        self._enter(change, Stage.WRITING_AHEAD, now)
+        partitions = layout.sealed_by(following) | layout.opened_by(following)
+        return [WriteAhead(change.topic, partitions, change.ahead)]
+
     def _open(self, change: Change, fence_id: str, now: float) -> list[Command]:
         record = self._topics[change.topic]
-        layout = record.layout
-        following = layout.next_epoch(change.target, change.placement, dict(change.shortened), change.renewed)
+        layout, following = record.layout, self._following(change)
+        if not change.has_many:
+            change.ahead = None
         taking_over = None if layout.is_managed else record
         change.fence = FenceRecord(fence_id, change.topic, following, layout.sealed_by(following), taking_over)
         change.acknowledged = set()
@@ -408,15 +508,37 @@ class Controller:
 
     def _cancel(self, change: Change, now: float) -> list[Command]:
         change.missed = self._members - change.acknowledged if change.stage is Stage.FENCING else frozenset()
+        if change.stage is not Stage.CUTTING and not change.problem:
+            change.failures = 0
         self._enter(change, Stage.CANCELLING, now)
         records: list[tuple[str, Value | None]] = [(f"fence/{change.topic}", None)]
+        if change.problem:
+            records += self._undone_ahead(change.topic)
         if change.fence is not None:
             records += [(f"ack/{change.fence.id}/{each}", None) for each in sorted(change.acknowledged)]
         return [Commit(change.topic, tuple(records))]
 
+    def _undone_ahead(self, topic: str) -> list[tuple[str, Value | None]]:
+        """Returns what takes away that was written ahead; the next change would, too."""
+        standing, epoch = self._images.get(topic, {}), self._topics[topic].layout.epoch
+        kept = self._images[topic] = {stream: image.in_force(epoch) for stream, image in standing.items()}
+        return [
+            (image_key(topic, stream, number), None)
+            for stream, image in standing.items()
+            for number in image.parts.keys() - kept[stream].parts.keys()
+        ]
+
     def _enter(self, change: Change, stage: Stage, now: float) -> list[Command]:
         change.stage, change.since = stage, now
         return []
+
+
+def _blame(change: Change, reason: str) -> None:
+    """Counts for what reason attempts fail, and gives the change up when one has come too often."""
+    change.failures = change.failures + 1 if reason and reason == change.reason else int(bool(reason))
+    change.reason = reason
+    if change.failures >= MOST_FAILURES:
+        change.problem = f"given up after {MOST_FAILURES} attempts: {reason}"
 
 
 def _why_not_cut(change: Change, before: TopicRecord, cuts: Mapping[int, Producers]) -> str:
@@ -457,33 +579,22 @@ _NO_IMAGE: Final = Parts()
 
 
 def _images_after(
-    layout: Layout,
-    following: Epoch,
-    cuts: Mapping[int, Producers],
-    before: Mapping[Stream, Parts],
-    remembered_ms: int,
+    layout: Layout, change: Change, cuts: Mapping[int, Producers], before: Mapping[Stream, Parts]
 ) -> dict[Stream, Parts]:
     """Returns the images of the streams that write under another identity from `following` on (rule I3).
 
-    Of physical partitions as such those are all that are sealed (rule I8). A stream in which nobody has written since
-    its last image, and nobody is forgotten, needs no other one.
-
-    Where all of a home was lost, what was written there since may lie where no reader looks, and is not in the image:
-    its client is told of a gap, and sends it under another epoch (rule C10).
+    A stream in which nobody has written since its last image, and nobody is forgotten, keeps it.
     """
-    found = {q: _sorted_out(cut.written) for q, cut in cuts.items()}
-    shortened = following.shortened or {}
+    assert change.fence is not None, "its cuts were asked for"
     cut_ms = max((cut.read_ms for cut in cuts.values()), default=0)
-
-    def image_of(stream: Stream) -> Parts:
-        home = layout.chain(stream).home
-        is_lost = home is None or home.start > shortened.get(home.partition, home.start)
-        here = {} if home is None or is_lost else _written_by(stream, home, found[home.partition])
-        return carried(before.get(stream, _NO_IMAGE), here, cut_ms, cut_ms - remembered_ms)
-
-    physical = map(physical_stream, layout.sealed_by(following) & layout.open_segments.keys())
-    images = {stream: image_of(stream) for stream in (*layout.movers(following), *physical)}
-    return {stream: image for stream, image in images.items() if image is not before.get(stream, _NO_IMAGE)}
+    if change.ahead is not None:
+        return change.ahead.at_cut({q: cut.written for q, cut in cuts.items()}, cut_ms)
+    found = {q: sorted_out(cut.written) for q, cut in cuts.items()}
+    images: dict[Stream, Parts] = {}
+    for stream, home in homes_left(layout, change.fence.following).items():
+        here = {} if home is None else written_by(stream, home, found[home.partition])
+        images[stream] = carried(before.get(stream, _NO_IMAGE), here, cut_ms, cut_ms - change.remembered_ms)
+    return images
 
 
 def _changed_parts(before: Parts, after: Parts) -> Iterator[tuple[int, ImageRecord | None]]:
@@ -491,22 +602,3 @@ def _changed_parts(before: Parts, after: Parts) -> Iterator[tuple[int, ImageReco
     for number in sorted(before.parts.keys() | after.parts.keys()):
         if (part := after.parts.get(number)) is not before.parts.get(number):
             yield number, part
-
-
-_Found: TypeAlias = dict[Owner | None, dict[int, Written]]
-"""What producers have written to a partition, by whose it is (None: nobody's) and the id that the client knows."""
-
-
-def _sorted_out(written: Mapping[int, tuple[int, int]]) -> _Found:
-    found: _Found = {}
-    for producer_id, (epoch, last_sequence) in written.items():
-        identity = untag(producer_id)
-        owner, client_id = (identity.owner, identity.client_id) if identity is not None else (None, producer_id)
-        found.setdefault(owner, {})[client_id] = Written(epoch, last_sequence)
-    return found
-
-
-def _written_by(stream: Stream, home: Stay, found: _Found) -> dict[int, Written]:
-    """Returns who has written of a stream on its present home, by the id that the client knows."""
-    nobodys = {} if home.tagged else found.get(None, {})
-    return nobodys | found.get(owner_of(stream, home.move), {})

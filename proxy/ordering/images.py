@@ -95,6 +95,8 @@ class ImageRecord:
     """By the producer id that the client knows: who wrote in the home that was left, and is in no newer part."""
     cut_ms: int
     """When it was left, in milliseconds since 1970: nobody in it wrote there later."""
+    begins: int = 0
+    """The layout epoch with which it begins to count, where it was written down ahead of it."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.written, Packed):
@@ -131,6 +133,15 @@ class Parts(Mapping[int, Written]):
 
     def __len__(self) -> int:
         return len(set[int]().union(*self._newest_first))
+
+    def __bool__(self) -> bool:
+        return any(self._newest_first)
+
+    def in_force(self, epoch: int) -> Parts:
+        """Returns the image without the parts that begin to count with a later layout epoch."""
+        if all(part.begins <= epoch for part in self.parts.values()):
+            return self
+        return Parts({number: part for number, part in self.parts.items() if part.begins <= epoch})
 
     def with_part(self, number: int, part: ImageRecord | None) -> Parts:
         """Returns the image with another part, or (None) without one."""
@@ -186,6 +197,14 @@ def sequence_of_client(written: Written | None, epoch: int, sequence: int) -> in
     return (sequence + written.last_sequence + 1) % _SEQUENCES
 
 
+def in_client_count(before: Image, here: Mapping[int, Written]) -> dict[int, Written]:
+    """Returns who has written in a home, in the client's count; `before` is the image of that home."""
+    return {
+        client_id: Written(found.epoch, sequence_of_client(before.get(client_id), found.epoch, found.last_sequence))
+        for client_id, found in here.items()
+    }
+
+
 def carried(before: Parts, here: Mapping[int, Written], cut_ms: int, forgotten_ms: int) -> Parts:
     """Returns the image behind a move; `before` itself where nothing is to be changed.
 
@@ -195,21 +214,19 @@ def carried(before: Parts, here: Mapping[int, Written], cut_ms: int, forgotten_m
         cut_ms: When they were read, in milliseconds since 1970.
         forgotten_ms: Brokers do not remember who wrote last before it (`is_forgotten`).
     """
-    written = {
-        client_id: Written(found.epoch, sequence_of_client(before.get(client_id), found.epoch, found.last_sequence))
-        for client_id, found in here.items()
-    }
+    written = in_client_count(before, here)
     first = max(before.parts, default=0) + 1
-    parts = {first + place: ImageRecord(run, cut_ms) for place, run in enumerate(_runs(written))}
+    parts = {first + place: ImageRecord(run, cut_ms) for place, run in enumerate(runs_of(written))}
     newer = set(written)
     for number, part in before.parts.items():
-        if not is_forgotten(part, forgotten_ms) and (left := _without(part, newer)) is not None:
+        if (left := still_needed(part, newer, forgotten_ms)) is not None:
             parts[number] = left
         newer.update(part.written)
     return before if parts == before.parts else Parts(parts)
 
 
-def _runs(written: Mapping[int, Written]) -> Iterator[dict[int, Written]]:
+def runs_of(written: Mapping[int, Written]) -> Iterator[dict[int, Written]]:
+    """Cuts rows into runs that fit into a part each."""
     rows = list(written.items())
     for begin in range(0, len(rows), PRODUCERS_OF_A_PART):
         yield dict(rows[begin : begin + PRODUCERS_OF_A_PART])
@@ -220,8 +237,19 @@ def is_forgotten(part: ImageRecord, forgotten_ms: int) -> bool:
     return part.cut_ms < forgotten_ms
 
 
-def _without(part: ImageRecord, newer: Set[int]) -> ImageRecord | None:
-    """Returns a part once newer ones tell of these producers, so that at least half of what is kept is needed."""
+def still_needed(part: ImageRecord, newer: Set[int], forgotten_ms: int) -> ImageRecord | None:
+    """Returns what a move carries on of a part, so that at least half of what is kept is needed.
+
+    Args:
+        part: Of the image of the home that is left.
+        newer: Producers of which newer parts tell.
+        forgotten_ms: As in `carried`.
+
+    Returns:
+        The part itself, a smaller one in its place, or None: nobody needs it.
+    """
+    if is_forgotten(part, forgotten_ms):
+        return None
     left = {client_id: kept for client_id, kept in part.written.items() if client_id not in newer}
     if not left:
         return None

@@ -83,7 +83,7 @@ class Member:
         return self._fences
 
     def images(self, topic: str) -> Mapping[int, Parts]:
-        """Returns the images of a topic, by virtual partition."""
+        """Returns the images of a topic, by stream, with the parts that were written ahead of a layout to come."""
         return self._images.get(topic, {})
 
     def may_serve(self, now: float) -> bool:
@@ -130,7 +130,8 @@ class Member:
             case "topic", TopicRecord():
                 self._topics[rest] = value
                 self._end_fence(rest)
-                return [Adopt(value, dict(self.images(rest)))]
+                epoch = value.layout.epoch
+                return [Adopt(value, {stream: image.in_force(epoch) for stream, image in self.images(rest).items()})]
             case "topic", None:
                 self._topics.pop(rest, None)
                 self._images.pop(rest, None)

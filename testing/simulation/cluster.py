@@ -253,6 +253,7 @@ class Cluster:
 
         def elected() -> None:
             log.has_leader = True
+            log.leader_epoch += 1
 
         self.world.after(self.world.random.choice([0.05, 0.1, 0.3]), elected)
 

@@ -56,6 +56,7 @@ class Partition:
         self.start = 0
         self.end = 0
         self.has_leader = True
+        self.leader_epoch = 0
         self._bases: list[int] = []
         self._writers: dict[int, _Writer] = {}
 

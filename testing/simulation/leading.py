@@ -13,9 +13,11 @@ from kordon.proxy.ordering import controller as steps
 from kordon.proxy.ordering import takeover as rules
 from kordon.proxy.ordering.controller import Controller, Producers
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.next_images import NextImages
 from kordon.proxy.ordering.records import TopicRecord, Value
 from kordon.proxy.ordering.takeover import Step, Takeover
 from kordon.testing.simulation.clients import DELIVERY_SECONDS, METADATA_SECONDS
+from kordon.testing.simulation.writing_ahead import WritingAhead
 
 if TYPE_CHECKING:
     from kordon.testing.simulation.proxies import Proxy
@@ -47,6 +49,7 @@ class Leading:
         self.controller = Controller(frozenset(proxy.members), proxy.presence.alone_from)
         for name, record in self._records.items():
             self.controller.know(record, proxy.member.images(name))
+        self._ahead = WritingAhead(self._cluster, self, self._write, self._tell)
         for fence in proxy.member.fences.values():
             self._do(self.controller.found_fence(fence, self._world.now))
 
@@ -133,17 +136,24 @@ class Leading:
                     lambda: self._cluster.group.commit(self._proxy.name, generation),
                     lambda fine: self._tell(lambda: controller.on_confirmed(topic, now()) if fine else []),
                 )
+            case steps.WriteAhead():
+                self._ahead.begin(command)
             case steps.Commit(topic, records):
                 self._write(records, lambda: self._tell(lambda: controller.on_committed(topic, now())))
-            case steps.ReadCuts(topic, fence, partitions):
+            case steps.ReadCuts(topic, fence, partitions, None):
                 self._proxy.later_there(lambda: self._cut(topic, fence, partitions))
+            case steps.ReadCuts(topic, fence, _, NextImages() as images):
+                self._proxy.later_there(lambda: self._cut_ahead(topic, fence, images))
             case steps.Finished():
                 self._world.say(f"{self._proxy.name}: layout is changed")
             case steps.Abandoned(_, problem):
                 self._world.say(f"{self._proxy.name}: gives the change up: {problem}")
 
     def _prepared(self, topic: str) -> Callable[[], list[steps.Command]]:
-        return lambda: self.controller.on_prepared(topic, None, self._world.now, _ms(REMEMBERED_SECONDS))
+        has_many = self._ahead.has_many
+        return lambda: self.controller.on_prepared(
+            topic, None, self._world.now, _ms(REMEMBERED_SECONDS), has_many=has_many
+        )
 
     def _tell(self, what: Callable[[], list[steps.Command]]) -> None:
         if self._proxy.leading is self:
@@ -208,6 +218,30 @@ class Leading:
         }
         controller = self.controller
         self._proxy.later(lambda: self._tell(lambda: controller.on_cuts(topic, fence, cuts, self._world.now)))
+
+    def _cut_ahead(self, topic: str, fence: str, images: NextImages) -> None:
+        """Reads log ends, what was written since images were written ahead, and the ends again (rule C6)."""
+        change = self.controller.changes.get(topic)
+        if self._proxy.leading is not self or change is None or change.fence is None or change.fence.id != fence:
+            return
+        tails = self._ahead.tails(images)
+        controller = self.controller
+        if tails is None:
+            self._proxy.later(lambda: self._tell(lambda: controller.on_cuts(topic, fence, None, self._world.now)))
+            return
+        before = {q: tail.position for q, tail in tails.items()}
+        self._cluster.nemesis.on_cut()
+
+        def compare() -> None:
+            ends = {q: self._cluster.partition(q).end for q in before}
+            found = {q: Snapshot(before[q], ProducerRows.of(()), Ends(ends[q], ends[q], 0)) for q in before}
+            if not all(each.is_cut for each in found.values()):
+                self._cut_ahead(topic, fence, images)
+                return
+            cuts = {q: Producers(before[q], dict(tails[q].written), read_ms=_ms(self._world.now)) for q in before}
+            self._proxy.later(lambda: self._tell(lambda: controller.on_cuts(topic, fence, cuts, self._world.now)))
+
+        self._world.soon(compare)
 
 
 def _ms(seconds: float) -> int:

@@ -20,12 +20,13 @@ from kordon.proxy.managed import write_outcomes
 from kordon.proxy.managed.settle import Place
 from kordon.proxy.ordering import controller, hashing, images, line, reading, takeover
 from kordon.proxy.ordering.chain import Chain, Stay
-from kordon.proxy.ordering.controller import Controller
+from kordon.proxy.ordering.controller import Change, Controller
 from kordon.proxy.ordering.gate import Evidence, Gate
 from kordon.proxy.ordering.images import Image, Parts, sequence_at_home
 from kordon.proxy.ordering.layout import Epoch, Layout, Placement, Segment
 from kordon.proxy.ordering.line import Line, Write
 from kordon.proxy.ordering.member import Member
+from kordon.proxy.ordering.next_images import NextImages
 from kordon.proxy.ordering.positions import Positions
 from kordon.proxy.ordering.presence import Presence
 from kordon.proxy.ordering.streams import Stream, is_physical
@@ -43,8 +44,18 @@ class _Place:
     """What stands there without the rule."""
 
 
-def _no_image(layout: Layout, following: Epoch, *_: object) -> dict[int, Parts]:
-    return {v: Parts() for v in layout.movers(following)}
+def _no_image(layout: Layout, change: Change, *_: object) -> dict[int, Parts]:
+    return {v: Parts() for v in layout.movers(change.fence.following)} if change.fence is not None else {}
+
+
+def _as_it_was_ahead(ahead: NextImages, written: object, cut_ms: int) -> dict[Stream, Parts]:
+    del written
+    return _AT_CUT(ahead, {}, cut_ms)
+
+
+def _whatever_its_layout(image: Parts, epoch: int) -> Parts:
+    del epoch
+    return image
 
 
 def _no_gate(self: object, image: Image, client_id: int, *batch: int, asked: bool, is_outdated: bool) -> Verdict:
@@ -171,6 +182,7 @@ _STAY_OF: Final = Chain.stay_of
 _HOME: Final[Callable[[Layout, int, Epoch], int | None]] = vars(Layout)["_home"]
 _BEYOND: Final = reading.position_beyond
 _LIMIT: Final = Gate.limit
+_AT_CUT: Final = NextImages.at_cut
 
 PLACES: Final[Mapping[str, _Place | tuple[_Place, ...]]] = {
     "I3": _Place(controller, "_images_after", _no_image),
@@ -185,6 +197,8 @@ PLACES: Final[Mapping[str, _Place | tuple[_Place, ...]]] = {
     "C4": _Place(Controller, "_cancel", _constant([])),
     "C5": _Place(Place, "limit", _constant(None)),
     "C6": _Place(Snapshot, "is_cut", property(_constant(True))),
+    "C6: what was written since images were written ahead": _Place(NextImages, "at_cut", _as_it_was_ahead),
+    "C6: what is written ahead counts with its layout": _Place(Parts, "in_force", _whatever_its_layout),
     "C7": _Place(write_outcomes, "_written", _success),
     "A1": _Place(Layout, "_home", _hashed_all_along),
     "A2: never back to the old view": _Place(takeover, "may_be_shown", _constant(True)),

@@ -54,6 +54,8 @@ NOTICED_IN = {
     "C4": 0,  # a fence that takes too long is cancelled
     "C5": 0,  # nothing is delivered from behind a fence
     "C6": 24,  # a cut is read again if somebody wrote meanwhile
+    "C6: what was written since images were written ahead": 7,  # a fence asks who has written after that
+    "C6: what is written ahead counts with its layout": 7,  # until then the present homes go on by the images they have
     "C7": 9,  # a success that comes late is held against the layouts
     "A1": 1,  # v < N inherits the log of its partition
     "A2: never back to the old view": 1,  # whoever has been shown V partitions is not shown N again
