@@ -19,6 +19,7 @@ from kordon.codecs.dialect import is_private
 from kordon.codecs.headers import build_request_header, parse_response_header
 from kordon.codecs.messages import REQUESTS, response
 from kordon.proxy import apis
+from kordon.testing.dialect_connection import DialectConnection
 from kordon.testing.every_request import NO_ID, About, errors_in
 from kordon.testing.managed_clients import create_managed
 from kordon.testing.plain_connection import PlainConnection
@@ -88,11 +89,13 @@ class Clients:
     Args:
         bootstrap: "host:port" of the broker or of Kordon.
         user: None: nobody logs in.
+        dialect: Whether they speak it.
     """
 
-    def __init__(self, bootstrap: str, user: str | None) -> None:
+    def __init__(self, bootstrap: str, user: str | None, *, dialect: bool = False) -> None:
         self._bootstrap = bootstrap
         self._user = user
+        self._kind = DialectConnection if dialect else PlainConnection
         self._open: PlainConnection | None = None
 
     def __enter__(self) -> Clients:
@@ -104,7 +107,7 @@ class Clients:
     def reaction(self, key: int, version: int, body: bytes) -> object:
         """Sends a request; returns the errors in its answer, or that there is none."""
         if self._open is None:
-            self._open = PlainConnection(self._bootstrap)
+            self._open = self._kind(self._bootstrap)
             if self._user is not None:
                 log_in(self._open, self._user)
         try:
@@ -128,13 +131,13 @@ def body_of(key: int, version: int, topic: str, topic_id: UUID, partition: int) 
 
 
 def reactions(
-    secured: Secured, user: str | None, key: int, known: Known
+    secured: Secured, user: str | None, key: int, known: Known, *, dialect: bool
 ) -> Iterator[tuple[tuple[int, str], object, object]]:
     """Yields for a version and what is named how the broker reacts, and how Kordon does."""
     spoken = [version for version in apis.API_BY_KEY[key].versions if version in known.spoken.get(key, ())]
     with ExitStack() as stack:
         direct = stack.enter_context(Clients(secured.cluster.bootstrap(LISTENER), user))
-        through = stack.enter_context(Clients(secured.kordon.bootstrap, user))
+        through = stack.enter_context(Clients(secured.kordon.bootstrap, user, dialect=dialect))
         for version in sorted({*spoken[:1], *spoken[-1:]}):
             for what, topic, at_broker, at_kordon, partition in (
                 ("managed", ORDERS, NO_ID, NO_ID, 0),
@@ -149,10 +152,13 @@ def reactions(
                 yield (version, what), expected, found
 
 
+@pytest.mark.parametrize("dialect", [False, True], ids=["stock", "dialect"])
 @pytest.mark.parametrize("key", _READ, ids=apis.api_name)
-def test_who_has_not_logged_in_has_his_connection_ended(secured: Secured, known: Known, key: int) -> None:
+def test_who_has_not_logged_in_has_his_connection_ended(
+    secured: Secured, known: Known, key: int, *, dialect: bool
+) -> None:
     """As by a broker: nothing says which topics there are."""
-    found = list(reactions(secured, None, key, known))
+    found = list(reactions(secured, None, key, known, dialect=dialect))
     assert [(each, CLOSED, CLOSED) for each, _, _ in found] == found
 
 
@@ -174,11 +180,25 @@ def errors(reaction: object) -> set[int]:
     return {code for _, code in reaction} if isinstance(reaction, list) else {-1}
 
 
-@pytest.mark.parametrize("user", ["carol", "mallory", "alice"])
+@pytest.mark.parametrize("key", [key for key in REQUESTS if is_private(key)], ids=apis.api_name)
+def test_requests_of_kordons_own_are_answered_to_nobody_before_a_log_in(secured: Secured, key: int) -> None:
+    """A broker that knew them would do the same."""
+    for topic in (ORDERS, MISSING, "__kordon.layouts"):
+        with Clients(secured.kordon.bootstrap, None, dialect=True) as nobody:
+            assert nobody.reaction(key, 0, body_of(key, 0, topic, NO_ID, 0)) == CLOSED
+
+
+@pytest.mark.parametrize(
+    ("user", "dialect"),
+    [("carol", False), ("mallory", False), ("alice", False), ("carol", True), ("mallory", True)],
+    ids=["carol", "mallory", "alice", "carol by dialect", "mallory by dialect"],
+)
 @pytest.mark.parametrize("key", _READ, ids=apis.api_name)
-def test_who_has_logged_in_gets_what_the_broker_says(secured: Secured, known: Known, key: int, user: str) -> None:
+def test_who_has_logged_in_gets_what_the_broker_says(
+    secured: Secured, known: Known, key: int, user: str, *, dialect: bool
+) -> None:
     """Carol may do nothing, mallory be in groups, alice read the topic: each gets the broker's own errors."""
-    found = list(reactions(secured, user, key, known))
+    found = list(reactions(secured, user, key, known, dialect=dialect))
     different = [
         (each, direct, through)
         for each, direct, through in found
