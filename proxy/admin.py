@@ -97,11 +97,21 @@ class Answer:
         ).encode("ascii")
 
 
-def pages(observed: Observed) -> dict[str, Callable[[], Awaitable[Answer]]]:
-    """The pages by path."""
+def probes(observed: Observed) -> dict[str, Callable[[], Awaitable[Answer]]]:
+    """The pages by path that tell strangers nothing of the cluster: the reasons name brokers, topics and groups."""
 
     async def livez() -> Answer:
         return Answer.of({"live": True})
+
+    async def readyz() -> Answer:
+        ready = not await observed.unready()
+        return Answer.of({"ready": ready}, HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
+
+    return {"/livez": livez, "/readyz": readyz}
+
+
+def pages(observed: Observed) -> dict[str, Callable[[], Awaitable[Answer]]]:
+    """All pages by path."""
 
     async def readyz() -> Answer:
         reasons = await observed.unready()
@@ -117,7 +127,7 @@ def pages(observed: Observed) -> dict[str, Callable[[], Awaitable[Answer]]]:
     async def topics() -> Answer:
         return Answer.of(await observed.topics())
 
-    return {"/livez": livez, "/readyz": readyz, "/metrics": metrics, "/status": status, "/topics": topics}
+    return {**probes(observed), "/readyz": readyz, "/metrics": metrics, "/status": status, "/topics": topics}
 
 
 async def page_of_topic(observed: Observed, name: str) -> Answer:
@@ -127,11 +137,17 @@ async def page_of_topic(observed: Observed, name: str) -> Answer:
 
 
 class AdminServer:
-    """Serves the pages of what it observes, on a TCP address or a Unix socket."""
+    """Serves the pages of what it observes, on a TCP address or a Unix socket.
 
-    def __init__(self, observed: Observed) -> None:
+    Args:
+        observed: What the pages show.
+        probes_alone: Serve /livez and /readyz, without reasons, and nothing else.
+    """
+
+    def __init__(self, observed: Observed, *, probes_alone: bool = False) -> None:
         self._observed = observed
-        self._pages: Mapping[str, Callable[[], Awaitable[Answer]]] = pages(observed)
+        self._probes_alone = probes_alone
+        self._pages: Mapping[str, Callable[[], Awaitable[Answer]]] = (probes if probes_alone else pages)(observed)
         self._servers: list[asyncio.Server] = []
         self._open = 0
 
@@ -207,7 +223,7 @@ class AdminServer:
             return method, _refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _page(self, path: str) -> Callable[[], Awaitable[Answer]] | None:
-        if path.startswith(TOPIC_PREFIX):
+        if path.startswith(TOPIC_PREFIX) and not self._probes_alone:
             return partial(page_of_topic, self._observed, urllib.parse.unquote(path[len(TOPIC_PREFIX) :]))
         return self._pages.get(path)
 

@@ -271,6 +271,11 @@ class Admin(Section):
     address: Address | None = Field(
         default=None, description="address of /livez, /readyz, /metrics and /status; null: none of them"
     )
+    pages: Literal["all", "probes"] = Field(
+        default="all",
+        description="probes: /livez and /readyz alone, without reasons; the others, /metrics too, name brokers, topics"
+        " and groups, so they are not served",
+    )
 
 
 class Log(Section):

@@ -60,7 +60,8 @@ class Service:
         self._worker = worker
         self._metrics = Metrics(Tally())
         self._proxy = Proxy(config, self._metrics, worker or 0)
-        self._admin = AdminServer(self)
+        # a worker's supervisor asks for all of its pages, and decides itself what of them is shown
+        self._admin = AdminServer(self, probes_alone=worker is None and config.admin.pages == "probes")
         self._note_certificates()
 
     async def unready(self) -> list[str]:

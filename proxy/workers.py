@@ -101,7 +101,7 @@ class Supervisor:
         Returns:
             An exit code; what went wrong has been logged.
         """
-        admin = AdminServer(self)
+        admin = AdminServer(self, probes_alone=self.loaded.config.admin.pages == "probes")
         try:
             _check_port_is_free(self.loaded.config.listen.address)
             if (address := self.loaded.config.admin.address) is not None:

@@ -26,8 +26,6 @@ _ALL: Final = 2
 _DENY, _ALLOW = 2, 3
 _EVERYTHING: Final = "*"
 _EVERYBODY: Final = "User:*"
-_CREATE, _ALTER_CONFIGS = 5, 11
-_WORDS: Final = {_CREATE: "Create", _ALTER_CONFIGS: "AlterConfigs"}
 NO_AUTHORIZER: Final = (
     "brokers have no authorizer: whoever reaches them may change Kordon's own topics; let clients reach Kordon alone"
 )
@@ -79,7 +77,7 @@ def open_rights(rows: Iterable[AclRow], group: str, principal: str | None) -> li
 
 
 def _owned(group: str) -> Iterator[_Own]:
-    on_topics = frozenset({Operation.WRITE, Operation.DELETE, Operation.ALTER, _ALTER_CONFIGS})
+    on_topics = frozenset({Operation.WRITE, Operation.DELETE, Operation.ALTER, Operation.ALTER_CONFIGS})
     prefixed = f"--topic {OWN_PREFIX} --resource-pattern-type prefixed"
     yield _Own(_TOPIC, OWN_PREFIX, True, on_topics, prefixed)
     yield _Own(_GROUP, group, False, frozenset({Operation.READ, Operation.DELETE}), f"--group {group}")
@@ -106,7 +104,7 @@ def _by_principal(own: _Own, rows: Iterable[AclRow], *, wholly: bool) -> Mapping
 
 
 def _told(own: _Own, who: str, operations: Iterable[int], principal: str | None) -> str:
-    words = [_WORDS.get(each) or Operation(each).word for each in operations]
+    words = [Operation(each).word for each in operations]
     options = " ".join(f"--operation {word}" for word in words)
     unless = "" if principal is not None else ", unless that is Kordon itself"
     if who == _EVERYBODY:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -57,11 +58,11 @@ class Fake:
 
 
 @asynccontextmanager
-async def serving(fake: Fake) -> AsyncIterator[HostPort]:
+async def serving(fake: Fake, *, probes_alone: bool = False) -> AsyncIterator[HostPort]:
     """Serves the pages on a free port."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         address = HostPort("127.0.0.1", probe.getsockname()[1])
-    server = AdminServer(fake)
+    server = AdminServer(fake, probes_alone=probes_alone)
     await server.listen(address)
     try:
         yield address
@@ -119,6 +120,21 @@ async def test_unready_says_why() -> None:
         status, _, body = await ask(address, "/readyz")
         assert (status, "upstream: no answer in time" in body) == (503, True)
         assert (await ask(address, "/livez"))[0] == 200
+
+
+async def test_probes_alone_tell_nothing_else() -> None:
+    """No page names a broker, topic or group; not even that of what is not ready."""
+    fake = Fake()
+    fake.reasons = ["upstream: 10.0.0.1:9092 does not answer"]
+    async with serving(fake, probes_alone=True) as address:
+        assert (await ask(address, "/livez"))[0] == 200
+        status, _, body = await ask(address, "/readyz")
+        assert (status, json.loads(body)) == (503, {"ready": False})
+        fake.reasons = []
+        assert (await ask(address, "/readyz"))[0] == 200
+        for path in ("/metrics", "/status", "/topics", "/topics/orders"):
+            status, _, body = await ask(address, path)
+            assert (status, json.loads(body)["pages"]) == (404, ["/livez", "/readyz"])
 
 
 async def test_fault_in_a_page_is_its_own() -> None:
