@@ -40,8 +40,6 @@ from kordon.proxy.ordering.leftovers import GONE, Leftovers
 from kordon.proxy.ordering.member import Acknowledge, Adopt, Command, Forget, Hold, Member, Release
 from kordon.proxy.ordering.presence import Presence
 from kordon.proxy.ordering.records import (
-    KINDS,
-    OTHER,
     AckRecord,
     FenceRecord,
     FindingRecord,
@@ -53,7 +51,6 @@ from kordon.proxy.ordering.records import (
     Value,
     WishRecord,
     dump,
-    kind_of,
     load,
     topic_of,
 )
@@ -141,9 +138,8 @@ class Keeper:
         self._leftovers = Leftovers(
             {"outcome": 2 * WISH_SECONDS, "ack": 2 * WISH_SECONDS, GONE: 2 * membership.lease.seconds}
         )
-        self._unread = Unread()
-        self.unreadable: Counter[str] = Counter()
-        """Records that could not be read, by the kind of their keys."""
+        self.unread = Unread()
+        """What could not be read."""
         self._renewing: dict[str, asyncio.Task[None]] = {}  # by topic, clients that are told of its new view
         self._outcomes: dict[str, asyncio.Future[OutcomeRecord]] = {}
         self._tasks = Tasks()
@@ -226,7 +222,7 @@ class Keeper:
         self._replayed = {}
         self._whole.clear()
         self.member.forget()
-        self._unread.clear()
+        self.unread.clear()
         self._leftovers.clear()
         for each in (self._wishes, self.findings, self._looked_to):
             each.clear()
@@ -388,13 +384,11 @@ class Keeper:
         if isinstance(value, Unreadable):
             self._pass_over(value, record.offset)
         self._leftovers.on_record(record.key, clock(), is_tombstone=record.value is None)
-        self._unread.take(record.key, value)
-        if (topic := topic_of(record.key)) is not None and (topic in self._unread or topic in self._topics.unserved):
+        self.unread.take(record.key, value)
+        if (topic := topic_of(record.key)) is not None and (topic in self.unread or topic in self._topics.unserved):
             self._judge(topic)
 
     def _pass_over(self, found: Unreadable, offset: int) -> None:
-        kind = kind_of(found.key)
-        self.unreadable[kind if kind in KINDS else OTHER] += 1
         told.error(
             "layouts_record_unreadable",
             key=found.key,
@@ -406,7 +400,7 @@ class Keeper:
 
     def _judge(self, topic: str) -> None:
         """Serves a topic or not, by what could not be read of it; the controller begins anew with what it may touch."""
-        why = self._unread.why_unserved(topic, is_managed=topic in self.member.topics)
+        why = self.unread.why_unserved(topic, is_managed=topic in self.member.topics)
         was_served = topic not in self._topics.unserved
         self._topics.serve(topic, why)
         if was_served == (why is None):
@@ -654,7 +648,7 @@ class Keeper:
                 times=self.times,
                 on_layout=self.take_layout,
                 cleaning=Cleaning(hands, lambda: self._looked_to, self._tools.least_lag_ms),
-                why_untouched=self._unread.why_unserved,
+                why_untouched=self.unread.why_unserved,
                 leftovers=self._leftovers,
                 journal=self._journal,
             )
@@ -678,10 +672,10 @@ class Keeper:
     def known(self) -> dict[str, tuple[TopicRecord, Mapping[int, Parts]]]:
         """Returns what the controller may go by: a topic of which records cannot be read is not touched."""
         known = self.member.topics.items()
-        return {name: (record, self.member.images(name)) for name, record in known if name not in self._unread}
+        return {name: (record, self.member.images(name)) for name, record in known if name not in self.unread}
 
     def _unfinished(self) -> tuple[Mapping[str, FenceRecord], Mapping[str, Wish]]:
-        fences = {name: fence for name, fence in self.member.fences.items() if name not in self._unread}
+        fences = {name: fence for name, fence in self.member.fences.items() if name not in self.unread}
         return fences, self._wishes
 
 

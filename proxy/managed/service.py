@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
@@ -261,7 +262,7 @@ class ManagedService:
     async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None, client: Client) -> Body:
         """Answers a client's request; see `Service.serve`."""
         key, version = route.api.key, route.version
-        request = without_unserved(key, request, self._topics)
+        request = without_unserved(key, request, self._topics, partial(self._note_unserved, client, key))
         if isinstance(request, ProduceRequest):
             return answer_of(version, request.acks, await self._produce.write(version, request, client))
         if isinstance(request, Asked):
@@ -295,6 +296,18 @@ class ManagedService:
         fields = {"error_code": Code.FETCH_SESSION_ID_NOT_FOUND}
         self._refused.whole(client, FETCH, fields)
         return response(FETCH).build(version, fields)
+
+    def _note_unserved(self, client: Client, key: int, name: str) -> None:
+        topic = self._topics.served(name)
+        self._journal.refused(
+            client,
+            api_key=key,
+            reason=Code.NOT_LEADER_OR_FOLLOWER.name,
+            topic=name,
+            rule="unread",
+            layout_epoch=topic.layout.epoch if topic is not None else None,
+            layouts_offset=topic.layouts_offset if topic is not None else None,
+        )
 
     async def _served(self, key: int, version: int, request: Any, client: Client) -> Mapping[str, Any]:
         """Has a request answered that names managed topics only."""

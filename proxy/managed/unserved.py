@@ -5,6 +5,7 @@ Clients are told NOT_LEADER_OR_FOLLOWER, which they take for a moment's trouble:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,13 +17,14 @@ from kordon.proxy.managed.position_reports import Reported
 from kordon.proxy.managed.topics import ManagedTopics
 
 
-def without_unserved(api_key: int, request: Any, topics: ManagedTopics) -> Any:
+def without_unserved(api_key: int, request: Any, topics: ManagedTopics, note: Callable[[str], None]) -> Any:
     """Takes out of a request what cannot be served now.
 
     Args:
         api_key: Of the request.
         request: What was decided to serve; not changed.
         topics: What is managed.
+        note: Told the name of each topic that is refused.
 
     Returns:
         The request itself where all of it can, else a `Refused`.
@@ -33,6 +35,8 @@ def without_unserved(api_key: int, request: Any, topics: ManagedTopics) -> Any:
     names = {*names_in(api_key, asked, topics)} & topics.unserved.keys()
     if not names:
         return request
+    for name in sorted(names):
+        note(name)
     left = refuse(api_key, asked, dict.fromkeys(names, Code.NOT_LEADER_OR_FOLLOWER), topics)
     both = isinstance(request, Refused) and isinstance(left, Refused)
     return replace(left, rows=[*request.rows, *left.rows]) if both else left

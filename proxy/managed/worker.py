@@ -283,7 +283,7 @@ class ManagedWorker:
             bypassed=dict(read.bypassed),
             passed_over=dict(self.readers.opener.passed),
             findings={kind: self.keeper.found[kind] for kind in KINDS},
-            unreadable={kind: self.keeper.unreadable[kind] for kind in (*sorted(records.KINDS), records.OTHER)},
+            unreadable={kind: self.keeper.unread.counted[kind] for kind in (*sorted(records.KINDS), records.OTHER)},
             unserved=len(self.topics.unserved),
             janitor_markers={topic: each.markers for topic, each in janitors.items()},
             janitor_read_bytes={topic: each.read_bytes for topic, each in janitors.items()},

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
-from kordon.proxy.ordering.records import Unreadable, Value, kind_of, topic_of
+from kordon.proxy.ordering.records import KINDS, OTHER, Unreadable, Value, kind_of, topic_of
 
 _LAYOUT: Final = "topic"
 
@@ -13,6 +14,8 @@ class Unread:
     """What stands in the layouts and could not be read, by topic; a later record of the same key takes its place."""
 
     def __init__(self) -> None:
+        self.counted: Counter[str] = Counter()
+        """Records so far, by the kind of their keys."""
         self._by_topic: dict[str, dict[str, Unreadable]] = {}
 
     def __contains__(self, topic: str) -> bool:
@@ -25,6 +28,8 @@ class Unread:
     def take(self, key: str, value: Value | Unreadable | None) -> None:
         """Takes in what a record amounts to; None is a tombstone, or what can be passed over."""
         topic = topic_of(key)
+        if isinstance(value, Unreadable):
+            self.counted[kind_of(key) if kind_of(key) in KINDS else OTHER] += 1
         if topic is None:
             return
         if isinstance(value, Unreadable):

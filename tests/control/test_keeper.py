@@ -17,6 +17,7 @@ from kordon.proxy.control.fence_times import Phase
 from kordon.proxy.control.keeper import Keeper
 from kordon.proxy.control.lease import clock
 from kordon.proxy.decisions.journal import Journal
+from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.records import AckRecord, FenceRecord, TopicRecord, Value, WishRecord, dump
@@ -79,6 +80,10 @@ class Layouts:
     async def ready(self) -> None:
         """Keeps that it was made ready."""
         self.is_ready = True
+
+    async def exists(self) -> bool:
+        """There is a log."""
+        return True
 
     async def append(self, entries: list[Entry]) -> int:
         """Keeps the keys."""
@@ -439,7 +444,7 @@ async def test_a_record_that_cannot_be_read_stops_its_own_topic_at_most(key: str
     assert topic.is_sealed(0) is is_stopped
     assert not other.is_sealed(0)
     assert [each.kind for each in keeper.unserved.values()] == (["layout_unreadable"] if is_stopped else [])
-    assert keeper.unreadable.total() == 1
+    assert keeper.unread.counted.total() == 1
     keeper.on_record(record(key, None))
     assert not topics.unserved
     assert not keeper.unserved
@@ -506,3 +511,17 @@ async def test_the_controller_begins_anew_without_what_cannot_be_read() -> None:
     keeper.on_record(record("image/orders/1/2", None))
     assert set(keeper.known()) == {"invoices", "orders"}
     assert leads.begun_anew == 2
+
+
+async def test_wishes_under_way_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a record that all proxies read; whoever asks for one too many is told so at once."""
+    monkeypatch.setattr("kordon.proxy.control.keeper.MOST_WISHES", 2)
+    layouts = Layouts()
+    keeper, _ = keeper_of(Clients(), layouts)
+    asked = [asyncio.ensure_future(keeper.wish(Resize("orders", 4))) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(UpstreamUnavailable, match="2 wishes"):
+        await keeper.wish(Resize("orders", 4))
+    assert len(layouts.appended) == 2
+    for each in asked:
+        each.cancel()

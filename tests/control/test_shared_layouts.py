@@ -330,5 +330,5 @@ def test_a_proxy_serves_no_topic_whose_order_may_rest_on_what_it_does_not_unders
     proxy.read(key, written)
     assert proxy.why_unserved is not None
     assert proxy.unread.why_unserved("invoices") is None
-    proxy.read(key, None if key.startswith("rack") else dump(dict(HISTORY)[key]))
+    proxy.read(key, None if key.startswith("rack") else dump(dict[str, Value](HISTORY)[key]))
     assert proxy.why_unserved is None

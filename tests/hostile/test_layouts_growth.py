@@ -70,6 +70,7 @@ def test_deleting_what_is_deleted_already_leaves_nothing(open_cluster: Cluster) 
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(7200)
 def test_ten_thousand_requests_and_two_hundred_restarts_leave_next_to_nothing(unled_cluster: Cluster) -> None:
     """Fewer than 100 keys after compaction, and a start reads no more than the first did."""
     brokers = unled_cluster.bootstrap("PLAINTEXT")

@@ -91,7 +91,7 @@ def last_value(bootstrap: str, wanted: str) -> bytes:
         messages = consumer.consume(1000, 1.0)
         if not messages and found:
             break
-        found += [each.value() for each in messages if each.key() == wanted.encode() and each.value()]
+        found += [value for each in messages if each.key() == wanted.encode() and (value := each.value())]
     consumer.close()
     return found[-1]
 
