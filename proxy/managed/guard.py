@@ -21,7 +21,7 @@ from kordon.codecs.messages import REQUESTS
 from kordon.codecs.produce import Outcome, ProduceRequest, TopicData
 from kordon.proxy import apis
 from kordon.proxy.apis import Route
-from kordon.proxy.control.codes import name_of
+from kordon.proxy.control.codes import Code, name_of
 from kordon.proxy.decisions.journal import Client, Journal, NoJournal
 from kordon.proxy.interception import Announce, Decision, Interception, Serve, Translate
 from kordon.proxy.managed.admin_requests import Asked
@@ -172,9 +172,10 @@ class Guard:
             refused.parts(self._client, api_key, answer, refusal.topics)
 
     def _note_refused(self, api_key: int, answer: Any) -> None:
-        """Notes what Kordon has put into a broker's answer: brokers are not asked about managed topics there."""
-        names = {topic.name for topic in self._topics}
-        OtherRefusals(self._journal, self._topics, sees_physical=False).parts(self._client, api_key, answer, names)
+        """Notes what Kordon has put into a broker's answer, unless the broker had a reason of its own."""
+        names = {topic.name for topic in self._topics} & set(_not_moved(answer))
+        if names:
+            OtherRefusals(self._journal, self._topics, sees_physical=False).parts(self._client, api_key, answer, names)
 
     def _greet(self, version: int, body: memoryview) -> Decision:
         """Announces the dialect, and takes note of a client that speaks it."""
@@ -269,6 +270,13 @@ def _name(row: Any, field: str, topics: ManagedTopics) -> str:
         return name or ""
     topic = topics.served_by_id(topic_id)
     return topic.name if topic is not None else ""
+
+
+def _not_moved(answer: Any) -> Iterable[str]:
+    """Yields the topics of which Kordon says in an answer that their partitions are virtual (`physical.py`)."""
+    for row in answer.get("responses") or answer.get("results") or ():
+        if any(each["error_code"] == Code.INVALID_REQUEST for each in row["partitions"]):
+            yield row.get("name") or row.get("topic_name")
 
 
 class _Partitions(NamedTuple):

@@ -83,6 +83,7 @@ class Reported:
         asks: Whether this one is to settle it.
         loading: Whether the log had not been read to its end yet.
         error_code: With which it is refused if the coordinator refuses nothing; NONE: it is not.
+        problem: Why it cannot be meant, for the log.
     """
 
     place: Place
@@ -92,6 +93,7 @@ class Reported:
     asks: bool = False
     loading: bool = False
     error_code: int = Code.NONE
+    problem: str = ""
 
     @property
     def names(self) -> Collection[str]:
@@ -127,9 +129,8 @@ class PositionReports:
         try:
             report = read_report(request, self._now_ms())
         except Malformed as error:
-            log.warning("report_malformed", group=place.group_id, member=place.member_id, error=str(error))
             nothing = Report(request.generation_id, UNKNOWN, {})
-            return Serve(Reported(place, nothing, error_code=Code.INVALID_REQUEST))
+            return Serve(Reported(place, nothing, error_code=Code.INVALID_REQUEST, problem=str(error)))
         if any(map(is_own, report.topics)):
             return Serve(Reported(place, report, error_code=Code.UNKNOWN_TOPIC_OR_PARTITION))
         checked, heartbeat = _heartbeat(request)
@@ -159,6 +160,10 @@ class PositionReports:
         return answer
 
     async def _serve(self, asked: Reported, client: Client) -> dict[str, Any]:
+        if asked.problem:
+            log.warning(
+                "report_malformed", group=asked.place.group_id, member=asked.place.member_id, error=asked.problem
+            )
         if asked.checked is None:
             return _refused(asked.error_code)
         heartbeat = await asked.checked

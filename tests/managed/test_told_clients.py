@@ -176,6 +176,18 @@ def test_partitions_of_managed_topics_are_not_moved_and_that_is_noted() -> None:
     assert (refuse.topic, refuse.stream, refuse.reason, refuse.layout_epoch) == ("orders", 1, "INVALID_REQUEST", 0)
 
 
+def test_what_the_broker_has_against_a_move_is_not_on_record_as_kordons() -> None:
+    """Nor is it told there what is managed."""
+    worker = Worker()
+    guard = worker.connects()
+    rows = [{"name": "orders", "partitions": [{"partition_index": 1, "replicas": [1]}]}]
+    decision = decided(guard, apis.ALTER_PARTITION_REASSIGNMENTS, 0, timeout_ms=1, topics=rows)
+    message = response(apis.ALTER_PARTITION_REASSIGNMENTS)
+    back_of(decision)(message.parse(0, message.build(0, {"error_code": 31, "responses": []})))
+    worker.noted.journal.end_runs()
+    assert worker.noted.of() == []
+
+
 INIT: dict[str, Any] = {"transaction_timeout_ms": 1000, "producer_id": 9, "producer_epoch": 2}
 
 
