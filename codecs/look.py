@@ -8,7 +8,8 @@ Source: Kafka protocol guide, "Protocol Primitive Types" and "Headers"; RequestH
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Final, TypeAlias
 
@@ -143,30 +144,70 @@ def look_produce(buffer: Buffer, at: int, end: int, api_version: int) -> tuple[i
     return acks, position + _INT16.size + _INT32.size
 
 
-def look_only_topic(buffer: Buffer, topics_at: int, end: int, api_version: int) -> int:
-    """Finds where the name or id ends of the one topic that a Produce request names.
+def look_names(buffer: Buffer, at: int, topics_at: int, end: int, api_version: int) -> bytes | None:
+    """Returns what a Produce request says in front of its topics, and their names or ids; records are stepped over.
 
     Args:
         buffer: Bytes of the connection.
+        at: Where the frame's size field stands.
         topics_at: Where the count of topics stands (`look_produce`).
         end: Where the bytes at hand end.
         api_version: Version of the request, 0 to 13.
 
     Returns:
-        The position behind it; 0 if the request names another number of topics, or that is not here yet.
+        The bytes one behind the other; None if not all of them are here, or cannot be found.
     """
-    if api_version >= _PRODUCE_FLEXIBLE:
-        if topics_at + 2 > end or buffer[topics_at] != 2:  # one, as a compact array counts
-            return 0
-        length = buffer[topics_at + 1]
-        name_end = topics_at + (1 + _ID_BYTES if api_version >= _PRODUCE_IDS else 1 + length)
-        if length >= 0x80 and api_version < _PRODUCE_IDS:
-            return 0
-    else:
-        if topics_at + 6 > end or _INT32.unpack_from(buffer, topics_at)[0] != 1:
-            return 0
-        name_end = topics_at + 6 + max(_INT16.unpack_from(buffer, topics_at + 4)[0], 0)
-    return name_end if name_end <= end else 0
+    has_ids, is_flexible = api_version >= _PRODUCE_IDS, api_version >= _PRODUCE_FLEXIBLE
+    if topics_at + 6 > end:
+        return None
+    count = buffer[topics_at] - 1 if is_flexible else _INT32.unpack_from(buffer, topics_at)[0]
+    position = topics_at + (1 if is_flexible else _INT32.size)
+    names_end = position + _ID_BYTES if has_ids else _name_end(buffer, position, is_flexible=is_flexible)
+    if count == 1:  # nearly all
+        return bytes(buffer[at:names_end]) if names_end <= end else None
+    try:
+        return bytes(buffer[at:topics_at]) + b"".join(_names(buffer, topics_at, end, api_version))
+    except (IndexError, struct.error, WireError):
+        return None
+
+
+def _name_end(buffer: Buffer, position: int, *, is_flexible: bool) -> int:
+    """Returns the position behind the topic's name at `position`."""
+    if not is_flexible:
+        return position + _INT16.size + max(int(_INT16.unpack_from(buffer, position)[0]), 0)
+    if buffer[position] < 0x80:
+        return position + buffer[position]  # a compact length is one more than what it counts
+    length, behind = _uvarint(buffer, position, len(buffer))
+    return behind + length - 1
+
+
+def _names(buffer: Buffer, position: int, end: int, api_version: int) -> Iterator[bytes]:
+    """Yields the names or ids of all topics of a Produce request.
+
+    Raises:
+        WireError: They are not all here.
+    """
+    has_ids, is_flexible = api_version >= _PRODUCE_IDS, api_version >= _PRODUCE_FLEXIBLE
+    topics, position = _count(buffer, position, end, is_flexible=is_flexible)
+    for _ in range(topics):
+        name_end = position + _ID_BYTES if has_ids else _name_end(buffer, position, is_flexible=is_flexible)
+        yield bytes(buffer[position:name_end])
+        partitions, position = _count(buffer, name_end, end, is_flexible=is_flexible)
+        for _ in range(partitions):
+            records, position = _count(buffer, position + _INT32.size, end, is_flexible=is_flexible)
+            position += records
+            position = _after_tags(buffer, position, end) if is_flexible else position
+        position = _after_tags(buffer, position, end) if is_flexible else position
+        if position > end:
+            raise WireError("the topics of a Produce request are not all here")
+
+
+def _count(buffer: Buffer, position: int, end: int, *, is_flexible: bool) -> tuple[int, int]:
+    """Reads a count or length; null is nothing."""
+    if is_flexible:
+        number, position = _uvarint(buffer, position, end)
+        return max(number - 1, 0), position
+    return max(int(_INT32.unpack_from(buffer, position)[0]), 0), position + _INT32.size
 
 
 def _after_tags(buffer: Buffer, position: int, end: int) -> int:

@@ -30,6 +30,7 @@ def places(message: Message) -> tuple[Place, ...]:
     return tuple(_of(message.fields))
 
 
+@cache
 def entities_at(message: Message, version: int) -> frozenset[Entity]:
     """Returns what a message can name in one version."""
     return frozenset(_named(message.fields, version))

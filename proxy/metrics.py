@@ -58,6 +58,8 @@ class ManagedNumbers:
     partitions: dict[str, int] = field(default_factory=dict[str, int])
     """By topic."""
     epochs: dict[str, int] = field(default_factory=dict[str, int])
+    own_refusals: int = 0
+    """Requests that named what is Kordon's own."""
     serving: bool = False
     leading: bool = False
     aliens: int = 0
@@ -218,6 +220,7 @@ FAMILIES: Final = {
             "Offsets that a group has not committed yet, told by the worker that leads.",
         ),
         Family("kordon_managed_findings_total", "counter", ("kind",), "What the controller found wrong with topics."),
+        Family("kordon_own_refusals_total", "counter", (), "Requests that named what is Kordon's own."),
         Family(
             "kordon_layouts_unreadable_records_total",
             "counter",
@@ -422,6 +425,7 @@ VALUES: Final[dict[str, Callable[[Metrics], Samples]]] = {
     "kordon_managed_passed_over_batches_total": lambda m: {
         labels: float(count) for labels, count in m.read_managed().passed_over.items()
     },
+    "kordon_own_refusals_total": lambda m: {(): m.read_managed().own_refusals},
     "kordon_managed_findings_total": lambda m: _by_label(m.read_managed().findings),
     "kordon_layouts_unreadable_records_total": lambda m: _by_label(m.read_managed().unreadable),
     "kordon_managed_topics_unserved": lambda m: {(): m.read_managed().unserved},

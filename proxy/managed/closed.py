@@ -10,13 +10,12 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import structlog
-
 from kordon.codecs.messages import request, response
 from kordon.codecs.primitives import Rows
 from kordon.proxy import apis
 from kordon.proxy.apis import Route
 from kordon.proxy.interception import Decision, Question, Serve, Service, Translate
+from kordon.proxy.log_limits import client_log
 from kordon.proxy.managed.followed import both
 from kordon.proxy.managed.names import NO_ID
 from kordon.proxy.managed.own_refusals import refusal
@@ -48,7 +47,7 @@ TELL_UNASKED: Final = frozenset(
 _METADATA_VERSION: Final = 9
 """Spoken by all brokers since 2.4."""
 
-log = structlog.get_logger(__name__)
+log = client_log(__name__)
 
 
 @dataclass(frozen=True, slots=True)

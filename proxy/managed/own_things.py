@@ -35,6 +35,7 @@ _NOBODY_IS: Final = "//"
 """In place of the first letters of a topic's name."""
 _NOBODY_SAYS: Final = "\0"
 """In front of a group or transactional id."""
+_VERSION_BITS: Final = 6
 _ALL_BITS: Final = (1 << 128) - 1
 _DENIED: Final = {
     Entity.GROUP_ID: Code.GROUP_AUTHORIZATION_FAILED,
@@ -68,7 +69,7 @@ class OwnThings:
         self._group = group
         self._transactional_ids = frozenset(transactional_ids)
         self._ids: dict[str, UUID] = {}
-        self._needles: dict[tuple[str, int], tuple[bytes, ...]] = {}
+        self._asked_for: dict[int, tuple[bytes, ...]] = {}  # by api and version: looked at for each request
         self.refusals = 0
         """Requests that named something of it."""
 
@@ -76,7 +77,7 @@ class OwnThings:
         """Takes in by which ids brokers know topics of Kordon's own."""
         if any(self._ids.get(name) != topic_id for name, topic_id in ids.items()):
             self._ids.update(ids)
-            self._needles.clear()
+            self._asked_for.clear()
 
     def owns(self, entity: Entity, value: Any) -> bool:
         """Whether a topic name, topic id, group or transactional id is Kordon's own."""
@@ -94,20 +95,22 @@ class OwnThings:
 
     def asked_for(self, route: Route) -> tuple[bytes, ...]:
         """Returns byte strings of which a request holds at least one if it names something of Kordon's own."""
+        found = self._asked_for.get(route.index << _VERSION_BITS | route.version)
+        return self._look_up(route) if found is None else found
+
+    def _look_up(self, route: Route) -> tuple[bytes, ...]:
         message = REQUESTS.get(route.api.key)
-        return () if message is None or route.api.key in ABOUT_RULES else self._bytes_of(message, route.version)
+        found = () if message is None or route.api.key in ABOUT_RULES else self._bytes_of(message, route.version)
+        self._asked_for[route.index << _VERSION_BITS | route.version] = found
+        return found
 
     def told_by(self, route: Route) -> tuple[bytes, ...]:
         """Returns byte strings of which an answer holds at least one if it names something of Kordon's own."""
         return self._bytes_of(RESPONSES[route.api.key], route.version)
 
     def _bytes_of(self, message: Message, version: int) -> tuple[bytes, ...]:
-        found = self._needles.get((message.name, version))
-        if found is None:
-            named = entities_at(message, version)
-            found = tuple(dict.fromkeys(needle for entity in sorted(named, key=str) for needle in self._names(entity)))
-            self._needles[message.name, version] = found
-        return found
+        named = sorted(entities_at(message, version), key=str)
+        return tuple(dict.fromkeys(each for entity in named for each in self._names(entity)))
 
     def _names(self, entity: Entity) -> Iterable[bytes]:
         match entity:

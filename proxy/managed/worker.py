@@ -256,6 +256,7 @@ class ManagedWorker:
             partitions={topic.name: topic.layout.u for topic in self.topics},
             epochs={topic.name: topic.layout.epoch for topic in self.topics},
             producers_carried={topic.name: topic.producers_carried for topic in self.topics},
+            own_refusals=self._own.refusals,
             serving=self.keeper.may_serve(),
             leading=self.keeper.leading is not None,
             aliens=self.keeper.generation.aliens if self.keeper.generation is not None else 0,

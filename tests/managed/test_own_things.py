@@ -16,16 +16,22 @@ from typing import Any
 import pytest
 
 from kordon.codecs.errors import WireError
+from kordon.codecs.headers import build_request_header
 from kordon.codecs.messages import REQUESTS, RESPONSES
 from kordon.codecs.naming import Place, places
 from kordon.codecs.primitives import Entity
 from kordon.codecs.schema import Message
 from kordon.proxy import apis
+from kordon.proxy.addresses import Advertised
 from kordon.proxy.apis import API_BY_KEY, Route
+from kordon.proxy.config import Limits
+from kordon.proxy.connection import Connection
 from kordon.proxy.control.codes import Code
+from kordon.proxy.events import SendUpstream
 from kordon.proxy.interception import Decision, NothingManaged, Serve, Translate
 from kordon.proxy.managed.closed import TELL_UNASKED, Closed
 from kordon.proxy.managed.own_things import ABOUT_RULES, OwnThings
+from kordon.proxy.tally import Tally
 from kordon.testing.values import Values
 
 TOPIC, TOPIC_ID, GROUP, WRITER = (
@@ -217,3 +223,75 @@ def test_what_only_looks_like_it_streams_through(own: OwnThings) -> None:
     names = ["my__kordon.layouts", "kordon.layouts", "__kordon"]
     body = REQUESTS[apis.DELETE_TOPICS].build(5, {"topic_names": names, "timeout_ms": 1})
     assert closed.decide(route, memoryview(bytearray(body))) is None
+
+
+def frame_of(route: Route, fields: dict[str, Any]) -> bytes:
+    """A request as it stands on the wire."""
+    body = build_request_header(route.api.key, route.version, 7, "client") + REQUESTS[route.api.key].build(
+        route.version, fields
+    )
+    return len(body).to_bytes(4, "big") + body
+
+
+def passes(own: OwnThings, frames: bytes, step: int) -> bytes:
+    """What goes to the broker of what a client sends, in chunks of so many bytes, while nothing is managed."""
+    core = Connection(Limits(), Tally(), Advertised("kordon", 1, {}), 0.0, Closed(NothingManaged(), own, ROWS))
+    core.requests.proven = True
+    unread, sent = b"", b""
+    for at in range(0, len(frames), step):
+        chunk = memoryview(bytearray(unread + frames[at : at + step]))
+        commands = core.receive_requests(chunk, 0.0)
+        sent += (
+            bytes(chunk)
+            if commands is None
+            else b"".join(bytes(piece) for each in commands if isinstance(each, SendUpstream) for piece in each.pieces)
+        )
+        unread = bytes(chunk[len(chunk) - core.requests.unread :]) if core.requests.unread else b""
+        assert core.closed is None
+    return sent
+
+
+@pytest.mark.parametrize("version", [3, 9, 13])
+@pytest.mark.parametrize("step", [1, 7, 64, 100_000])
+def test_records_may_hold_whatever_there_is(own: OwnThings, version: int, step: int) -> None:
+    """Nobody looks into them: such requests pass as they came, in whatever pieces, with one topic or several."""
+    records = b"__kordon.layouts kordon.layouts" + TOPIC_ID.bytes
+    route = Route(API_BY_KEY[apis.PRODUCE], version, API_BY_KEY[apis.PRODUCE].verdict, 0)
+    topics = [
+        {
+            "name": f"orders-{number}",
+            "topic_id": uuid.UUID(int=number + 1),
+            "partition_data": [{"index": index, "records": records * 40} for index in range(3)],
+        }
+        for number in range(3)
+    ]
+    frames = b"".join(
+        frame_of(route, {"acks": acks, "timeout_ms": 1, "topic_data": topics[:count]})
+        for count in (1, 3, 0)
+        for acks in (-1, 0)
+    )
+    assert passes(own, frames, step) == frames
+
+
+@pytest.mark.parametrize("version", [3, 9, 13])
+@pytest.mark.parametrize("step", [1, 7, 64, 100_000])
+@pytest.mark.parametrize("place", [0, 2])
+def test_no_write_to_it_passes_in_whatever_pieces(own: OwnThings, version: int, step: int, place: int) -> None:
+    """The broker is asked to write to something that does not exist, and to the others."""
+    route = Route(API_BY_KEY[apis.PRODUCE], version, API_BY_KEY[apis.PRODUCE].verdict, 0)
+    row = {"partition_data": [{"index": 0, "records": b"forged" * 40}]}
+    topics = [{"name": f"orders-{number}", "topic_id": uuid.UUID(int=number + 1), **row} for number in range(place)]
+    topics.append({"name": TOPIC, "topic_id": TOPIC_ID, **row})
+    sent = passes(own, frame_of(route, {"acks": -1, "timeout_ms": 1, "topic_data": topics}), step)
+    assert b"forged" in sent
+    assert not any(each in sent for each in OWN_BYTES)
+
+
+@pytest.mark.parametrize("step", [1, 7, 64, 100_000])
+def test_a_session_of_fetches_goes_on_in_whatever_pieces(own: OwnThings, step: int) -> None:
+    """What is held because it has not come as a whole passes as it came."""
+    route = apis.route(apis.FETCH, 12)
+    assert route is not None
+    asked = {"session_id": 5, "session_epoch": 3, "topics": [{"topic": "orders", "partitions": [{"partition": 1}]}]}
+    frames = frame_of(route, asked) * 3
+    assert passes(own, frames, step) == frames
