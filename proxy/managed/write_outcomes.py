@@ -27,8 +27,16 @@ _RESULTS: Final[Mapping[int, Result]] = {
     Code.OUT_OF_ORDER_SEQUENCE_NUMBER: Result.SEQUENCE,
     Code.INVALID_PRODUCER_EPOCH: Result.SEQUENCE,
     Code.UNKNOWN_PRODUCER_ID: Result.SEQUENCE,
+    Code.CORRUPT_MESSAGE: Result.REJECTED,
+    Code.MESSAGE_TOO_LARGE: Result.REJECTED,
+    Code.RECORD_LIST_TOO_LARGE: Result.REJECTED,
+    Code.INVALID_TIMESTAMP: Result.REJECTED,
+    Code.UNSUPPORTED_FOR_MESSAGE_FORMAT: Result.REJECTED,
+    Code.UNSUPPORTED_COMPRESSION_TYPE: Result.REJECTED,
+    Code.INVALID_RECORD: Result.REJECTED,
 }
-"""By the broker's error code; all others refuse the batch."""
+"""By the broker's error code; all others refuse the batch. Brokers look at a batch before they give it an offset
+(UnifiedLog.append, LogValidator in Kafka 4.3), and have appended nothing of one that they reject."""
 LEADER_ERRORS: Final[frozenset[int]] = frozenset(
     {
         Code.UNKNOWN_TOPIC_OR_PARTITION,

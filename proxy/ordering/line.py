@@ -3,6 +3,8 @@
 A write is bound to physical partition, identity and sequence when it is sent, not when it comes. A write that must wait
 for its identity is parked with all that follow of the same identity, and those of others overtake it. Writes without a
 producer id get one of the line's own; a failure among these costs an epoch, and what was sent behind it goes again.
+Where the broker has judged a batch before it would have appended it, that costs its own client only: its sequences are
+free, and what was sent behind it takes them.
 
 Clients of the dialect choose physical partitions by their number, and say by which: that, too, is judged when a write
 is sent, behind the image, which knows whether the write is there already.
@@ -83,8 +85,10 @@ class Result(Enum):
     """What the broker said of a write."""
 
     WRITTEN = "written"
+    REJECTED = "rejected"
+    """An error of the batch itself: it is not in the log, and will not be."""
     REFUSED = "refused"
-    """An error for whoever sent the batch."""
+    """Another error for whoever sent the batch: it may be in the log."""
     SEQUENCE = "sequence"
     """An error of the identity: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID."""
     LOST = "lost"
@@ -108,8 +112,16 @@ class _Own:
     in_flight: int = 0
     broken: bool = False
     """Its next write begins another epoch, once nothing of it is under way."""
+    free: int | None = None
+    """The sequence of a batch that was rejected: the next write takes it, once nothing that was sent behind is under
+    way; none of that can have been appended."""
     again: list[Write] = field(default_factory=list[Write])
     """What was sent behind a failure, in its order."""
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing is sent before all that is under way is answered."""
+        return self.broken or self.free is not None
 
 
 class Line:
@@ -295,7 +307,7 @@ class Line:
         if client_id == NO_PRODUCER:
             if is_outdated:
                 return Refuse(write, Unfit.OUTDATED)
-            if own is None or own.broken:
+            if own is None or own.rests:
                 return None
             client_id, epoch, base = own.producer_id, own.epoch, own.sequence
         behind = base + write.records
@@ -320,22 +332,29 @@ class Line:
         own = self._own
         assert own is not None, "it was sent under it"
         own.in_flight -= 1
-        write.attempts += 1
+        if result is not Result.SEQUENCE or own.free is None:  # behind a rejected one it fails by no fault of its own
+            write.attempts += 1
         again = result is Result.SEQUENCE and write.attempts < _MOST_ATTEMPTS and not write.abandoned
         if again:
             own.again.append(write)
-        if result is not Result.WRITTEN:
+        if result is Result.REJECTED:
+            own.free = bound.sequence if own.free is None else own.free
+        elif result is Result.WRITTEN:
+            own.broken |= own.free is not None  # brokers that have forgotten an identity take what is behind a gap
+        elif own.free is None or result is not Result.SEQUENCE:
             own.broken = True
         self._renew(own)
         return not again
 
     def _renew(self, own: _Own) -> None:
-        """Begins another epoch where one is broken, as soon as nothing of it is under way."""
-        if not own.broken or own.in_flight:
+        """Goes on behind a failure, as soon as nothing of its epoch is under way: in another one where it is broken."""
+        if not own.rests or own.in_flight:
             return
         parked = self._parked.setdefault(NO_PRODUCER, deque())
         parked.extendleft(reversed(own.again))
-        if own.epoch < _LAST_EPOCH:
+        if not own.broken and own.free is not None:
+            own.sequence, own.free, own.again = own.free, None, []
+        elif own.epoch < _LAST_EPOCH:
             self._own = _Own(own.producer_id, own.epoch + 1)
         else:
             self._own, self.spent_id = None, own.producer_id

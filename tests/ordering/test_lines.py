@@ -220,6 +220,89 @@ def test_a_failure_costs_an_epoch_and_nobody_else_hears_of_it() -> None:
     assert sequences(writes[1:]) == [(1, 0), (1, 1), (1, 2)]
 
 
+def test_a_rejected_batch_costs_its_own_client_only() -> None:
+    """Rule I5: brokers judge a batch before they append it. What was sent behind it takes its sequences, at once."""
+    line = Line(3)
+    line.identify(900)
+    opener, *writes = [plain() for _ in range(6)]
+    line.add(opener)
+    assert sendable(line) == [opener]
+    line.answered(opener, Result.WRITTEN)
+    for write in writes[:4]:
+        line.add(write)
+    assert sendable(line) == writes[:4]
+    line.add(writes[4])
+    assert line.answered(writes[0], Result.WRITTEN)
+    assert line.answered(writes[1], Result.REJECTED)
+    assert sendable(line) == [], "not before all is answered"
+    assert not line.answered(writes[2], Result.SEQUENCE)
+    assert not line.answered(writes[3], Result.SEQUENCE)
+    assert sendable(line) == writes[2:]
+    assert sequences(writes[2:]) == [(0, 2), (0, 3), (0, 4)]
+
+
+def test_a_writer_of_nothing_but_rejected_batches_holds_nobody_up() -> None:
+    """However many are rejected in front of a write, it is sent again until it is written."""
+    line = Line(3)
+    line.identify(900)
+    good, told = plain(), 0
+    noisy = [plain() for _ in range(50)]
+    for write in (*noisy, good):
+        line.add(write)
+    while not line.idle:
+        under_way, rejected = sendable(line), False
+        for write in under_way:
+            is_told = line.answered(write, _judged(write is good, rejected))
+            rejected, told = rejected or write is not good, told + is_told
+            if write is good and is_told:
+                assert not rejected or len(under_way) == 1
+    assert told == 51
+    assert sequences([good]) == [(0, 0)]
+
+
+def _judged(is_good: bool, is_behind: bool) -> Result:
+    if is_good:
+        return Result.SEQUENCE if is_behind else Result.WRITTEN
+    return Result.REJECTED
+
+
+@pytest.mark.parametrize("other", [Result.LOST, Result.REFUSED, Result.WRITTEN])
+def test_what_may_be_appended_behind_a_rejected_batch_costs_an_epoch(other: Result) -> None:
+    """Sequences are used again only where nothing can have taken them."""
+    line = Line(3)
+    line.identify(900)
+    opener, *writes = [plain() for _ in range(4)]
+    line.add(opener)
+    assert sendable(line) == [opener]
+    line.answered(opener, Result.WRITTEN)
+    for write in writes:
+        line.add(write)
+    assert sendable(line) == writes
+    line.answered(writes[0], Result.REJECTED)
+    assert line.answered(writes[1], other)
+    assert not line.answered(writes[2], Result.SEQUENCE)
+    assert sendable(line) == writes[2:]
+    assert sequences(writes[2:]) == [(1, 0)]
+
+
+def test_a_move_in_the_midst_of_a_rejection_costs_an_epoch() -> None:
+    """In another home sequences begin at 0."""
+    line = Line(3)
+    line.identify(900)
+    writes = [plain() for _ in range(3)]
+    line.add(writes[0])
+    assert sendable(line) == writes[:1]
+    line.answered(writes[0], Result.WRITTEN)
+    for write in writes[1:]:
+        line.add(write)
+    assert sendable(line) == writes[1:]
+    line.answered(writes[1], Result.REJECTED)
+    assert sendable(line, home=NEXT_HOME) == []
+    assert not line.answered(writes[2], Result.SEQUENCE)
+    assert sendable(line, home=NEXT_HOME) == writes[2:]
+    assert sequences(writes[2:]) == [(1, 0)]
+
+
 def test_a_producer_id_whose_epochs_are_used_up_is_replaced() -> None:
     """Epochs end at 32767."""
     line = Line(3)
@@ -331,6 +414,12 @@ class Client:
     worker: int = 0
     acked: set[int] = field(default_factory=set[int])
     under_way: dict[int, Write] = field(default_factory=dict[int, Write])
+    is_noisy: bool = False
+    """Whether every second of its batches is one that brokers reject."""
+
+    def rejects(self, number: int) -> bool:
+        """Whether brokers reject one of its batches."""
+        return self.is_noisy and number % 2 == 1
 
     def wants(self, count: int) -> int | None:
         """The number of the batch to send next: the first of the window that is neither acknowledged nor under way."""
@@ -359,6 +448,8 @@ class World:
             Client(n, self.random.randrange(V_COUNT), NO_PRODUCER if n % 3 == 2 else n, self.random.randrange(2))
             for n in range(6)
         ]
+        plain = [client for client in self.clients if client.producer_id == NO_PRODUCER]
+        self.clients.append(Client(6, plain[0].v, NO_PRODUCER, plain[0].worker, is_noisy=True))
 
     def run(self) -> None:
         """Goes on until all is acknowledged."""
@@ -425,10 +516,16 @@ class World:
         if self.faults and chance < 0.05:
             outcome: int | Result = Result.REFUSED
         else:
-            outcome = self.logs[write.bound.partition].append(write.bound, (client.number, number))
+            outcome = self.append(write.bound, client, number)
             if self.faults and chance < 0.1 and isinstance(outcome, int):
                 outcome = Result.REFUSED  # appended, but not copied
         self.answer(worker, write, outcome)
+
+    def append(self, bound: Bound, client: Client, number: int) -> int | Result:
+        """A batch reaches the broker, which looks at it first, and then at its sequence."""
+        if client.rejects(number):
+            return Result.REJECTED
+        return self.logs[bound.partition].append(bound, (client.number, number))
 
     def answer(self, worker: int, write: Write, outcome: int | Result) -> None:
         """An answer reaches a worker."""
@@ -447,7 +544,12 @@ class World:
         if isinstance(outcome, int) or outcome is Refusal.DUPLICATE:
             client.acked.add(number)
             return
+        if outcome is Result.REJECTED:
+            assert client.rejects(number), "nobody hears of what was wrong with another's batch"
+            client.acked.add(number)
+            return
         idempotent = client.producer_id != NO_PRODUCER
+        assert idempotent or self.faults, "nothing but what is wrong with a batch itself is told of it"
         if not idempotent:
             assert outcome in (Result.REFUSED, Result.LOST), "errors of identities are not for clients without one"
         elif outcome in (Result.SEQUENCE, Unfit.GAP):
@@ -471,7 +573,7 @@ class World:
                 write = wire.popleft()
                 assert write.bound is not None
                 client, number = write.payload
-                self.answer(worker, write, self.logs[home.partition].append(write.bound, (client.number, number)))
+                self.answer(worker, write, self.append(write.bound, client, number))
         touched = sealed | self.layout.opened_by(following)
         cuts = {q: self.logs[q].end for q in touched}
         images: dict[int, Parts] = {}
@@ -499,7 +601,8 @@ class World:
             write = wire.popleft()
             assert write.bound is not None
             client, number = write.payload
-            self.limbo.append((write.bound, (client.number, number)))
+            if not client.rejects(number):
+                self.limbo.append((write.bound, (client.number, number)))
             self.answer(worker, write, Result.LOST)
 
     def land(self) -> None:
@@ -518,7 +621,9 @@ class World:
             if owner == worker:
                 for write in wire:
                     assert write.bound is not None
-                    self.limbo.append((write.bound, (write.payload[0].number, write.payload[1])))
+                    client, number = write.payload
+                    if not client.rejects(number):
+                        self.limbo.append((write.bound, (client.number, number)))
                 wire.clear()
                 assert v < V_COUNT
         self.lines[worker] = [Line(v) for v in range(V_COUNT)]
@@ -554,10 +659,11 @@ class World:
 def check(world: World) -> None:
     for client in world.clients:
         found = [number for owner, number in world.read(client.v) if owner == client.number]
+        expected = [number for number in range(world.count) if not client.rejects(number)]
         if client.producer_id != NO_PRODUCER or not world.faults:
-            assert found == list(range(world.count))
+            assert found == expected
         else:
-            assert set(found) == set(range(world.count)), "nothing acknowledged is lost"
+            assert set(found) == set(expected), "nothing acknowledged is lost"
 
 
 @pytest.mark.parametrize("faults", [False, True])
