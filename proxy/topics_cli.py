@@ -6,9 +6,12 @@ that any admin client can send, so that the cluster's own rights decide.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import time
+from contextlib import contextmanager
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -19,7 +22,7 @@ from kordon.proxy.config import HostPort
 from kordon.proxy.topics_target import TargetUnknown, target_of, target_options
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from kordon.proxy.topics_client import Counts, TopicsClient
 
@@ -54,6 +57,12 @@ Letting {topic} go is possible while each virtual partition has only been the br
   - Offsets that groups have committed while it was managed are gone: note them before (kafka-consumer-groups.sh
     --describe), and set them anew (--reset-offsets).
 """
+
+_PATIENCE_SECONDS: Final = 3.0
+_WAITING: Final = (
+    "still waiting; a proxy that ended without a word may serve until its lease ends, at most ordering.session_ms + "
+    "ordering.lease_ms from then (30 s unless set); kordon topics explain {topic} says at the controller how long"
+)
 
 
 class Failed(click.ClickException):
@@ -331,10 +340,21 @@ def _resize(topic: str, count: int, target: dict[str, Any], *, grows: bool) -> N
         if grows != (counts.physical < count):
             cure = f"kordon topics {'shrink' if grows else 'grow'} {topic} {count}"
             raise Failed(f"{topic} has {counts.physical} partitions, so that would be: {cure}")
-        await client.resize(topic, count)
+        with _telling(_WAITING.format(topic=topic)):
+            await client.resize(topic, count)
         return f"{topic} has {count} partitions, {counts.physical} before"
 
     _Target(target).do(f"{'growing' if grows else 'shrinking'} {topic} to {count} partitions", do)
+
+
+@contextmanager
+def _telling(why: str) -> Iterator[None]:
+    """Says why something lasts, if it does."""
+    telling = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, partial(click.echo, why, err=True))
+    try:
+        yield
+    finally:
+        telling.cancel()
 
 
 class _Target:

@@ -80,10 +80,11 @@ def draw_control(control: Facts) -> list[RenderableType]:
     parts.append(Text(f"generation {control['generation']} of the proxies' group: {workers}; {leads}"))
     for each in control["procedures"] or ():
         missing = f"; {', '.join(each['waits_for'])} missing" if each["waits_for"] else ""
+        left = f", at most {each['lease_seconds_left']:g} s more" if each.get("lease_seconds_left") else ""
         parts.append(
             Text(
                 f"  {each['topic']} to {each['undeleted_partition_count']} partitions: {each['stage']}"
-                f" for {each['seconds']:g} s, attempt {each['attempts']}{missing}",
+                f" for {each['seconds']:g} s, attempt {each['attempts']}{missing}{left}",
                 "yellow",
             )
         )

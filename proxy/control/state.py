@@ -31,6 +31,7 @@ class ControlState:
         changes: The controller's procedures by topic; None where this worker is not the controller.
         now: Seconds on the clock of leases, by which `changes` count.
         findings: What was found wrong last, by topic.
+        alone_from: On the controller, from when on nobody serves but the members; changes wait for it.
         lost: Why the layouts cannot be followed any more; empty: they can.
     """
 
@@ -45,6 +46,7 @@ class ControlState:
     now: float
     findings: Mapping[str, FindingRecord] = field(default_factory=dict[str, FindingRecord])
     lost: str = ""
+    alone_from: float = 0.0
 
     @property
     def leads(self) -> bool:
@@ -73,4 +75,5 @@ def state_of(keeper: Keeper) -> ControlState:
         now=now,
         findings={**keeper.findings, **keeper.unserved},
         lost=keeper.lost,
+        alone_from=controller.alone_from if controller is not None else 0.0,
     )

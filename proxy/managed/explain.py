@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from math import inf
 from typing import Any, Final
 
 from kordon.proxy.control.state import ControlState
@@ -220,8 +221,16 @@ def _sentence(change: Change, control: ControlState) -> str:
     attempt = f", attempt {change.attempts}" if change.attempts > 1 else ""
     return (
         f"the controller changes it to {change.target} partitions: {change.stage.value}"
-        f" for {facts['seconds']:g} s{attempt}" + (f"; {waits} missing" if waits else "")
+        f" for {facts['seconds']:g} s{attempt}"
+        + (f"; {waits} missing" if waits else "")
+        + (f", at most {left:g} s more" if (left := facts["lease_seconds_left"]) else "")
     )
+
+
+def _lease_left(control: ControlState) -> float:
+    """Returns for how long somebody who is missing may serve still; whoever has just joined knows no bound before."""
+    left = control.alone_from - control.now
+    return round(left, 1) if 0 < left < inf else 0.0
 
 
 def _procedure(change: Change, control: ControlState) -> Facts:
@@ -239,6 +248,7 @@ def _procedure(change: Change, control: ControlState) -> Facts:
         "attempts": change.attempts,
         "fence": change.fence.id if change.fence is not None else None,
         "waits_for": waits,
+        "lease_seconds_left": _lease_left(control) if change.stage is Stage.WAITING else 0.0,
     }
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from kordon.proxy.control.group import Member
 from kordon.proxy.control.membership import Generation
 from kordon.proxy.control.state import ControlState
-from kordon.proxy.managed.explain import NOT_ENABLED, explain_all, explain_topic, sum_up
+from kordon.proxy.managed.explain import NOT_ENABLED, explain_all, explain_control, explain_topic, sum_up
 from kordon.proxy.managed.topics import Fence, ManagedTopic
 from kordon.proxy.merge import NO_WORKER
 from kordon.proxy.ordering.controller import Change, Stage
@@ -327,3 +327,13 @@ def test_numbers_are_written_as_ranges() -> None:
     """Neighbours are joined."""
     assert ranges([8, 0, 1, 2, 3, 10, 11]) == "0-3, 8, 10-11"
     assert ranges([]) == ""
+
+
+def test_a_change_that_waits_for_leases_says_for_how_long_at_most() -> None:
+    """Somebody who was killed may serve until then; whoever has just joined cannot say."""
+    change = Change("orders", 6, Stage.WAITING, 110.3)
+    waiting = replace(CALM, changes={"orders": change}, alone_from=123.7)
+    (procedure,) = explain_control(waiting)["procedures"]
+    assert procedure["lease_seconds_left"] == 12.4
+    (procedure,) = explain_control(replace(waiting, alone_from=float("inf")))["procedures"]
+    assert procedure["lease_seconds_left"] == 0.0

@@ -63,7 +63,7 @@ NOTICED_IN = {
     "A2: wait for the old view": 1,  # no cut before all clients see V partitions
     "fence": 0,  # writes are held while a cut is read
     "predecessors": 0,  # former homes are read first
-    "done is transitive": 12,  # an empty segment passes on what it waits for itself
+    "done is transitive": 61,  # an empty segment passes on what it waits for itself
     "done": 2,  # a dialect group waits for all that had a key before, wherever it stands: not KIP-253's own rule
     "a segment ends an answer": 0,  # what follows a cut is judged anew
     "positions of one generation": 0,  # who owns a partition next may begin at an earlier offset
