@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 
 LAYOUTS: Final = "__kordon.layouts"
 TOPIC: Final = "deleted-from"
-REQUESTS: Final = int(os.environ.get("KORDON_DEEP_REQUESTS", "10000"))
-RESTARTS: Final = int(os.environ.get("KORDON_DEEP_RESTARTS", "200"))
+REQUESTS: Final = int(os.environ.get("GROWTH_REQUESTS", "10000"))
+RESTARTS: Final = int(os.environ.get("GROWTH_RESTARTS", "200"))
 
 
 def kept(bootstrap: str) -> Counter[str]:
