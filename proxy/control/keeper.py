@@ -383,7 +383,8 @@ class Keeper:
                 value = Unreadable(record.key, f"it cannot be gone by: {error!r}", topic_of(record.key))
         if isinstance(value, Unreadable):
             self._pass_over(value, record.offset)
-        self._leftovers.on_record(record.key, clock(), is_tombstone=record.value is None)
+        else:
+            self._leftovers.on_record(record.key, clock(), is_tombstone=record.value is None)
         self.unread.take(record.key, value)
         if (topic := topic_of(record.key)) is not None and (topic in self.unread or topic in self._topics.unserved):
             self._judge(topic)

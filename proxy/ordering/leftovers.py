@@ -32,11 +32,6 @@ class Leftovers:
         self._read: dict[str, dict[str, float]] = {kind: {} for kind in seconds}
         """By kind and key, when it was read; the oldest first."""
 
-    @property
-    def gone(self) -> frozenset[str]:
-        """The incarnations of proxies that have said that they are gone."""
-        return frozenset(key.partition("/")[2] for key in self._read.get(GONE, ()))
-
     def __len__(self) -> int:
         return sum(map(len, self._read.values()))
 

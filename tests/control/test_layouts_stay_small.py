@@ -104,10 +104,10 @@ async def test_a_proxy_that_goes_is_known_to_as_long_as_the_group_names_it() -> 
     log = Log()
     log.put("gone/a", GoneRecord("a"))
     await log.sweep_for(200.0)
-    assert log.leftovers.gone == {"a"}
+    assert set(log.kept) == {"gone/a"}
     log.members.remove("a")
     await log.sweep_for(5.0)
-    assert log.leftovers.gone == frozenset()
+    assert log.kept == {}
 
 
 async def test_a_sweep_is_bounded_and_its_failure_ends_the_role() -> None:
@@ -130,7 +130,7 @@ async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     log = Log()
     for number in range(1_000):
         log.put(f"gone/{number}", GoneRecord(f"{number}"))
-    assert log.leftovers.gone == {str(number) for number in range(990, 1_000)}
+    assert len(log.leftovers) == 10
 
 
 class Controller:
