@@ -139,7 +139,7 @@ class GroupCoordinator:
             return await self.join(about, session_ms)
         _refuse("joining", answer.error_code)
         self.member_id = answer.member_id
-        found = {each.member_id: _member(each.member_id, each.metadata) for each in answer.members}
+        found = {each.member_id: member_told(each.member_id, each.metadata) for each in answer.members}
         members = tuple(member for member in found.values() if member is not None)
         aliens = tuple(member_id for member_id, member in found.items() if member is None)
         return Joined(answer.generation_id, answer.member_id, answer.leader, members, aliens)
@@ -151,7 +151,7 @@ class GroupCoordinator:
             GroupRefused: The generation is over.
             UpstreamUnavailable: The coordinator does not answer.
         """
-        listed = _build_members(joined.members)
+        listed = build_members(joined.members)
         fields = {
             **_membership(joined),
             "protocol_type": PROTOCOL_TYPE,
@@ -160,7 +160,7 @@ class GroupCoordinator:
         }
         answer = await self._ask(SYNC_GROUP, range(6), fields)
         _refuse("synchronising", answer.error_code)
-        return _parse_members(answer.assignment)
+        return parse_members(answer.assignment)
 
     async def beat(self, joined: Joined) -> None:
         """Says that the member is there.
@@ -229,7 +229,7 @@ def _refuse(what: str, code: int) -> None:
         raise GroupRefused(what, code)
 
 
-def _member(member_id: str, metadata: bytes) -> Member | None:
+def member_told(member_id: str, metadata: bytes) -> Member | None:
     """Reads what a member tells of itself; None: no proxy of any version says such a thing."""
     if len(metadata) > MOST_METADATA_BYTES:
         return None
@@ -248,11 +248,12 @@ def _member_of(told: Mapping[str, Any]) -> Member:
     return Member(member_id, incarnation, host, min(max(int(told.get("lease_ms", 0)), 0), MOST_LEASE_MS))
 
 
-def _build_members(members: Iterable[Member]) -> bytes:
+def build_members(members: Iterable[Member]) -> bytes:
+    """Returns what the leader gives everybody."""
     return json.dumps([asdict(member) for member in members]).encode()
 
 
-def _parse_members(raw: bytes) -> tuple[Member, ...]:
+def parse_members(raw: bytes) -> tuple[Member, ...]:
     """Reads what the leader gave.
 
     Raises:

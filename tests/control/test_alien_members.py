@@ -49,9 +49,9 @@ async def test_an_alien_is_no_member(metadata: bytes, monkeypatch: pytest.Monkey
 def test_a_proxy_of_another_version_is_a_member() -> None:
     """It may hold a lease, whatever more or less it tells of itself; but nobody is made to wait for hours."""
     early = {"incarnation": "i", "host": "h", "admin": None, "version": "0.1"}
-    assert module._member("m", json.dumps(early).encode()) == Member("m", "i", "h", 0)
+    assert module.member_told("m", json.dumps(early).encode()) == Member("m", "i", "h", 0)
     later = early | {"lease_ms": 10**9, "speaks": [1, 2]}
-    assert module._member("m", json.dumps(later).encode()) == Member("m", "i", "h", MOST_LEASE_MS)
+    assert module.member_told("m", json.dumps(later).encode()) == Member("m", "i", "h", MOST_LEASE_MS)
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,10 @@ def test_a_proxy_of_another_version_is_a_member() -> None:
 def test_a_list_by_an_alien_leader_is_refused(listed: bytes) -> None:
     """Joining again asks for another one."""
     with pytest.raises(GroupRefused):
-        module._parse_members(listed)
+        module.parse_members(listed)
 
 
 def test_what_a_leader_builds_is_read() -> None:
     """By members of its own version."""
     members = (Member("a", "i", "h", 20_000), Member("b", "j", "g"))
-    assert module._parse_members(module._build_members(members)) == members
+    assert module.parse_members(module.build_members(members)) == members

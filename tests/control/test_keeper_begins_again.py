@@ -146,7 +146,7 @@ async def test_all_is_read_again_before_anything_is_served(monkeypatch: pytest.M
     await until(keeper.may_serve)
     served: list[tuple[bool, frozenset[str]]] = []
     adopted: list[int] = []
-    adopt = Keeper._adopt
+    adopt = cast("Any", Keeper)._adopt
 
     def watch(self: Keeper, record: TopicRecord, images: Any, offset: int) -> None:
         served.append((self.may_serve(), topics.names))
