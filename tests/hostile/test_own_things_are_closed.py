@@ -5,7 +5,7 @@ Without Kordon in between each of them succeeds in a cluster without ACLs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -81,7 +81,7 @@ def errors(answer: Any) -> set[int]:
     return found
 
 
-BY_NAME: dict[tuple[int, int], Any] = {
+BY_NAME: dict[tuple[int, int], Callable[[str], dict[str, Any]]] = {
     (apis.PRODUCE, 3): lambda name: {**PRODUCED, "topic_data": [{"name": name, **WRITTEN}]},
     (apis.PRODUCE, 9): lambda name: {**PRODUCED, "topic_data": [{"name": name, **WRITTEN}]},
     (apis.FETCH, 11): lambda name: {**FETCHED, "replica_id": -1, "topics": [{"topic": name, **READ}]},
