@@ -32,6 +32,7 @@ KEPT = {
     "keep a worker",
     "keep managed topics",
     "lead",
+    "look at own topics",
     "look at the lag of groups",
     "look for faults of all proxies",
     "look for last values",
