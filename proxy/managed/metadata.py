@@ -163,16 +163,16 @@ class DescribeTopicPartitionsTranslation:
         if value.topics:
             rows = [row for row in value.topics if not is_own(row.name)]
             value["topics"] = rows or [{"name": NO_TOPIC}]  # none would mean all
-        if value.response_partition_limit > 0:
-            widest = max((_physical_count(topic) for topic in managed), default=0)
-            value["response_partition_limit"] = max(value.response_partition_limit, widest)
+        widest = max((_physical_count(topic) for topic in managed), default=1)
+        value["response_partition_limit"] = max(value.response_partition_limit, widest)
         if value.cursor is not None and topics.named(value.cursor.topic_name) is not None:
             value.cursor["partition_index"] = min(value.cursor.partition_index, 0)
         return True
 
     def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
         """Shows managed topics as clients see them, as many partitions as the client asked for."""
-        page = _Page(min(asked.response_partition_limit, _MOST_PARTITIONS), asked.cursor, value.next_cursor)
+        room = max(1, min(asked.response_partition_limit, _MOST_PARTITIONS))  # brokers tell one at least
+        page = _Page(room, asked.cursor, value.next_cursor)
         for row in value.topics:
             if is_own(row.name) or row.name == NO_TOPIC:
                 continue

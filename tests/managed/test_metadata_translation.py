@@ -173,7 +173,7 @@ class PagingBroker:
         """Answers one page."""
         names = sorted({row.name for row in asked.topics} or self.counts)
         begin, first = (asked.cursor.topic_name, asked.cursor.partition_index) if asked.cursor else ("", 0)
-        room, rows, following = asked.response_partition_limit, list[dict[str, Any]](), None
+        room, rows, following = max(asked.response_partition_limit, 1), list[dict[str, Any]](), None
         for name in [name for name in names if name >= begin]:
             if name not in self.counts:
                 rows.append({"name": name, "error_code": UNKNOWN_TOPIC_OR_PARTITION})
@@ -207,7 +207,7 @@ def pages(broker: PagingBroker, names: list[str], limit: int) -> list[Any]:
         answer = broker.answer(sent)
         translation.response(0, answer, managed(), asked)
         page = response(75).parse(0, response(75).build(0, answer))
-        assert sum(len(topic.partitions) for topic in page.topics) <= limit
+        assert sum(len(topic.partitions) for topic in page.topics) <= max(limit, 1)  # as brokers have it
         got += page.topics
         if page.next_cursor is None:
             return got
@@ -221,7 +221,7 @@ NAMES = ["aaa", "orders", "zzz", "__kordon.layouts", "__kordon.orders"]
 
 @given(
     st.lists(st.sampled_from([*NAMES, "none"]), unique=True),
-    st.integers(1, 12),
+    st.integers(-2, 12),
     st.fixed_dictionaries({name: st.integers(1, 5) for name in ("aaa", "zzz", "__kordon.layouts")}),
 )
 def test_pages_add_up_to_each_partition_once(names: list[str], limit: int, counts: dict[str, int]) -> None:
