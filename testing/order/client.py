@@ -25,6 +25,8 @@ class Settings:
     seed: int = 1
     keys: int = 300
     """Of each producer."""
+    acks: int = -1
+    """Of librdkafka's producer: 0 and 1 are without idempotence, and nothing is sent twice; -1: all, idempotent."""
     bytes: int = 100
     """Of each value."""
     rate: int = 600

@@ -161,7 +161,8 @@ class Clients:
             for client in self._clients:
                 client.check()
             if time.monotonic() > deadline:
-                told = "".join(f"\n{client.name}: {client.complaints()}" for client in self._clients)
+                told = "".join(f"\n{state.name}: {state.records} records" for state in self.states())
+                told += "".join(f"\n{client.name}: {client.complaints()}" for client in self._clients)
                 raise ClientFailed(f"{what}: not within {seconds:g} s{told}")
             time.sleep(_POLL_SECONDS)
 

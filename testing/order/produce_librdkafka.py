@@ -1,4 +1,4 @@
-"""An idempotent librdkafka producer that writes down what came of each record."""
+"""A librdkafka producer, idempotent unless told otherwise, that writes down what came of each record."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from kordon.testing.order.history import UNKNOWN_OFFSET, Recorder, recorded
 
 NAME: Final = "librdkafka"
 FLUSH_SECONDS: Final = 60.0
+_IDEMPOTENT: Final = {"enable.idempotence": True}
 _REFUSED: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.TOPIC_AUTHORIZATION_FAILED})
 
 
 def produce(settings: Settings, orders: Orders, recorder: Recorder, state: State) -> bool:
     """Sends until told to finish; returns whether the outcome of every record is known."""
-    config = {
+    config: dict[str, str | int | bool] = {
         "bootstrap.servers": settings.bootstrap,
-        "enable.idempotence": True,
+        **(_IDEMPOTENT if settings.acks < 0 else {"acks": settings.acks, "message.send.max.retries": 0}),
         "linger.ms": 5,
         "message.timeout.ms": 60_000,
         "topic.metadata.refresh.interval.ms": 1000,
@@ -33,6 +34,10 @@ def produce(settings: Settings, orders: Orders, recorder: Recorder, state: State
         if error is not None:
             state.failed += 1
             recorder.note("failed", now_us(), **told, error=error.name(), refused=error.code() in _REFUSED)
+            return
+        if not settings.acks:  # nobody said whether it is there
+            recorder.note("failed", now_us(), **told, error="ACKS_0", refused=False)
+            state.records += 1
             return
         # An acknowledgement without an offset (of a duplicate) is None here.
         partition, given = message.partition(), message.offset()

@@ -25,7 +25,8 @@ from kordon.testing.order.pauses import Pauses
 from kordon.testing.order.processes import GROUPS, PRODUCERS, ClientFailed, Clients
 
 FOLDER_PREFIX: Final = "kordon-order-"
-START_SECONDS: Final = 60.0
+START_SECONDS: Final = 240.0
+"""Against hanging only: four of them are Java, on a machine that may be busy."""
 PRODUCE_SECONDS: Final = 70.0
 TOOL_SECONDS: Final = 60.0
 _TELL_SECONDS: Final = 0.25
@@ -78,6 +79,8 @@ class Plan:
     """Of the calls of such a member around a key's move: they are never answered."""
     slow_percent: int = 0
     """Of such members: they process a tenth of what others do."""
+    acks: int = -1
+    """Of librdkafka's producer: all, idempotent; 0 and 1 are without idempotence."""
     drain_seconds: float = 60.0
     """For groups to catch up when producers have ended."""
     producers: Sequence[str] = PRODUCERS
@@ -94,6 +97,7 @@ class Plan:
             seed=self.seed,
             keys=self.keys,
             rate=self.rate,
+            acks=self.acks,
             consume_rate=self.consume_rate,
             members=self.members,
             churn_ms=int(self.churn_seconds * 1000),
