@@ -19,7 +19,7 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.testing.dialect_connection import DialectConnection
 from kordon.testing.dialect_reader import DialectReader, records_of
 from kordon.testing.faults import Fault
-from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, Sender, create_managed, read_all, resize
+from kordon.testing.managed_clients import CHANGE_SECONDS, VIRTUAL_PARTITIONS, Sender, create_managed, read_all, resize
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.play_requests import assert_accepted, new_producer, one_record, produce, read_to, write
 from kordon.testing.steps import wait_until
@@ -53,7 +53,7 @@ def stale_count(stage: Stage) -> None:
         identity = new_producer(client)
         epoch = client.metadata(stage.topic).layout_epoch
         before = client.produce(stage.topic, 0, one_record(identity, 0, "known"), PARTITIONS, epoch)
-        resize(admin, stage.topic, GROWN).result(60)
+        resize(admin, stage.topic, GROWN).result(CHANGE_SECONDS)
         after = client.produce(stage.topic, 0, one_record(identity, 1, "outdated"), PARTITIONS, epoch)
     assert_accepted(before.error_code, after.error_code)
 
@@ -63,7 +63,7 @@ def early_child(stage: Stage) -> None:
     admin = create_managed(stage.proxy, stage.topic)
     with DialectConnection(stage.proxy) as client:
         assert_accepted(*(write(client, stage.topic, q, PARTITIONS) for q in range(PARTITIONS)))
-        resize(admin, stage.topic, GROWN).result(60)
+        resize(admin, stage.topic, GROWN).result(CHANGE_SECONDS)
         assert_accepted(write(client, stage.topic, GROWN - 1, GROWN))
     reader = DialectReader(stage.proxy, stage.topic)
     try:
@@ -91,7 +91,7 @@ def doubled_sequence(stage: Stage) -> None:
     with PlainConnection(stage.proxy) as client:
         batch = one_record(new_producer(client), 0, "once")
         before = produce(client, stage.topic, moved, batch)
-        resize(admin, stage.topic, GROWN).result(60)
+        resize(admin, stage.topic, GROWN).result(CHANGE_SECONDS)
         after = produce(client, stage.topic, moved, batch)
     assert_accepted(before, after)
 

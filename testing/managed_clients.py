@@ -24,6 +24,8 @@ from confluent_kafka.admin import (
 
 KEYS: Final = 50
 VIRTUAL_PARTITIONS: Final = 12
+CHANGE_SECONDS: Final = 180.0
+"""For a change of partitions, which may wait out a session and a lease; Kordon says itself when it takes too long."""
 _PATIENCE_SECONDS: Final = 90.0
 _BY_KEY: Final = -1
 """The partition that has librdkafka ask its partitioner."""
@@ -74,7 +76,8 @@ def manage(admin: AdminClient, topic: str, takeover: str = "", **how: str) -> Fu
 
 def resize(admin: AdminClient, topic: str, partitions: int) -> Future[None]:
     """Asks for another number of partitions."""
-    done: Future[None] = admin.create_partitions([NewPartitions(topic, partitions)], request_timeout=60)[topic]
+    wanted = [NewPartitions(topic, partitions)]
+    done: Future[None] = admin.create_partitions(wanted, request_timeout=CHANGE_SECONDS)[topic]
     return done
 
 

@@ -202,6 +202,10 @@ class Clients:
             if state.kind == "group"
         }
 
+    def acknowledged(self) -> int:
+        """Returns how many records producers know to be written."""
+        return sum(state.records for state in self.states() if state.kind == "producer")
+
     def stop(self) -> list[str]:
         """Lets all of them end; returns who did not end well, with what it wrote."""
         self.order("stop")

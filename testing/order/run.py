@@ -27,8 +27,8 @@ from kordon.testing.order.processes import GROUPS, PRODUCERS, ClientFailed, Clie
 FOLDER_PREFIX: Final = "kordon-order-"
 START_SECONDS: Final = 240.0
 """Against hanging only: four of them are Java, on a machine that may be busy."""
-PRODUCE_SECONDS: Final = 70.0
-TOOL_SECONDS: Final = 60.0
+PRODUCE_SECONDS: Final = 180.0
+TOOL_SECONDS: Final = 120.0
 _TELL_SECONDS: Final = 0.25
 
 Resize = Callable[[int], None]
@@ -61,6 +61,10 @@ class Plan:
     """For which producers send, from when all clients are at work."""
     resize_to: Sequence[int] = ()
     """At equal distances in this time."""
+    least_backlog: int = 0
+    """Offsets by which each group must be behind before the first resize, which waits for that."""
+    least_records: int = 0
+    """That must be acknowledged before producers end, however long it takes on a busy machine."""
     rate: int = 600
     """Records a second of each producer."""
     consume_rate: int = 0
@@ -81,7 +85,7 @@ class Plan:
     """Of such members: they process a tenth of what others do."""
     acks: int = -1
     """Of librdkafka's producer: all, idempotent; 0 and 1 are without idempotence."""
-    drain_seconds: float = 60.0
+    drain_seconds: float = 240.0
     """For groups to catch up when producers have ended."""
     producers: Sequence[str] = PRODUCERS
     groups: Sequence[str] = GROUPS
@@ -179,9 +183,20 @@ class Run:
         ]
         for action in sorted([*resizes_due, *self._plan.actions], key=lambda each: each.at):
             self._watch(clients, action.at, action.told)
+            if action in resizes_due[:1]:
+                self._wait_for_backlog(clients)
             self._tell(f"{action.told} now")
             self._do(action, clients, folder)
         self._watch(clients, self._plan.seconds, "end")
+        clients.wait(
+            "enough is acknowledged", lambda: clients.acknowledged() >= self._plan.least_records, START_SECONDS
+        )
+
+    def _wait_for_backlog(self, clients: Clients) -> None:
+        """What is due later comes as much later as this takes."""
+        since, least = time.monotonic(), self._plan.least_backlog
+        clients.wait("all groups behind", lambda: min(clients.backlogs().values()) >= least, START_SECONDS)
+        self._began += time.monotonic() - since
 
     def _do(self, action: Action, clients: Clients, folder: Path) -> None:
         self._backlogs[action.told] = clients.backlogs()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kordon.testing.order.run import Action, Plan
 
@@ -15,14 +16,17 @@ def growth_under_backlog(
     Six members at 250 records a second read what three producers write at 600 each, so that every group has seconds of
     work left in the old partitions when records come to the new ones. Kafka has no notion of which to read first.
     """
-    return Plan(bootstraps, topic, seconds=seconds, resize_to=resize_to, consume_rate=250, churn_seconds=0)
+    return Plan(
+        bootstraps, topic, seconds=seconds, resize_to=resize_to, consume_rate=250, churn_seconds=0, least_backlog=1_200
+    )
 
 
 def coming_and_going(
     bootstraps: Sequence[str], topic: str, *, resize_to: Sequence[int] = (), seconds: float = 12
 ) -> Plan:
     """Returns a plan in which members leave every few seconds, half of them without a commit, and others join."""
-    return Plan(bootstraps, topic, seconds=seconds, resize_to=resize_to, churn_seconds=4)
+    plan = Plan(bootstraps, topic, seconds=seconds, resize_to=resize_to, churn_seconds=4)
+    return replace(plan, least_records=int(seconds * plan.rate * len(plan.producers) / 2) + 1)
 
 
 def dialect_in_trouble(

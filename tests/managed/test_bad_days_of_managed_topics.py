@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, create_managed, read_all, resize
+from kordon.testing.managed_clients import (
+    CHANGE_SECONDS,
+    Sender,
+    assert_all_once_and_in_order,
+    create_managed,
+    read_all,
+    resize,
+)
 from kordon.testing.proxy_process import ProxyProcess
 
 
@@ -29,14 +36,14 @@ def test_a_killed_proxy_loses_nothing_and_stops_no_growth(unled_cluster: Cluster
         admin = create_managed(staying[0].bootstrap, f"{topic}-other")
         sender = Sender(",".join(proxy.bootstrap for proxy in (dying, *staying)), topic)
         sender.send_for(1.0)
-        resize(admin, topic, 4).result(60)
+        resize(admin, topic, 4).result(CHANGE_SECONDS)
         growth = resize(admin, topic, 6)
         dying.kill()
         sender.send_for(1.0, growth)
-        growth.result(60)
+        growth.result(CHANGE_SECONDS)
         shrink = resize(admin, topic, 3)
         sender.send_for(1.0, shrink)
-        shrink.result(60)
+        shrink.result(CHANGE_SECONDS)
         sender.finish()
         assert_all_once_and_in_order(sender, read_all(staying[0].bootstrap, topic, sender.sent))
 
@@ -51,7 +58,7 @@ def test_a_proxy_that_sleeps_through_a_fence_acknowledges_nothing_of_old(unled_c
         with second.asleep():
             growth = resize(admin, "slept", 6)
             sender.send_for(1.0, growth)
-            growth.result(60)
+            growth.result(CHANGE_SECONDS)
         sender.send_for(3.0)
         sender.finish()
         assert_all_once_and_in_order(sender, read_all(second.bootstrap, "slept", sender.sent))

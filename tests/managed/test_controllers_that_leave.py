@@ -10,7 +10,14 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, create_managed, read_all, resize
+from kordon.testing.managed_clients import (
+    CHANGE_SECONDS,
+    Sender,
+    assert_all_once_and_in_order,
+    create_managed,
+    read_all,
+    resize,
+)
 from kordon.testing.proxy_process import ProxyProcess
 
 pytestmark = pytest.mark.broker
@@ -40,7 +47,7 @@ def test_changes_go_on_when_the_controller_ends_in_order(unled_cluster: Cluster)
             sender.send_for(5.0)
             assert first.stop() == 0
             admin = AdminClient({"bootstrap.servers": second.bootstrap})
-            resize(admin, "handed-over", 6).result(60)
+            resize(admin, "handed-over", 6).result(CHANGE_SECONDS)
             sender.send_for(0.5)
             sender.finish()
             assert_all_once_and_in_order(sender, read_all(second.bootstrap, "handed-over", sender.sent))

@@ -15,6 +15,7 @@ from kordon.proxy.ordering.hashing import home
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS, GROUP_PROTOCOLS
 from kordon.testing.cluster import Broker, Cluster
 from kordon.testing.managed_clients import (
+    CHANGE_SECONDS,
     VIRTUAL_PARTITIONS,
     Sender,
     assert_all_once_and_in_order,
@@ -26,7 +27,7 @@ from kordon.testing.managed_traffic import Traffic
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.steps import wait_until
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 
 LAYOUTS = "__kordon.layouts"
 _COPIES = {"default.replication.factor": "3", "min.insync.replicas": "2", "authorizer.class.name": ""}
@@ -106,12 +107,12 @@ def test_a_killed_broker_stops_no_growth(brokers: Cluster, proxies: list[ProxyPr
         ask_other_than(admin, victim)
         growth = resize(admin, topic, 6)
         victim.kill()
-        growth.result(60)
+        growth.result(CHANGE_SECONDS)
         traffic.wait_flowing()
         wait_until("the dead broker is named no more", lambda: victim.node_id not in admin.list_topics().brokers, 60)
         shrink = resize(admin, topic, 4)
         bring_back(brokers, victim)
-        shrink.result(60)
+        shrink.result(CHANGE_SECONDS)
         elect_preferred(brokers)
         traffic.wait_flowing()
         traffic.finish()
@@ -153,14 +154,14 @@ def test_a_leader_that_slept_and_leaders_that_move_neither_lose_nor_double(
         growth = resize(admin, topic, 6)
         sleeper.pause()
         try:
-            growth.result(60)
+            growth.result(CHANGE_SECONDS)
             traffic.wait_flowing()
         finally:
             sleeper.resume()
         wait_until("all copies are in sync", lambda: has_all_copies(brokers), 60)
         shrink = resize(admin, topic, 3)
         elect_preferred(brokers)
-        shrink.result(60)
+        shrink.result(CHANGE_SECONDS)
         traffic.wait_flowing()
         traffic.finish()
 
@@ -181,7 +182,7 @@ def test_coordinators_that_move_stop_no_change(brokers: Cluster, proxies: list[P
             move_leaders, brokers, {(internal, place(brokers, internal, key)) for internal, key in keys}
         )
         for partitions in itertools.cycle((6, 3)):
-            resize(admin, topic, partitions).result(60)
+            resize(admin, topic, partitions).result(CHANGE_SECONDS)
             if moved.done():
                 break
         moved.result()
@@ -216,7 +217,7 @@ def test_writes_wait_while_copies_are_missing(brokers: Cluster, proxies: list[Pr
         growth = resize(admin, topic, 6)
         traffic.wait_still(3.0)
         bring_back(brokers, victim)
-        growth.result(60)
+        growth.result(CHANGE_SECONDS)
         traffic.wait_flowing()
         traffic.finish()
 

@@ -11,12 +11,12 @@ from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateIm
 
 from kordon.testing.change_steps import STEPS, ChangeSteps
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import create_managed, resize
+from kordon.testing.managed_clients import CHANGE_SECONDS, create_managed, resize
 from kordon.testing.managed_traffic import Traffic
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.steps import wait_until
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def test_a_controller_that_is_killed_at_any_step_is_carried_on(unled_cluster: Cl
             growth = resize(admin, topic, 6)
             steps.wait_for(step)
             controller.kill()
-            growth.result(60)
+            growth.result(CHANGE_SECONDS)
             traffic.wait_flowing()
             traffic.finish()
 
@@ -66,14 +66,14 @@ def test_changes_that_meet_are_refused_or_done_side_by_side(unled_cluster: Clust
                 steps.wait_for("fence")
                 growths.append(resize(admins[1], "meets-two", 6))
                 with pytest.raises(KafkaException) as refusal:
-                    resize(admins[1], "meets-one", 12).result(60)
+                    resize(admins[1], "meets-one", 12).result(CHANGE_SECONDS)
                 assert refusal.value.args[0].name() == "REASSIGNMENT_IN_PROGRESS"
             for growth in growths:
-                growth.result(60)
-            resize(admins[0], "meets-one", 12).result(60)
+                growth.result(CHANGE_SECONDS)
+            resize(admins[0], "meets-one", 12).result(CHANGE_SECONDS)
             shrinks = [resize(admins[0], "meets-two", 3), resize(admins[1], "meets-one", 3)]
             for shrink in shrinks:
-                shrink.result(60)
-            resize(admins[0], "meets-one", 6).result(60)  # while groups still drain what the shrink retired
+                shrink.result(CHANGE_SECONDS)
+            resize(admins[0], "meets-one", 6).result(CHANGE_SECONDS)  # while groups still drain what the shrink retired
             one.finish()
             two.finish()

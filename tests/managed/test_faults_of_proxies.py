@@ -13,13 +13,13 @@ from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.change_steps import ChangeSteps
 from kordon.testing.cluster import Cluster
 from kordon.testing.cuttable_link import CuttableLink
-from kordon.testing.managed_clients import create_managed, manage, read_all, resize
+from kordon.testing.managed_clients import CHANGE_SECONDS, create_managed, manage, read_all, resize
 from kordon.testing.managed_traffic import Traffic
 from kordon.testing.ports import free_ports
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.steps import wait_until
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
@@ -89,14 +89,14 @@ def cut_off_across_a_growth_and_a_shrink(
             with ExitStack() as cut:
                 for link in links:
                     cut.enter_context(link.cut_requests())
-                resize(admin, topic, 6).result(60)
+                resize(admin, topic, 6).result(CHANGE_SECONDS)
             traffic.wait_flowing()
             with ExitStack() as cut:
                 for link in links:
                     cut.enter_context(link.cut_answers())
                 shrink = resize(admin, topic, 4)
                 traffic.wait_still(1.0)
-            shrink.result(60)
+            shrink.result(CHANGE_SECONDS)
             traffic.wait_flowing()
             shown = traffic.finish()
     written = read_all(cluster.bootstrap(), topic, shown)
@@ -148,14 +148,14 @@ def test_a_proxy_that_sleeps_across_a_fence_wakes_to_another_layout(
             traffic.wait_flowing()
             if moment == "before":
                 with sleeper.asleep():
-                    resize(admin, topic, 6).result(60)
+                    resize(admin, topic, 6).result(CHANGE_SECONDS)
             else:
                 growth = resize(admin, topic, 6)
                 steps.wait_for("fence")
                 with sleeper.asleep():
-                    growth.result(60)
+                    growth.result(CHANGE_SECONDS)
             traffic.wait_flowing()
-            resize(admin, topic, 3).result(60)
+            resize(admin, topic, 3).result(CHANGE_SECONDS)
             traffic.wait_flowing()
             traffic.finish()
 
@@ -183,7 +183,7 @@ def test_proxies_that_die_all_together_during_a_change_end_it_when_they_are_back
                 proxy.start_again()
             wait_until("the growth has come true", lambda: has_partitions(admin, topic, 6), 90)
             traffic.wait_flowing()
-            resize(admin, topic, 3).result(60)
+            resize(admin, topic, 3).result(CHANGE_SECONDS)
             traffic.wait_flowing()
             traffic.finish()
 
@@ -202,6 +202,6 @@ def test_the_only_broker_dies_during_a_growth_and_comes_back(linked: tuple[Clust
             cluster.brokers[0].start()
             wait_until("the growth has come true", lambda: has_partitions(admin, "broker-back", 6), 90)
             traffic.wait_flowing()
-            resize(admin, "broker-back", 3).result(60)
+            resize(admin, "broker-back", 3).result(CHANGE_SECONDS)
             traffic.wait_flowing()
             traffic.finish()

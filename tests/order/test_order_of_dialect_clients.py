@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import create_managed, resize
+from kordon.testing.managed_clients import CHANGE_SECONDS, create_managed, resize
 from kordon.testing.order.findings import WRITES
 from kordon.testing.order.run import Action, Outcome, Plan, Run
 from kordon.testing.order.scenarios import dialect_in_trouble
 from kordon.testing.proxy_process import ProxyProcess
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 
 
 def kills(proxy: ProxyProcess, *times: float) -> list[Action]:
@@ -29,7 +29,7 @@ def run(plan: Plan) -> Outcome:
     admin = create_managed(plan.bootstraps[0], plan.topic)
 
     def change(partitions: int) -> None:
-        resize(admin, plan.topic, partitions).result(60)
+        resize(admin, plan.topic, partitions).result(CHANGE_SECONDS)
 
     return Run(plan, change).run()
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from kordon.testing.broker_features import NEW_GROUPS
 from kordon.testing.cluster import Cluster
 from kordon.testing.demo_growing import grow_and_shrink
-from kordon.testing.managed_clients import create_managed, resize
+from kordon.testing.managed_clients import CHANGE_SECONDS, create_managed, resize
 from kordon.testing.order.processes import GROUPS
 from kordon.testing.order.run import Run
 from kordon.testing.order.scenarios import growth_under_backlog
@@ -18,7 +18,7 @@ from kordon.testing.proxy_process import ProxyProcess
 
 pytestmark = [
     pytest.mark.broker,
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(900),
     pytest.mark.skipif(NEW_GROUPS.is_missing, reason=NEW_GROUPS.reason),
 ]
 
@@ -29,7 +29,7 @@ def test_no_key_is_reordered_when_a_managed_topic_grows_under_a_backlog(open_clu
         admin = create_managed(kordon.bootstrap, "order-managed")
 
         def grow(partitions: int) -> None:
-            resize(admin, "order-managed", partitions).result(60)
+            resize(admin, "order-managed", partitions).result(CHANGE_SECONDS)
 
         outcome = Run(growth_under_backlog([kordon.bootstrap], "order-managed"), grow).run()
     assert outcome.problems == []

@@ -16,7 +16,7 @@ from kordon.testing.proxy_process import ProxyProcess
 
 pytestmark = [
     pytest.mark.broker,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(NEW_GROUPS.is_missing, reason=NEW_GROUPS.reason),
 ]
 
