@@ -140,10 +140,12 @@ class Leading:
                 self._ahead.begin(command)
             case steps.Commit(topic, records):
                 self._write(records, lambda: self._tell(lambda: controller.on_committed(topic, now())))
-            case steps.ReadCuts(topic, fence, partitions, None):
-                self._proxy.later_there(lambda: self._cut(topic, fence, partitions))
-            case steps.ReadCuts(topic, fence, _, NextImages() as images):
-                self._proxy.later_there(lambda: self._cut_ahead(topic, fence, images))
+            case steps.ReadCuts(topic, fence, partitions, images):
+                self._proxy.later_there(
+                    lambda: (
+                        self._cut(topic, fence, partitions) if images is None else self._cut_ahead(topic, fence, images)
+                    )
+                )
             case steps.Finished():
                 self._world.say(f"{self._proxy.name}: layout is changed")
             case steps.Abandoned(_, problem):
