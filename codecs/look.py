@@ -40,6 +40,8 @@ _NO_SESSION: Final = 0
 _INT32: Final = Struct(">i")
 _MOST_TAGS: Final = 256
 """As in `kordon.codecs.tagged`."""
+_MOST_ROWS: Final = 5_000
+"""Topics and partitions of a Produce request that are stepped over, which takes some 5 ms."""
 
 
 look_request: Final[Callable[[Buffer, int], tuple[int, int, int, int, int]]] = _REQUEST.unpack_from
@@ -155,17 +157,18 @@ def look_names(buffer: Buffer, at: int, topics_at: int, end: int, api_version: i
         api_version: Version of the request, 0 to 13.
 
     Returns:
-        The bytes one behind the other; None if not all of them are here, or cannot be found.
+        The bytes one behind the other; None if not all of them are here, or cannot be found, or only among more rows
+        than are looked at: nothing of a frame is believed yet, so a count in it may be of billions.
     """
     has_ids, is_flexible = api_version >= _PRODUCE_IDS, api_version >= _PRODUCE_FLEXIBLE
     if topics_at + 6 > end:
         return None
     count = buffer[topics_at] - 1 if is_flexible else _INT32.unpack_from(buffer, topics_at)[0]
     position = topics_at + (1 if is_flexible else _INT32.size)
-    names_end = position + _ID_BYTES if has_ids else _name_end(buffer, position, is_flexible=is_flexible)
-    if count == 1:  # nearly all
-        return bytes(buffer[at:names_end]) if names_end <= end else None
     try:
+        if count == 1:  # nearly all
+            names_end = position + _ID_BYTES if has_ids else _name_end(buffer, position, is_flexible=is_flexible)
+            return bytes(buffer[at:names_end]) if names_end <= end else None
         return bytes(buffer[at:topics_at]) + b"".join(_names(buffer, topics_at, end, api_version))
     except (IndexError, struct.error, WireError):
         return None
@@ -185,14 +188,18 @@ def _names(buffer: Buffer, position: int, end: int, api_version: int) -> Iterato
     """Yields the names or ids of all topics of a Produce request.
 
     Raises:
-        WireError: They are not all here.
+        WireError: They are not all here, or too many rows stand between them.
     """
+    rows_left = _MOST_ROWS
     has_ids, is_flexible = api_version >= _PRODUCE_IDS, api_version >= _PRODUCE_FLEXIBLE
     topics, position = _count(buffer, position, end, is_flexible=is_flexible)
     for _ in range(topics):
         name_end = position + _ID_BYTES if has_ids else _name_end(buffer, position, is_flexible=is_flexible)
         yield bytes(buffer[position:name_end])
         partitions, position = _count(buffer, name_end, end, is_flexible=is_flexible)
+        rows_left -= 1 + partitions
+        if rows_left < 0:
+            raise WireError(f"more than {_MOST_ROWS} topics and partitions")
         for _ in range(partitions):
             records, position = _count(buffer, position + _INT32.size, end, is_flexible=is_flexible)
             position += records

@@ -1,7 +1,9 @@
 """The look at a frame's head reads what the headers' construct definition says, and Produce's acks."""
 
 from random import Random
+from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,3 +77,56 @@ def test_acks_of_noise_raise_only_wire_errors(version: int, noise: bytes) -> Non
     except WireError:
         return
     assert found is None or -(2**15) <= found < 2**15
+
+
+def produce(version: int, topics: bytes) -> tuple[bytes, int]:
+    """Returns a Produce request of a flexible version, and where its topics begin."""
+    head = build_request_header(0, version, 1, "c") + b"\0\xff\xff\0\0\3\xe8"
+    return framed(head + topics), 4 + len(head)
+
+
+@given(
+    st.integers(0, 13), st.lists(st.integers(0, 3), min_size=1, max_size=4), st.binary(max_size=200), st.integers(0, 1)
+)
+def test_names_around_records_are_found(version: int, partitions: list[int], records: bytes, is_cut: int) -> None:
+    """Each topic that is written to, and nothing of its records; of a request that is not all here nothing."""
+    names = [f"topic-{at}" for at in range(len(partitions))]
+    ids = [UUID(int=at + 1) for at in range(len(partitions))]
+    topics = [
+        {"name": name, "topic_id": topic_id, "partition_data": [{"index": 0, "records": records}] * count}
+        for name, topic_id, count in zip(names, ids, partitions, strict=True)
+    ]
+    body = request(0).build(version, {"acks": 1, "timeout_ms": 1000, "topic_data": topics})
+    frame = framed(build_request_header(0, version, 1, "c") + body)
+    end = len(frame) - (len(frame) // 3 if is_cut else 0)
+    acks, topics_at = look.look_produce(frame, 0, end, version)
+    found = None if acks is None else look.look_names(frame, 0, topics_at, end, version)
+    assert is_cut or found is not None
+    if found is not None:
+        told = [each.bytes for each in ids] if version == 13 else [each.encode() for each in names]
+        assert all(each in found for each in told)
+        assert len(found) <= topics_at + 20 * len(topics) + 20
+
+
+@given(st.integers(0, 13), st.binary(max_size=80))
+def test_names_of_noise_raise_nothing(version: int, noise: bytes) -> None:
+    """What cannot be walked is to be looked at as a whole, and read by the tables."""
+    frame, topics_at = produce(version, noise)
+    look.look_names(frame, 0, topics_at, len(frame), version)
+
+
+@pytest.mark.parametrize("version", [9, 12, 13])
+@pytest.mark.parametrize("topics", [2, 100_000])
+def test_no_count_of_names_is_believed(version: int, topics: int) -> None:
+    """A topic of four billion partitions in 60 bytes, and very many topics of none, are stepped over no further."""
+    billions, name = b"\xff\xff\xff\xff\x0f", bytes(16) if version == 13 else b"\2t"
+    few = b"\3" + (name + billions) * topics
+    frame, topics_at = produce(version, few if topics == 2 else billions + (name + b"\1\0") * topics)
+    assert look.look_names(frame, 0, topics_at, len(frame), version) is None
+
+
+@pytest.mark.parametrize("topics", [b"\2", b"\3"])
+def test_a_name_of_endless_length_is_no_name(topics: bytes) -> None:
+    """The length of a name that does not end within five bytes is not found, and nothing fails."""
+    frame, topics_at = produce(12, topics + b"\xff" * 8)
+    assert look.look_names(frame, 0, topics_at, len(frame), 12) is None
