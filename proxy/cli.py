@@ -15,7 +15,8 @@ import click
 import uvloop
 
 import kordon
-from kordon.proxy.config import HostPort
+from kordon.codecs.shown_text import shown
+from kordon.proxy.config import Config, HostPort
 from kordon.proxy.config_load import ConfigError, Loaded, load
 from kordon.proxy.config_options import options
 from kordon.proxy.config_source import FLAGS, Key, dotted, variable_of
@@ -113,23 +114,42 @@ def run(file: Path | None, **flags: str | None) -> None:
 @main.command()
 @click.argument("file", envvar="KORDON_CONFIG", required=False, type=click.Path(path_type=Path))
 @click.option("--options", "list_options", is_flag=True, help="List all options with their environment variables.")
-def check(file: Path | None, *, list_options: bool) -> None:
+@click.option(
+    "--cluster", is_flag=True, help="Ask the brokers, too: do they let Kordon in, are rights as they should be?"
+)
+@click.option(
+    "--principal",
+    metavar="NAME",
+    help="Who Kordon is to the brokers, as User:kordon, where they make that of its certificate; with --cluster.",
+)
+def check(file: Path | None, *, list_options: bool, cluster: bool, principal: str | None) -> None:
     """Checks a configuration FILE, environment variables included, and explains every mistake.
+
+    Without --cluster nothing is connected to. With it the brokers are asked, as Kordon asks them, and whatever
+    is wrong is a line with its cure: brokers that cannot be reached or refuse the log-in, rights that Kordon
+    lacks, and ACLs that let others change Kordon's own topics.
+
+    Exit codes: 0 all is well, 1 something at the cluster is wrong, 2 the command line or the configuration is wrong.
 
     \b
     Examples:
       kordon check kordon.yaml
+      kordon check kordon.yaml --cluster
       kordon check --options
     """  # noqa: D301
     if list_options:
         _print_options()
         return
+    if principal is not None and (not cluster or ":" not in principal):
+        raise click.UsageError("--principal needs --cluster, and a type: User:kordon, or User:CN=kordon,O=acme")
     if file is None:
         raise click.UsageError("name the FILE to check")
     loaded = _load_or_exit(file, {})
     for warning in loaded.warnings:
         click.echo(f"warning: {warning}")
     click.echo(f"{file}: good")
+    if cluster:
+        _check_cluster(loaded.config, principal)
 
 
 @main.command()
@@ -183,6 +203,19 @@ def worker(number: int, admin_socket: Path) -> None:
     from kordon.proxy.service import run_worker  # noqa: PLC0415
 
     sys.exit(uvloop.run(run_worker(number, admin_socket)))
+
+
+def _check_cluster(config: Config, principal: str | None) -> None:
+    from kordon.proxy.check_cluster import problems_of  # noqa: PLC0415
+    from kordon.proxy.logs import silence  # noqa: PLC0415
+
+    with silence():
+        problems = uvloop.run(problems_of(config.upstream, config.ordering, principal))
+    for problem in problems:
+        click.echo(f"cluster: {shown(problem)}")
+    if problems:
+        sys.exit(EXIT_FAILED)
+    click.echo("cluster: good")
 
 
 def _by_key(flags: dict[str, str | None]) -> dict[Key, Any]:

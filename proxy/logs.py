@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import structlog
@@ -18,6 +19,8 @@ from kordon.codecs.shown_text import MOST_CHARACTERS, shown, shown_facts
 from kordon.proxy.log_limits import limits
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from structlog.typing import EventDict, Processor, WrappedLogger
 
     from kordon.proxy.config import Log
@@ -65,6 +68,17 @@ def configure_logging(log: Log, *, stream: TextIO | None = None, worker: int | N
         cache_logger_on_first_use=False,  # a reload may change the level
     )
     _route_standard_library(target, max(level, logging.INFO), shared, render)
+
+
+@contextmanager
+def silence() -> Generator[None, None, None]:
+    """Has nothing logged meanwhile: of commands that print what they find."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
 
 
 def _shared_processors(worker: int | None) -> list[Processor]:

@@ -8,12 +8,11 @@ from typing import Final
 
 import structlog
 
+from kordon.proxy.control.access import Access, Found
 from kordon.proxy.control.acl_mirror import AclMirror
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.lease import clock
-from kordon.proxy.control.open_rights import NO_AUTHORIZER, OpenRights
-from kordon.proxy.control.own_rights import OwnRights
-from kordon.proxy.control.topics_admin import TopicsAdmin, TopicsRefused
+from kordon.proxy.control.topics_admin import TopicsRefused
 from kordon.proxy.errors import UpstreamUnavailable
 
 log = structlog.get_logger(__name__)
@@ -30,18 +29,14 @@ class Authorizer:
     """Follows whether brokers have an authorizer, and does what is to be done then.
 
     Args:
-        admin: Asks brokers for it.
+        access: Asks brokers for it, and for rights.
         mirror: Of ACLs.
-        own_rights: Of Kordon.
-        open_rights: Of others, on what is Kordon's own.
     """
 
-    def __init__(self, admin: TopicsAdmin, mirror: AclMirror, own_rights: OwnRights, open_rights: OpenRights) -> None:
-        self._open_rights = open_rights
-        self._open: frozenset[str] = frozenset()
-        self._admin = admin
+    def __init__(self, access: Access, mirror: AclMirror) -> None:
+        self._access = access
         self._mirror = mirror
-        self._own_rights = own_rights
+        self._open: frozenset[str] = frozenset()
         self.present = True
         """Whether there is one; until that is known it is taken for granted."""
         self._next_look = 0.0
@@ -54,14 +49,10 @@ class Authorizer:
             TopicsRefused: Kordon lacks a right.
             UpstreamUnavailable: Nobody answers.
         """
-        before, self.present = self.present, await self._admin.has_authorizer()
-        if self.present and not before:
-            log.info("authorizer_seen")
-        elif before and not self.present:
-            log.info("no_authorizer")
+        self._note(present=await self._access.has_authorizer())
         if not self.present:
             return
-        missing = await self._own_rights.missing([topic])
+        missing = await self._access.missing([topic])
         if missing:
             raise TopicsRefused(topic, Code.TOPIC_AUTHORIZATION_FAILED, "; ".join(map(str, missing)))
         await self._mirror.add(topic)
@@ -89,27 +80,28 @@ class Authorizer:
     async def _look(self, topics: Collection[str]) -> None:
         if clock() < self._next_look:
             return
-        before, self.present = self.present, await self._admin.has_authorizer()
-        if self.present and not before:
-            log.info("authorizer_seen")
-        elif before and not self.present:
-            log.info("no_authorizer")
-        if self.present and topics:
-            missing = [str(each) for each in await self._own_rights.missing(topics)]
-            self._said &= set(missing)
-            for each in missing:
-                if self._is_new(each):
-                    log.error("right_missing", problem=each)
+        self._note(present=await self._access.has_authorizer())
         if topics:
-            await self._look_for_open()
+            self._tell(await self._access.find(topics, authorizer=self.present))
         self._next_look = clock() + _LOOK_SECONDS
 
-    async def _look_for_open(self) -> None:
-        """Warns of what others than Kordon may do to its own topics at the brokers, once of each."""
-        found = frozenset(await self._open_rights.find() if self.present else [NO_AUTHORIZER])
-        for each in sorted(found - self._open)[:_MOST_SAID]:
+    def _note(self, *, present: bool) -> None:
+        before, self.present = self.present, present
+        if present and not before:
+            log.info("authorizer_seen")
+        elif before and not present:
+            log.info("no_authorizer")
+
+    def _tell(self, found: Found) -> None:
+        """Logs what is wrong, once of each."""
+        self._said &= set(found.missing)
+        for each in found.missing:
+            if self._is_new(each):
+                log.error("right_missing", problem=each)
+        is_open = frozenset(found.open)
+        for each in sorted(is_open - self._open)[:_MOST_SAID]:
             log.warning("own_topics_open", problem=each, more="docs/security.md#kordons-own-topics")
-        self._open = found
+        self._open = is_open
 
     def _is_new(self, problem: str) -> bool:
         is_new = problem not in self._said

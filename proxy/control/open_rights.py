@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any, Final, NamedTuple
 
 from kordon.proxy.control.acl_mirror import DESCRIBE_ACLS
@@ -25,6 +26,7 @@ _LITERAL: Final = 3
 _ALL: Final = 2
 _DENY, _ALLOW = 2, 3
 _EVERYTHING: Final = "*"
+_EVERYWHERE: Final = "*"
 _EVERYBODY: Final = "User:*"
 NO_AUTHORIZER: Final = (
     "brokers have no authorizer: whoever reaches them may change Kordon's own topics; let clients reach Kordon alone"
@@ -40,6 +42,8 @@ class AclRow(NamedTuple):
     principal: str
     operation: int
     permission: int
+    host: str = "*"
+    """From where; * is from everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +59,8 @@ class _Own:
     """As kafka-acls.sh is told."""
 
     def covers(self, row: AclRow, *, wholly: bool) -> bool:
-        """Whether an ACL is about it, or about some of it; `wholly`: about all of it."""
-        if row.resource_type != self.resource_type:
+        """Whether an ACL is about it, or about some of it; `wholly`: about all of it, from everywhere."""
+        if row.resource_type != self.resource_type or (wholly and row.host != _EVERYWHERE):
             return False
         if row.pattern == _LITERAL:
             some = self.is_prefix and not wholly and row.name.startswith(self.name)
@@ -80,7 +84,7 @@ def _owned(group: str) -> Iterator[_Own]:
     on_topics = frozenset({Operation.WRITE, Operation.DELETE, Operation.ALTER, Operation.ALTER_CONFIGS})
     prefixed = f"--topic {OWN_PREFIX} --resource-pattern-type prefixed"
     yield _Own(_TOPIC, OWN_PREFIX, True, on_topics, prefixed)
-    yield _Own(_GROUP, group, False, frozenset({Operation.READ, Operation.DELETE}), f"--group {group}")
+    yield _Own(_GROUP, group, False, frozenset({Operation.READ, Operation.DELETE}), f"--group {quote(group)}")
     id_ = f"--transactional-id {TRANSACTIONAL_ID}"
     yield _Own(_TRANSACTIONAL_ID, TRANSACTIONAL_ID, False, frozenset({Operation.WRITE}), id_)
 
@@ -110,8 +114,8 @@ def _told(own: _Own, who: str, operations: Iterable[int], principal: str | None)
     if who == _EVERYBODY:
         cure = "give that to those who need it, not to everybody"
     else:
-        cure = f"kafka-acls.sh --bootstrap-server BROKER --add --deny-principal {who} {options} {own.resource}"
-    return f"{who} may {', '.join(words)} {own.resource.split()[1]} at the brokers{unless}; forbid it: {cure}"
+        cure = f"kafka-acls.sh --bootstrap-server BROKER --add --deny-principal {quote(who)} {options} {own.resource}"
+    return f"{who} may {', '.join(words)} {own.name} at the brokers{unless}; forbid it: {cure}"
 
 
 class OpenRights:
@@ -119,13 +123,13 @@ class OpenRights:
 
     Args:
         brokers: Where brokers are found.
-        user: By which Kordon logs in; None: by a certificate or not at all.
+        principal: Kordon's own; None: it is not known.
         group: The proxies' group.
     """
 
-    def __init__(self, brokers: Brokers, user: str | None, group: str) -> None:
+    def __init__(self, brokers: Brokers, principal: str | None, group: str) -> None:
         self._brokers = brokers
-        self._principal = None if user is None else f"User:{user}"
+        self._principal = principal
         self._group = group
 
     async def find(self) -> list[str]:
@@ -160,4 +164,5 @@ def _rows(answer: Any) -> Iterator[AclRow]:
                 acl.principal,
                 acl.operation,
                 acl.permission_type,
+                acl.host,
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any, Final
 
 from kordon.proxy import apis
@@ -48,7 +49,7 @@ class Missing:
         """Says what is missing, and what gives it."""
         words = [right.word for right in self.rights]
         options = " ".join(f"--operation {word}" for word in words)
-        command = f"kafka-acls.sh --bootstrap-server BROKER --add --allow-principal {self.principal}"
+        command = f"kafka-acls.sh --bootstrap-server BROKER --add --allow-principal {quote(self.principal)}"
         return f"Kordon ({self.principal}) lacks {', '.join(words)}; give it by: {command} {options} {self.resource}"
 
 
@@ -57,13 +58,13 @@ class OwnRights:
 
     Args:
         brokers: Where brokers are found.
-        user: By which Kordon logs in; None: by a certificate or not at all.
+        principal: Who Kordon is to the brokers; None: that is not known.
         group: The proxies' group.
     """
 
-    def __init__(self, brokers: Brokers, user: str | None, group: str) -> None:
+    def __init__(self, brokers: Brokers, principal: str | None, group: str) -> None:
         self._brokers = brokers
-        self._principal = f"User:{user or '<the principal of Kordon>'}"
+        self._principal = principal or "User:<the principal of Kordon>"
         self._group = group
 
     async def missing(self, topics: Iterable[str]) -> list[Missing]:
@@ -74,7 +75,7 @@ class OwnRights:
         """
         found = [
             self._lacks(_OF_CLUSTER, await self._of_cluster(), "--cluster"),
-            self._lacks(_OF_GROUP, await self._of_group(), f"--group {self._group}"),
+            self._lacks(_OF_GROUP, await self._of_group(), f"--group {quote(self._group)}"),
         ]
         if not await self._may_write_layouts():
             found.append(

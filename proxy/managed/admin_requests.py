@@ -19,7 +19,7 @@ from kordon.proxy.control.ends import TopicsRefused
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.metadata import NO_ID, is_own
 from kordon.proxy.managed.names import with_real_id
-from kordon.proxy.managed.topics import OWN_PREFIX, ManagedTopic, ManagedTopics, face_of
+from kordon.proxy.managed.topics import OWN_NAMES, OWN_PREFIX, ManagedTopic, ManagedTopics, face_of
 from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.records import OutcomeRecord
 from kordon.proxy.ordering.wishes import (
@@ -49,8 +49,6 @@ JANITOR: Final = "kordon.janitor"
 """Topic config: old values of keys are taken out of partitions that they have left; compacted topics need it."""
 _COMPACT: Final = "compact"
 _CLEANUP_POLICY: Final = "cleanup.policy"
-_OWN_NAMES: Final = frozenset({"decisions", "groups", "layouts"})
-"""Topics whose faces would be topics that Kordon has for itself."""
 _OWN_CONFIGS: Final = "kordon."
 _TOPIC: Final = 2
 _SET, _DELETE, _APPEND = 0, 1, 2
@@ -317,7 +315,7 @@ def _reserved(name: str) -> OutcomeRecord:
 
 
 def _managed(name: str, value: str | None, partitions: int) -> Wish | OutcomeRecord:
-    if name in _OWN_NAMES:
+    if name in OWN_NAMES:
         return OutcomeRecord(Code.INVALID_TOPIC, f"{name} cannot be managed: {face_of(name)} is Kordon's own")
     if value is None or not value.isdigit():
         return OutcomeRecord(Code.INVALID_CONFIG, f"{VIRTUAL_PARTITIONS} is a number of partitions, not {value!r}")

@@ -14,6 +14,8 @@ from kordon.proxy.ordering.takeover import Takeover
 
 OWN_PREFIX = "__kordon."
 """Faces and Kordon's own topics begin with it; clients do not see them."""
+OWN_NAMES: Final = frozenset({"decisions", "findings", "groups", "layouts"})
+"""Topics whose faces would be topics that Kordon, or its auditor, has for itself."""
 NOT_READ: Final = -1
 """In place of an offset of a layout that stands nowhere: of tests and plays."""
 
@@ -26,6 +28,17 @@ def is_own(name: str | None) -> bool:
 def face_of(topic: str) -> str:
     """Returns the name of a topic's face."""
     return OWN_PREFIX + topic
+
+
+def topic_of_face(name: str) -> str | None:
+    """Returns whose face a topic is; None: it is none.
+
+    >>> topic_of_face("__kordon.orders")
+    'orders'
+    >>> topic_of_face("__kordon.layouts")
+    """
+    topic = name.removeprefix(OWN_PREFIX)
+    return topic if is_own(name) and topic not in OWN_NAMES else None
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import kordon
 from kordon.proxy import apis
 from kordon.proxy.config import Config
+from kordon.proxy.control.access import Access, principal_of
 from kordon.proxy.control.acl_mirror import AclMirror
 from kordon.proxy.control.authorizer import Authorizer
 from kordon.proxy.control.brokers import Brokers
@@ -21,8 +22,6 @@ from kordon.proxy.control.keeper import Keeper
 from kordon.proxy.control.layouts_log import LayoutsLog
 from kordon.proxy.control.layouts_writer import LayoutsWriter
 from kordon.proxy.control.membership import Membership, new_incarnation
-from kordon.proxy.control.open_rights import OpenRights
-from kordon.proxy.control.own_rights import OwnRights
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.decisions.journal import Journal, NoJournal
 from kordon.proxy.managed import acls, dialect, groups, physical
@@ -121,11 +120,8 @@ class ManagedWorker:
         self.group_positions = GroupPositions(brokers)
         self.gates = Gates(self.group_positions, self.readers.ends_of)
         topics_admin = TopicsAdmin(brokers)
-        user = topology.config.sasl.username if topology.config.sasl is not None else None
-        own_rights = OwnRights(brokers, user, ordering.group)
-        self._authorizer = Authorizer(
-            topics_admin, AclMirror(brokers), own_rights, OpenRights(brokers, user, ordering.group)
-        )
+        access = Access(brokers, principal_of(topology.config), ordering.group)
+        self._authorizer = Authorizer(access, AclMirror(brokers))
         self.keeper = Keeper(
             topics=self.topics,
             layouts=layouts,

@@ -116,8 +116,8 @@ async def test_a_topic_is_not_managed_while_kordon_lacks_a_right_for_it(*, prese
     async def missing(topics: list[str]) -> list[Missing]:
         return [Missing([Operation.WRITE], f"--topic {topics[0]}", "User:kordon")]
 
-    admin, own = SimpleNamespace(has_authorizer=has_authorizer), SimpleNamespace(missing=missing)
-    authorizer = Authorizer(cast("Any", admin), AclMirror(cast("Any", None)), cast("Any", own), cast("Any", None))
+    access = SimpleNamespace(has_authorizer=has_authorizer, missing=missing)
+    authorizer = Authorizer(cast("Any", access), AclMirror(cast("Any", None)))
     assert authorizer.present, "as long as nothing is known"
     if present:
         with pytest.raises(TopicsRefused, match="--operation Write --topic orders"):

@@ -77,6 +77,19 @@ def test_what_is_denied_is_closed() -> None:
     assert len(found(everything, *(each._replace(principal="User:other") for each in denials))) == 1
 
 
+def test_a_denial_from_one_host_closes_nothing() -> None:
+    """He comes from another one."""
+    everything = acl(TOPIC, "*", ALL)
+    assert len(found(everything, AclRow(TOPIC, PREFIXED, "__kordon.", "User:app", ALL, DENY, "10.0.0.1"))) == 1
+    assert len(found(everything._replace(host="10.0.0.1"))) == 1
+
+
+def test_a_command_can_be_typed_whatever_the_principal_is_called() -> None:
+    """Names from certificates have blanks in them."""
+    (line,) = found(acl(GROUP, "*", READ, who="User:CN=app,O=Acme Inc"))
+    assert "--deny-principal 'User:CN=app,O=Acme Inc' --operation Read --group kordon" in line
+
+
 def test_everybodys_right_is_not_denied_to_everybody() -> None:
     """That would be Kordon, too."""
     (line,) = found(acl(TOPIC, "*", WRITE, who="User:*"))

@@ -253,15 +253,16 @@ async def test_a_topic_is_created_with_ordered_delivery_or_without(told: dict[st
     assert asking.wishes == [Manage("fresh", 6, ordered_delivery=ordered)]
 
 
-async def test_a_topic_whose_face_would_be_kordons_own_is_neither_made_nor_managed() -> None:
-    """The layouts of all topics would be written into it as if it stood for this one."""
+@pytest.mark.parametrize("name", ["layouts", "groups", "decisions", "findings"])
+async def test_a_topic_whose_face_would_be_kordons_own_is_neither_made_nor_managed(name: str) -> None:
+    """The layouts of all topics, or the findings of the auditor, would be written into its face."""
     asking, virtual = Asking(apis.CREATE_TOPICS, 7), [{"name": "kordon.virtual.partitions", "value": "4"}]
-    row = {"name": "layouts", "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": virtual}
+    row = {"name": name, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": virtual}
     assert asking.sends(topics=[row], timeout_ms=1000, validate_only=False) is None
-    assert await asking.gets() == {"layouts": INVALID_TOPIC}
+    assert await asking.gets() == {name: INVALID_TOPIC}
     asking = Asking(apis.INCREMENTAL_ALTER, 1)
-    asking.sends(resources=[configs(1, "layouts", {"kordon.virtual.partitions": "4"})], validate_only=False)
-    assert await asking.gets() == {"layouts": INVALID_TOPIC}
+    asking.sends(resources=[configs(1, name, {"kordon.virtual.partitions": "4"})], validate_only=False)
+    assert await asking.gets() == {name: INVALID_TOPIC}
     assert asking.wishes == []
 
 
