@@ -117,6 +117,14 @@ class UVarint(Codec):
         byte = stream.read(1)
         if byte and byte[0] < 0x80:  # nearly all are
             return byte[0]
+        return self.parse_behind(byte, stream)
+
+    def parse_behind(self, byte: bytes, stream: Stream) -> int:
+        """Reads the rest of a number whose first byte has been read; none: there was nothing left.
+
+        Raises:
+            WireError: It is no such number.
+        """
         value = shift = 0
         while True:
             if not byte:
@@ -155,7 +163,10 @@ class CompactLength(_Adapter):
     """Length plus one, so that 0 can say null (KIP-482)."""
 
     def _parse(self, stream: Stream, context: Any, path: Any) -> Any:
-        return UVARINT._parse(stream, context, path) - 1
+        byte = stream.read(1)
+        if byte and byte[0] < 0x80:  # nearly all are
+            return byte[0] - 1
+        return UVARINT.parse_behind(byte, stream) - 1
 
     def _decode(self, obj: int, context: Any, path: Any) -> int:
         return obj - 1
@@ -299,6 +310,15 @@ class Repeated(Codec):
         kind = number.fmtstr[1:]
         return list(struct.unpack(f">{count}{kind}", stream.take(count * number.length, "array")))
 
+    @staticmethod
+    def _build_numbers(number: construct.FormatField[Any, Any], obj: Any, stream: Stream) -> bool:
+        """Writes numbers at once; False: one of them does not fit, and which one is told where each is written."""
+        try:
+            stream.write(struct.pack(f">{len(obj)}{number.fmtstr[1:]}", *obj))
+        except (struct.error, TypeError, ValueError):
+            return False
+        return True
+
     def _build(self, obj: Any, stream: Stream, context: Any, path: Any) -> Any:
         if obj is None:
             if not self._nullable:
@@ -309,6 +329,8 @@ class Repeated(Codec):
             raise TypeError("text is no array of its letters")
         self._count._build(len(obj), stream, context, path)
         build = self._element._build
+        if isinstance(self._element, construct.FormatField) and self._build_numbers(self._element, obj, stream):
+            return obj
         index, element = 0, None
         try:
             for index, element in enumerate(obj):  # noqa: B007  the index is for the error

@@ -224,7 +224,7 @@ def _cluster(value: Any, advertised: Advertised) -> Nodes:
 
 def _coordinators(value: Any, advertised: Advertised) -> Nodes:
     nodes: Nodes = {}
-    for coordinator in value.get("coordinators") or [value]:
+    for coordinator in value.get("coordinators", [value]):  # of no group at all where a client names none
         _move(coordinator, advertised, nodes)
     return nodes
 

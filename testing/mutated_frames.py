@@ -17,6 +17,8 @@ from kordon.proxy import apis
 from kordon.proxy.apis import ROUTES, Route
 
 _SIZE_BYTES: Final = 4
+_TIMES_MS: Final = (-1, 0, 1, 100, 6000)
+"""Short ones, as brokers keep a connection for as long as a request waits, be its client gone or not."""
 _NUMBERS: Final = (-1, 0, 1, 2, 3, 5, 100, 2**15 - 1, 2**31 - 1)
 _LENGTHS: Final = (
     b"\xff\xff\xff\xff",
@@ -91,6 +93,8 @@ class Mutator:
     def _field(self, row: Field, route: Route) -> Any:
         if route.version in row.nullable and self._random.random() < 0.2:
             return None
+        if row.name.endswith("_ms"):
+            return self._random.choice(_TIMES_MS)
         return self._value(row.type, route)
 
     def _value(self, type_: Type, route: Route) -> Any:

@@ -37,7 +37,7 @@ NEAR_BYTES: Final = 1024 * 1024
 CATCH_UP_SECONDS: Final = 20.0
 _PARTITIONS_AT_ONCE: Final = 4
 _BATCHES_OF_A_TURN: Final = 2_000
-_RECORDS_OF_A_COMMIT: Final = 4
+_RECORDS_OF_A_COMMIT: Final = 2
 MOVES_ON: Final = (
     "somebody who goes round Kordon wrote to it all the time that its writes were held; let them write through Kordon"
 )

@@ -17,9 +17,9 @@ from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.ends import TopicsRefused
 from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.managed.metadata import NO_ID, is_own
+from kordon.proxy.managed.metadata import NO_ID
 from kordon.proxy.managed.names import with_real_id
-from kordon.proxy.managed.topics import OWN_NAMES, OWN_PREFIX, ManagedTopic, ManagedTopics, face_of
+from kordon.proxy.managed.topics import OWN_NAMES, ManagedTopic, ManagedTopics, face_of
 from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.records import OutcomeRecord
 from kordon.proxy.ordering.wishes import (
@@ -164,9 +164,6 @@ def _take_creations(value: Any, topics: ManagedTopics) -> Taken | None:
     left = []
     for topic in value.topics:
         told = {config.name: config.value for config in topic.configs}
-        if topic.name.startswith(OWN_PREFIX):
-            wishes[topic.name] = _reserved(topic.name)
-            continue
         if VIRTUAL_PARTITIONS in told:
             wish = wishes[topic.name] = _created(topic.name, told, topic.num_partitions)
             kept = [each for each in topic.configs if each.name not in _OF_MANAGED]
@@ -193,13 +190,7 @@ def _take_deletions(value: Any, topics: ManagedTopics) -> Taken | None:
     for name in value.get("topic_names") or ():
         if topics.named(name) is not None:
             wishes[name] = Delete(name)
-    if "topic_names" in value:
-        wishes |= {name: _absent(name) for name in value.topic_names if is_own(name)}
-        value["topic_names"] = left = [name for name in value.topic_names if not is_own(name)]
-    else:
-        wishes |= {row.name: _absent(row.name) for row in value.topics if is_own(row.name)}
-        value["topics"] = left = [row for row in value.topics if not is_own(row.name)]
-    return Taken(wishes, bool(left), ids) if wishes else None
+    return Taken(wishes, True, ids) if wishes else None
 
 
 def _by_any_id(topic_id: UUID, topics: ManagedTopics) -> ManagedTopic | None:
@@ -217,9 +208,7 @@ def _take_partitions(value: Any, topics: ManagedTopics) -> Taken | None:
     left = []
     for row in value.topics:
         managed = topics.named(row.name)
-        if is_own(row.name):
-            wishes[row.name] = _absent(row.name)
-        elif row.name in topics.unserved:
+        if row.name in topics.unserved:
             wishes[row.name] = OutcomeRecord(Code.INVALID_REQUEST, topics.unserved[row.name])
         elif managed is None:
             left.append(row)
@@ -242,9 +231,6 @@ def _take_configs(value: Any, topics: ManagedTopics) -> Taken | None:
     for row in value.resources:
         own = [each for each in row.configs if _is_own_config(row.resource_name, each.name, topics)]
         is_topic = row.resource_type == _TOPIC
-        if is_topic and is_own(row.resource_name):
-            wishes[row.resource_name] = _absent(row.resource_name)
-            continue
         if is_topic and own:
             wish = wishes[row.resource_name] = _changed(row.resource_name, own, topics)
             row["configs"] = [each for each in row.configs if each not in own]
@@ -310,10 +296,6 @@ def _not_compacted(name: str) -> OutcomeRecord:
     return OutcomeRecord(Code.INVALID_CONFIG, f"{detail}; set {JANITOR}=true before, which has old values removed")
 
 
-def _reserved(name: str) -> OutcomeRecord:
-    return OutcomeRecord(Code.INVALID_TOPIC, f"{name}: names that begin with {OWN_PREFIX} are Kordon's own")
-
-
 def _managed(name: str, value: str | None, partitions: int) -> Wish | OutcomeRecord:
     if name in OWN_NAMES:
         return OutcomeRecord(Code.INVALID_TOPIC, f"{name} cannot be managed: {face_of(name)} is Kordon's own")
@@ -358,10 +340,6 @@ def _boolean(config: str, value: str) -> bool | OutcomeRecord:
         detail = f"Invalid value {value} for configuration {config}: Expected value to be either true or false"
         return OutcomeRecord(Code.INVALID_CONFIG, detail)
     return told == "true"
-
-
-def _absent(name: str) -> OutcomeRecord:
-    return OutcomeRecord(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
 
 
 def _changed(name: str, configs: list[Any], topics: ManagedTopics) -> Wish | OutcomeRecord:

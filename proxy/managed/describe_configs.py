@@ -1,4 +1,4 @@
-"""DescribeConfigs: what Kordon knows of a managed topic stands among its configs; Kordon's own topics do not exist.
+"""DescribeConfigs: what Kordon knows of a managed topic stands among its configs.
 
     kordon.virtual.partitions            V; setting it has the topic managed, deleting it lets it go
     kordon.undeleted.partition.count     U, read-only: CreatePartitions changes it
@@ -14,9 +14,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kordon.proxy.control.codes import Code
 from kordon.proxy.managed.admin_requests import JANITOR, ORDERED_DELIVERY, VIRTUAL_PARTITIONS
-from kordon.proxy.managed.metadata import is_own
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.ordering.layout import Layout
 
@@ -38,14 +36,11 @@ class DescribeConfigsTranslation:
     answers_always = True
 
     def request(self, version: int, value: Any, topics: ManagedTopics) -> bool:
-        """Asks the broker for nothing that is Kordon's own."""
-        rows = [row for row in value.resources if not _is_own_topic(row)]
-        changed = len(rows) < len(value.resources)
-        value["resources"] = rows
-        return changed
+        """Asks what the client asks."""
+        return False
 
     def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
-        """Adds Kordon's configs to managed topics, and says of Kordon's own topics that they do not exist."""
+        """Adds Kordon's configs to managed topics."""
         keys = {row.resource_name: row.configuration_keys for row in asked.resources if row.resource_type == _TOPIC}
         for row in value.results:
             topic = topics.named(row.resource_name) if row.resource_type == _TOPIC and not row.error_code else None
@@ -55,12 +50,7 @@ class DescribeConfigsTranslation:
                     *row.configs,
                     *(config for config in _configs(topic.layout) if wanted is None or config["name"] in wanted),
                 ]
-        value["results"] = [*value.results, *(_absent(row) for row in asked.resources if _is_own_topic(row))]
         return True
-
-
-def _is_own_topic(row: Any) -> bool:
-    return row.resource_type == _TOPIC and is_own(row.resource_name)
 
 
 def _configs(layout: Layout) -> list[dict[str, Any]]:
@@ -94,14 +84,4 @@ def _config(name: str, value: object, documentation: str, *, read_only: bool) ->
         "synonyms": [],
         "config_type": _INT,
         "documentation": documentation,
-    }
-
-
-def _absent(row: Any) -> dict[str, Any]:
-    return {
-        "error_code": Code.UNKNOWN_TOPIC_OR_PARTITION,
-        "error_message": "This server does not host this topic-partition.",
-        "resource_type": row.resource_type,
-        "resource_name": row.resource_name,
-        "configs": [],
     }

@@ -1,9 +1,8 @@
 """What becomes of requests on connections that speak the dialect: the tables beside those of stock connections.
 
 There a partition's number means the physical partition, in every api. So most of what is translated for others passes
-as it came, and only what is Kordon's own is hidden. Commits of dialect groups are the real topic's, those of others the
-face's, as they count something else; a group that changes to the dialect goes on where the latter say
-(`dialect_commits`).
+as it came. Commits of dialect groups are the real topic's, those of others the face's, as they count something else; a
+group that changes to the dialect goes on where the latter say (`dialect_commits`).
 """
 
 from __future__ import annotations
@@ -13,39 +12,15 @@ from typing import Any, Final
 
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
-from kordon.proxy.managed import acls, groups, physical
+from kordon.proxy.managed import acls, groups
 from kordon.proxy.managed.describe_configs import DescribeConfigsTranslation
 from kordon.proxy.managed.dialect_commits import DialectOffsetFetch
-from kordon.proxy.managed.dialect_metadata import NO_TOPICS, DialectMetadata, DialectTopicPartitions
+from kordon.proxy.managed.dialect_metadata import DialectMetadata, DialectTopicPartitions
 from kordon.proxy.managed.followed import Judge, Reply
 from kordon.proxy.managed.names import cut, listed
 from kordon.proxy.managed.refusals import RefusedMember
 from kordon.proxy.managed.service import Translation
 from kordon.proxy.managed.topics import ManagedTopics
-
-
-class OwnHidden:
-    """Translates as where nothing is managed: Kordon's own topics are hidden, all others are what brokers say.
-
-    Args:
-        translation: Of stock connections.
-    """
-
-    def __init__(self, translation: Translation) -> None:
-        self._translation = translation
-
-    @property
-    def answers_always(self) -> bool:
-        """As of stock connections."""
-        return self._translation.answers_always
-
-    def request(self, version: int, value: Any, topics: ManagedTopics) -> bool:
-        """Asks for nothing that is Kordon's own."""
-        return self._translation.request(version, value, NO_TOPICS)
-
-    def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
-        """Shows nothing that is Kordon's own."""
-        return self._translation.response(version, value, NO_TOPICS, asked)
 
 
 def refuse_consumer_group(value: Any, topics: ManagedTopics) -> Reply | None:
@@ -78,7 +53,6 @@ TRANSLATIONS: Final[Mapping[int, Translation]] = {
     apis.OFFSET_FETCH: DialectOffsetFetch(),
     apis.DESCRIBE_GROUPS: groups.TRANSLATIONS[apis.DESCRIBE_GROUPS],
     apis.CONSUMER_GROUP_DESCRIBE: groups.TRANSLATIONS[apis.CONSUMER_GROUP_DESCRIBE],
-    **{api_key: OwnHidden(translation) for api_key, translation in physical.TRANSLATIONS.items()},
     **acls.TRANSLATIONS,
 }
 """By api key."""

@@ -33,6 +33,8 @@ from kordon.proxy.managed.topics import Fence, ManagedTopic
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.streams import physical_stream
 
+_NO_BOUND_BYTES: Final = 2**31 - 1
+"""What a whole answer may have where requests do not say (before version 3)."""
 _GRACE_SECONDS: Final = 1.0
 """How much longer than it may a request waits for what a broker would have had at once: the first look at a log."""
 _ROWS_KEPT: Final = 1 << 14
@@ -105,7 +107,8 @@ class Fetching:
         self._client = client
         self._version = version
         self._request = request
-        self._wish = Request(request.max_wait_ms / 1000, request.min_bytes, max(request.max_bytes, 1))
+        most_bytes = max(request.get("max_bytes", _NO_BOUND_BYTES), 1)
+        self._wish = Request(request.max_wait_ms / 1000, request.min_bytes, most_bytes)
         self._rests: dict[PartitionLog, _Rest] = {}
         self._right_epochs: set[tuple[str, int, int, int]] = set()
         self._portions: dict[int, Portion] = {}

@@ -28,7 +28,6 @@ from kordon.proxy.managed.admin_requests import Asked
 from kordon.proxy.managed.followed import Refusal, followed_by
 from kordon.proxy.managed.introductions import SAY_WHO, Introduction
 from kordon.proxy.managed.logins import SUBJECT
-from kordon.proxy.managed.metadata import is_own
 from kordon.proxy.managed.other_refusals import OtherRefusals
 from kordon.proxy.managed.parts import ROWS
 from kordon.proxy.managed.position_reports import Reported
@@ -219,7 +218,7 @@ class Guard:
 def names_in(api_key: int, request: Any, topics: ManagedTopics) -> Iterable[str]:
     """Returns the topics for which a client needs rights that no broker looks at; "" for one that nobody knows."""
     if isinstance(request, Asked):
-        return (name for name in request.wishes if not is_own(name))
+        return request.wishes
     if isinstance(request, Reported):
         return request.names
     return (_name(row, ROWS[api_key].name, topics) for row in _rows(api_key, request))

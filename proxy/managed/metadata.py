@@ -13,7 +13,7 @@ from uuid import UUID
 
 from kordon.proxy.control.codes import Code
 from kordon.proxy.managed.settle import HOLD_SECONDS
-from kordon.proxy.managed.topics import OWN_PREFIX, ManagedTopic, ManagedTopics
+from kordon.proxy.managed.topics import OWN_PREFIX, ManagedTopic, ManagedTopics, is_own
 from kordon.proxy.ordering.epochs import virtual_epoch
 from kordon.proxy.ordering.takeover import may_be_shown
 
@@ -22,11 +22,6 @@ NO_TOPIC: Final = "/"
 """Is no legal name: asked for in place of nothing where asking for nothing would mean all topics."""
 _MOST_PARTITIONS: Final = 2000
 """Of a DescribeTopicPartitions answer: max.request.partition.size.limit as brokers have it by default."""
-
-
-def is_own(name: str | None) -> bool:
-    """Whether a topic is a face or one of Kordon's own, which clients do not see."""
-    return name is not None and name.startswith(OWN_PREFIX)
 
 
 def virtual_partitions(topic: ManagedTopic, physical: Iterable[Any]) -> list[dict[str, Any]]:

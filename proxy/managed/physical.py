@@ -9,8 +9,6 @@
                                   themselves: by their own producer ids and sequences
 
 The broker is asked even where nothing of a request is left for it: whether the client may ask at all is its to say.
-
-Faces and Kordon's own topics are not shown, and not to be changed.
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ from typing import Any, Final
 
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
-from kordon.proxy.managed.metadata import is_own
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.identity import MOVES, untag
 from kordon.proxy.ordering.images import Written, sequence_of_client
@@ -31,39 +28,6 @@ _UNKNOWN: Final = {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "error_message
 
 _NO_LOG_DIR: Final = ""
 _NO_SUCH_LOG_DIR: Final = frozenset({Code.KAFKA_STORAGE_ERROR, Code.LOG_DIR_NOT_FOUND})
-
-
-class _TellsAll:
-    """Requests that name no topics where all are meant."""
-
-    answers_always = True
-
-    def request(self, version: int, value: Any, topics: ManagedTopics) -> bool:
-        """Asks what the client asks."""
-        return False
-
-
-class DescribeLogDirs(_TellsAll):
-    """Translates DescribeLogDirs."""
-
-    def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
-        """Hides what is Kordon's own."""
-        for log_dir in value.results:
-            log_dir["topics"] = _shown(log_dir.topics)
-        return True
-
-
-class ListPartitionReassignments(_TellsAll):
-    """Translates ListPartitionReassignments."""
-
-    def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
-        """Hides what is Kordon's own."""
-        value["topics"] = _shown(value.topics)
-        return True
-
-
-def _shown(rows: Iterable[Any]) -> list[Any]:
-    return [row for row in rows if not is_own(row.name)]
 
 
 class AlterPartitionReassignments:
@@ -120,8 +84,6 @@ class AlterReplicaLogDirs:
 
 
 def _why_not(name: str, topics: ManagedTopics) -> dict[str, Any] | None:
-    if is_own(name):
-        return _UNKNOWN
     if topics.named(name) is None:
         return None
     message = f"{name} is a managed topic, its partitions are virtual: move the physical ones at the brokers themselves"
@@ -136,7 +98,7 @@ class ElectLeaders:
     def request(self, version: int, value: Any, topics: ManagedTopics) -> bool:
         """Names the homes of virtual partitions, each once."""
         before = list(value.topic_partitions or ())
-        rows = [_at_home(row, "topic", "partitions", topics) for row in before if not is_own(row.topic)]
+        rows = [_at_home(row, "topic", "partitions", topics) for row in before]
         if value.topic_partitions is not None:
             value["topic_partitions"] = rows
         return rows != before
@@ -144,19 +106,13 @@ class ElectLeaders:
     def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
         """Answers for the virtual partitions that were named, or for all that live where something was done."""
         wanted = {row.topic: row.partitions for row in asked.topic_partitions or ()}
-        rows = [row for row in value.replica_election_results if not is_own(row.topic)]
+        rows = value.replica_election_results
         for row in rows:
             topic = topics.named(row.topic)
             if topic is not None:
                 virtual = wanted.get(row.topic, range(topic.layout.v_count))
                 row["partition_result"] = _spread(row.partition_result, "partition_id", virtual, topic)
-        rows += [_unknown_to_electors(name, wanted[name]) for name in filter(is_own, wanted)]
-        value["replica_election_results"] = rows
         return True
-
-
-def _unknown_to_electors(name: str, partitions: Iterable[int]) -> dict[str, Any]:
-    return {"topic": name, "partition_result": [{"partition_id": index, **_UNKNOWN} for index in partitions]}
 
 
 class DescribeProducers:
@@ -221,10 +177,8 @@ def _of(producers: Iterable[Any], v: int, topic: ManagedTopic) -> list[dict[str,
 
 TRANSLATIONS: Final[Mapping[int, Any]] = {
     apis.ALTER_REPLICA_LOG_DIRS: AlterReplicaLogDirs(),
-    apis.DESCRIBE_LOG_DIRS: DescribeLogDirs(),
     apis.ELECT_LEADERS: ElectLeaders(),
     apis.ALTER_PARTITION_REASSIGNMENTS: AlterPartitionReassignments(),
-    apis.LIST_PARTITION_REASSIGNMENTS: ListPartitionReassignments(),
     apis.DESCRIBE_PRODUCERS: DescribeProducers(),
 }
 """By api key."""

@@ -24,7 +24,6 @@ from kordon.proxy.decisions.journal import Client, Journal, NoJournal
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.interception import Question, Serve
 from kordon.proxy.log_limits import client_log
-from kordon.proxy.managed.metadata import is_own
 from kordon.proxy.managed.position_decisions import decisions_of, known_before
 from kordon.proxy.managed.rosters import ASK_SECONDS, Roll, Rosters
 from kordon.proxy.ordering.position_records import MOST_ROWS, Place
@@ -131,8 +130,6 @@ class PositionReports:
         except Malformed as error:
             nothing = Report(request.generation_id, UNKNOWN, {})
             return Serve(Reported(place, nothing, error_code=Code.INVALID_REQUEST, problem=str(error)))
-        if any(map(is_own, report.topics)):
-            return Serve(Reported(place, report, error_code=Code.UNKNOWN_TOPIC_OR_PARTITION))
         checked, heartbeat = _heartbeat(request)
         if not self._kept.is_current:
             return Serve(Reported(place, report, checked, loading=True), None, (heartbeat,))

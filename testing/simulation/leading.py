@@ -141,11 +141,7 @@ class Leading:
             case steps.Commit(topic, records):
                 self._write(records, lambda: self._tell(lambda: controller.on_committed(topic, now())))
             case steps.ReadCuts(topic, fence, partitions, images):
-                self._proxy.later_there(
-                    lambda: (
-                        self._cut(topic, fence, partitions) if images is None else self._cut_ahead(topic, fence, images)
-                    )
-                )
+                self._proxy.later_there(lambda: self._read_cuts(topic, fence, partitions, images))
             case steps.Finished():
                 self._world.say(f"{self._proxy.name}: layout is changed")
             case steps.Abandoned(_, problem):
@@ -184,6 +180,12 @@ class Leading:
             then()
 
         self._proxy.ask(there, back)
+
+    def _read_cuts(self, topic: str, fence: str, partitions: frozenset[int], images: NextImages | None) -> None:
+        if images is None:
+            self._cut(topic, fence, partitions)
+        else:
+            self._cut_ahead(topic, fence, images)
 
     def _cut(self, topic: str, fence: str, partitions: frozenset[int]) -> None:
         """Reads log ends, producers and both ends again, until they belong together (rule C6) or nobody asks."""

@@ -161,6 +161,11 @@ def test_who_has_not_logged_in_has_his_connection_ended(
     """As by a broker: nothing says which topics there are."""
     found = list(reactions(secured, None, key, known, dialect=dialect))
     assert [(each, CLOSED, CLOSED) for each, _, _ in found] == found
+    version = apis.API_BY_KEY[key].versions[-1]
+    with Clients(secured.kordon.bootstrap, None, dialect=dialect) as nobody:
+        for topic_id in (NO_ID, MISSING_ID):
+            own = About("__kordon.layouts", topic_id, "kordon").fields(key, version)
+            assert nobody.reaction(key, version, REQUESTS[key].build(version, own)) == CLOSED
 
 
 def is_meant(user: str, key: int, what: str, direct: object, found: object) -> bool:

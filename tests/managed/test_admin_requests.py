@@ -69,25 +69,6 @@ def configs(version: int, name: str, told: dict[str, str | None], operation: int
     return {"resource_type": TOPIC, "resource_name": name, "configs": rows}
 
 
-@pytest.mark.parametrize(("api_key", "version"), VERSIONS)
-async def test_kordons_own_topics_cannot_be_touched(api_key: int, version: int) -> None:
-    """Neither made, nor deleted, nor changed; whatever else is asked goes on."""
-    asking, own, code = Asking(api_key, version), "__kordon.layouts", UNKNOWN_TOPIC_OR_PARTITION
-    rows: dict[str, Any]
-    if api_key == apis.DELETE_TOPICS:
-        rows = {"topic_names": [own, "other"], "topics": [{"name": own}, {"name": "other"}]}
-    elif api_key in {apis.ALTER_CONFIGS, apis.INCREMENTAL_ALTER}:
-        rows = {"resources": [configs(version, name, {"retention.ms": "1"}) for name in (own, "other")]}
-    else:
-        code = INVALID_TOPIC if api_key == apis.CREATE_TOPICS else code
-        rows = {"topics": [{"name": name, "num_partitions": 3, "count": 3} for name in (own, "other")]}
-    sent = asking.sends(**rows)
-    assert own not in str(sent)
-    assert "other" in str(sent)
-    assert await asking.gets() == {own: code}
-    assert asking.wishes == []
-
-
 @pytest.mark.parametrize(("api_key", "version"), CHANGING)
 async def test_a_config_has_an_existing_topic_managed(api_key: int, version: int) -> None:
     """The broker does not know it and does not get it; other configs of the same topic go on."""

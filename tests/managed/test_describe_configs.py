@@ -111,13 +111,3 @@ def test_what_copies_configs_leaves_the_counts_alone() -> None:
     assert told.pop("enable.ordered.delivery") == (False, 5)
     assert told.pop("kordon.janitor") == (False, 5)
     assert set(told.values()) == {(True, 5)}
-
-
-def test_faces_and_layouts_do_not_exist() -> None:
-    """A broker is not asked for Kordon's own topics; the client is told what it is told of any unknown topic."""
-    ask = asked((2, "__kordon.orders", None), (2, "other", None))
-    for_broker = asked((2, "__kordon.orders", None), (2, "other", None))
-    assert DescribeConfigsTranslation().request(VERSION, for_broker, topics())
-    assert [row.resource_name for row in for_broker.resources] == ["other"]
-    assert answered(ask) == {"other": {"retention.ms": "1000"}, "__kordon.orders": {}}
-    assert not DescribeConfigsTranslation().request(VERSION, asked((2, "other", None)), topics())

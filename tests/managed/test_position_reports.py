@@ -158,7 +158,6 @@ async def test_while_the_log_is_not_known_members_are_told_to_come_again(worker:
         pytest.param([("o", [(-1, 1)])], Code.INVALID_REQUEST, id="no partition"),
         pytest.param([("o", [(0, -2)])], Code.INVALID_REQUEST, id="no position"),
         pytest.param([("o", [(q, 1) for q in range(MOST_ROWS + 1)])], Code.INVALID_REQUEST, id="too many"),
-        pytest.param([("__kordon.o", [(0, 1)])], Code.UNKNOWN_TOPIC_OR_PARTITION, id="Kordon's own"),
     ],
 )
 async def test_what_cannot_be_meant_is_refused(

@@ -193,6 +193,16 @@ async def test_one_batch_goes_out_however_little_was_asked_for() -> None:
     await readers.close()
 
 
+async def test_answer_has_no_bound_where_versions_cannot_say_one() -> None:
+    """Before version 3 a Fetch request has no max_bytes; each partition has its own."""
+    readers, _ = readers_of(grown(), 1 << 20, 1 << 20)
+    rows = await fetch(readers, {1: 0}, version=2)
+    values: list[str] = []
+    assert consume(rows[1].records, 0, values) == 4
+    assert values == ["1"]
+    await readers.close()
+
+
 async def test_request_waits_for_its_min_bytes() -> None:
     """Less than that is answered when max_wait_ms has passed, and not before."""
     readers, _ = readers_of(grown(), 1 << 20, 1 << 20)

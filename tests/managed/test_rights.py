@@ -24,7 +24,6 @@ from kordon.proxy.managed.parts import ROWS
 from kordon.proxy.managed.rights import NEEDED, Rights
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.records import OutcomeRecord
 from kordon.testing.managed_writes import a_batch
 
 NONE, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED = 0, 3, 29
@@ -229,7 +228,7 @@ async def test_where_all_clients_are_equal_nothing_is_asked() -> None:
 @pytest.mark.parametrize("key", [each.key for each in apis.APIS if each.versions], ids=apis.api_name)
 async def test_nothing_is_answered_before_the_broker_has_answered_the_client(key: int) -> None:
     """Whatever Kordon means to say by itself, of no topic: a broker ends the connection of who has not logged in."""
-    nameless = Asked({"__kordon.own": OutcomeRecord(3, "")}, None, only_checked=False)
+    nameless = Asked({}, None, only_checked=False)
     guard, service, client = guarded(key, 0, nameless)
     way = apis.route(key, apis.API_BY_KEY[key].versions[-1]) or apis.private_route(key, 0)
     assert way is not None

@@ -125,3 +125,13 @@ def test_new_leaders_are_found_at_the_proxy(
     for value in (before, after):
         value.update({"node_endpoints": [], "_tagged": {}})
     assert after == before
+
+
+def test_coordinators_of_no_group_are_none() -> None:
+    """Who asks for none gets none: an answer of a broker without rows is not the single row of older versions."""
+    core = Connection(Limits(), Tally(), Advertised(host=HOST, base_port=20000), 0.0)
+    feed(core, Client, request_frame(apis.FIND_COORDINATOR, 4, 1, key_type=0, coordinator_keys=[]))
+    answer = response_frame(apis.FIND_COORDINATOR, 4, 1, coordinators=[])
+    commands, _ = feed(core, Broker, answer)
+    (sent,) = [each for each in commands if isinstance(each, SendDownstream)]
+    assert b"".join(bytes(piece) for piece in sent.pieces) == answer
