@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final
 
@@ -40,16 +42,23 @@ _GOOD_SECONDS, _PAUSE_SECONDS = 10.0, 1.0
 _VERSIONS: Final = range(4, 13)
 _NAMES: Final = re.compile(r"(?:(?:[\w-]|\\\.)+\|)*", re.ASCII)
 """What stands in front of the client's."""
+_TOO_LARGE: Final = object()
+"""In place of a compiled expression that is a good one, and more than is matched here."""
 _OPTIONS: Final = re2.Options()
 _OPTIONS.log_errors = False
+_OPTIONS.max_mem = 1 << 20
+"""Of one expression, which takes a program of 40,000 steps: larger ones take ten times as long to be refused."""
+_LONGEST_SECONDS: Final = 0.05
+"""Processor time for one expression; 50,000 names take that of an ordinary one."""
+_SHARE: Final = 0.1
+"""Of each second, the processor time for all expressions of a worker's clients."""
 
 log = structlog.get_logger(__name__)
 
 
 def matches(regex: str, name: str) -> bool:
     """Whether an expression matches all of a name, in time that grows with both only; False for a broken one."""
-    compiled = _compiled(regex)
-    return compiled is not None and compiled.fullmatch(name) is not None
+    return bool(matching(regex, (name,)))
 
 
 @lru_cache(maxsize=256)
@@ -58,30 +67,51 @@ def may_match_own(regex: str) -> bool:
     compiled = _compiled(regex)
     if compiled is None:
         return False  # the broker refuses it
-    first, last = compiled.possiblematchrange(_LONGEST_NAME)
+    if compiled is _TOO_LARGE:
+        return True
+    try:
+        first, last = compiled.possiblematchrange(_LONGEST_NAME)
+    except re2.error:
+        return True  # nobody can say: one of many alternatives, or of single bytes
     own = OWN_PREFIX.encode()
     return bool(first < own[:-1] + b"/" and last >= own)  # "/" comes next to "." in the order of names
+
+
+def matching(regex: str, names: Iterable[str]) -> frozenset[str] | None:
+    """Returns the names that an expression matches; None: it would take too long to say."""
+    compiled: Any = _compiled(regex)
+    if compiled is None or compiled is _TOO_LARGE:
+        return None if compiled is _TOO_LARGE else frozenset()
+    found, until = set[str](), time.thread_time() + _LONGEST_SECONDS
+    for name in names:
+        if time.thread_time() > until:
+            return None
+        if compiled.fullmatch(name) is not None:
+            found.add(name)
+    return frozenset(found)
 
 
 @lru_cache(maxsize=256)
 def _compiled(regex: str) -> Any:
     try:
         return re2.compile(regex, _OPTIONS)
-    except re2.error:
-        return None
+    except re2.error as error:
+        return _TOO_LARGE if b"too large" in error.args[0] else None
 
 
 @lru_cache(maxsize=256)
-def expand(regex: str, names: frozenset[str], managed: frozenset[str]) -> str:
-    """Returns the expression that a broker is to match in place of a client's.
+def expand(regex: str, names: frozenset[str], managed: frozenset[str]) -> str | None:
+    """Returns the expression that a broker is to match in place of a client's; None: it would take too long to say.
 
     Args:
         regex: The client's, in the syntax of RE2.
         names: Of all topics of the cluster.
         managed: Of the managed ones.
     """
-    seen = sorted(name for name in names | managed if not name.startswith(OWN_PREFIX) and matches(regex, name))
-    shown = (face_of(name) if name in managed else name for name in seen)
+    seen = matching(regex, (name for name in names | managed if not name.startswith(OWN_PREFIX)))
+    if seen is None:
+        return None
+    shown = (face_of(name) if name in managed else name for name in sorted(seen))
     return "|".join([*(name.replace(".", r"\.") for name in shown), f"{_CLIENTS_BEGIN}{regex}{_CLIENTS_END}"])
 
 
@@ -94,6 +124,30 @@ def said_by_client(regex: str) -> str:
     names, begin, rest = regex.partition(_CLIENTS_BEGIN)
     is_expanded = begin and rest.endswith(_CLIENTS_END) and _NAMES.fullmatch(names) is not None
     return rest.removesuffix(_CLIENTS_END) if is_expanded else regex
+
+
+class Patience:
+    """How much processor time is left for expressions, of which clients may send as many as they like."""
+
+    def __init__(self) -> None:
+        self._left = _SHARE
+        self._at = time.monotonic()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the next expression has to wait."""
+        now = time.monotonic()
+        self._left, self._at = min(_SHARE, self._left + _SHARE * (now - self._at)), now
+        return self._left <= 0
+
+    @contextmanager
+    def spent(self) -> Iterator[None]:
+        """Takes what its block takes."""
+        began = time.thread_time()
+        try:
+            yield
+        finally:
+            self._left -= time.thread_time() - began
 
 
 class TopicNames:

@@ -28,7 +28,7 @@ from kordon.proxy.log_limits import client_log
 from kordon.proxy.managed.followed import Reply
 from kordon.proxy.managed.names import cut, to_face
 from kordon.proxy.managed.refusals import RefusedMember
-from kordon.proxy.managed.regexes import expand, matches, may_match_own, said_by_client
+from kordon.proxy.managed.regexes import Patience, expand, matching, may_match_own, said_by_client
 from kordon.proxy.managed.topics import ManagedTopics
 
 _LONGEST: Final = 32_767
@@ -108,6 +108,7 @@ class Subscriptions:
         self.forgotten = 0
         """Members of which something was forgotten, or not remembered, for want of room; only rises."""
         self._names = names
+        self._patience = Patience()
         self._most_bytes = most_bytes
         self._members: OrderedDict[MemberKey, _Member] = OrderedDict()
 
@@ -125,7 +126,7 @@ class Subscriptions:
         if value.member_epoch < 0:
             return _Left(self, key) if key in self._members else None
         regex = value.get("subscribed_topic_regex")
-        refusal = self._refused(regex, value, topics) if regex and _concerns(regex, topics) else None
+        refusal = self._judged(regex, value, topics) if regex else None
         return refusal or self._translated(key, value, topics)
 
     def remember(self, key: MemberKey, member: _Member, *, joins: bool) -> None:
@@ -150,13 +151,23 @@ class Subscriptions:
         self.forget(key)
         self.forgotten += 1
 
+    def _judged(self, regex: str, value: Any, topics: ManagedTopics) -> Reply | None:
+        """Looks at an expression as long as there is time for that; see `_refused`."""
+        if self._patience.is_over:
+            return RefusedMember(value, Code.COORDINATOR_LOAD_IN_PROGRESS, "other expressions are being looked at")
+        with self._patience.spent():
+            return self._refused(regex, value, topics) if _concerns(regex, topics) else None
+
     def _refused(self, regex: str, value: Any, topics: ManagedTopics) -> Reply | None:
         """Has a member come again when names are known, or says why its expression cannot be had; None: it can."""
         names = self._names()
         if names is None:
             return RefusedMember(value, Code.COORDINATOR_LOAD_IN_PROGRESS, "the names of topics are being read")
-        if len(expand(regex, names, _managed(topics))) > _LONGEST:
-            reason = "matches so many topics that their names do not fit into a request"
+        expanded = expand(regex, names, _managed(topics))
+        if expanded is None or len(expanded) > _LONGEST:
+            reason = "takes too long to be matched with all topics"
+            if expanded is not None:
+                reason = "matches so many topics that their names do not fit into a request"
             return RefusedMember(value, Code.INVALID_REGULAR_EXPRESSION, f"{cut(regex)} {reason}: subscribe by names")
         return None
 
@@ -178,8 +189,8 @@ class Subscriptions:
         if not _concerns(regex, topics):
             return regex
         names = self._names()
-        wanted = before if names is None else expand(regex, names, _managed(topics))
-        return wanted if len(wanted) <= _LONGEST else before
+        wanted = None if names is None else expand(regex, names, _managed(topics))
+        return wanted if wanted is not None and len(wanted) <= _LONGEST else before
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +259,7 @@ def _corrected(known: _Member, value: Any, topics: ManagedTopics) -> _Member:
 
 
 def _concerns(regex: str, topics: ManagedTopics) -> bool:
-    return may_match_own(regex) or any(matches(regex, topic.name) for topic in topics)
+    return may_match_own(regex) or matching(regex, (topic.name for topic in topics)) != frozenset()
 
 
 def _managed(topics: ManagedTopics) -> frozenset[str]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kordon.codecs.messages import request, response
 from kordon.proxy.apis import CONSUMER_GROUP_DESCRIBE, CONSUMER_GROUP_HEARTBEAT
 from kordon.proxy.managed.groups import TRANSLATIONS
-from kordon.proxy.managed.regexes import expand, matches
+from kordon.proxy.managed.regexes import expand, matches, may_match_own
 from kordon.proxy.managed.subscriptions import Subscriptions
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
@@ -86,6 +86,7 @@ def test_an_expression_is_expanded_to_what_the_client_would_match() -> None:
 def test_who_describes_a_group_sees_the_members_own_words() -> None:
     """The names that an expression matches are not for everybody who may describe the group."""
     expanded = expand("ord.*|(?i:X)", NAMES, frozenset({"orders"}))
+    assert expanded is not None
     table = response(CONSUMER_GROUP_DESCRIBE)
     member = {"member_id": "m", "assignment": {}, "target_assignment": {}}
     groups = [
@@ -149,6 +150,7 @@ def test_the_expansion_matches_those_names_and_no_others(others: set[str], manag
     """Judged by matching again: a dot in a name is a dot."""
     names = frozenset(others | managed)
     expanded = expand("a.*|b", names, frozenset(managed))
+    assert expanded is not None
     for name in names:
         wanted = name.startswith("a") or name == "b"
         assert matches(expanded, name) == (wanted and name not in managed)
@@ -160,6 +162,40 @@ def test_no_expression_takes_long() -> None:
     began = time.process_time()
     assert not matches("(a*)*b", "a" * 249)
     assert time.process_time() - began < 1
+
+
+SLOW = "((.{0,30}){0,30}){0,1}" * 3
+"""Takes 7 ms for a name of 240 letters: too many states for an automaton."""
+
+
+def test_an_expression_that_takes_long_is_refused_with_the_reason() -> None:
+    """All topics of a cluster would take minutes, in which nobody else is served."""
+    member = Member()
+    member.names = frozenset(f"{number:05d}{'a' * 240}" for number in range(10_000))
+    began = time.thread_time()
+    assert member.refused(SLOW) == INVALID_REGULAR_EXPRESSION
+    assert time.thread_time() - began < 1
+
+
+def test_many_expressions_wait_for_each_other() -> None:
+    """However many a client sends at once; who is told to come again does so."""
+    member = Member()
+    member.names = frozenset(f"{number:05d}{'a' * 240}" for number in range(10_000))
+    began = time.thread_time()
+    codes = {member.refused(f"{SLOW}{number}") for number in range(100)}
+    assert codes == {INVALID_REGULAR_EXPRESSION, COORDINATOR_LOAD_IN_PROGRESS}
+    assert time.thread_time() - began < 1
+
+
+def test_an_expression_of_which_no_range_is_known_may_match_anything() -> None:
+    """Of single bytes."""
+    assert may_match_own(r"\C*")
+
+
+@pytest.mark.parametrize("regex", [r"\pL{0,999}" * 30, "|".join(f".*{number:x}.*" for number in range(3000))])
+def test_an_expression_that_is_too_large_is_refused_with_the_reason(regex: str) -> None:
+    """A broker might take it as it is, and match what is managed by its own name."""
+    assert Member().refused(regex) == INVALID_REGULAR_EXPRESSION
 
 
 @pytest.fixture(scope="module")
