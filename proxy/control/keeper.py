@@ -6,9 +6,6 @@ Until somebody wants a topic managed there is no layouts topic; then nothing of 
 from __future__ import annotations
 
 import asyncio
-import time
-import uuid
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Final
@@ -16,7 +13,8 @@ from typing import Any, Final
 import structlog
 
 from kordon.proxy.control.batches import Entry, Record
-from kordon.proxy.control.fence_times import FenceTimes, Phase
+from kordon.proxy.control.fence_times import FenceTimes
+from kordon.proxy.control.findings import Findings
 from kordon.proxy.control.janitor import Tools
 from kordon.proxy.control.layouts_log import LayoutsLog
 from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
@@ -26,18 +24,19 @@ from kordon.proxy.control.ledger import Offsets, Records
 from kordon.proxy.control.member_minutes import MemberMinutes
 from kordon.proxy.control.membership import Generation, Membership
 from kordon.proxy.control.own_log import LogLost
+from kordon.proxy.control.performing import Performing
 from kordon.proxy.control.served import NothingPassed, Passed, Readers, Writers
 from kordon.proxy.control.takeovers import Takeovers
 from kordon.proxy.control.topic_janitor import Hands
 from kordon.proxy.control.topics_admin import TopicsAdmin
+from kordon.proxy.control.wishing import WISH_SECONDS, Wishing
 from kordon.proxy.decisions.journal import Journal, NoJournal
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.log_limits import client_log
-from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
-from kordon.proxy.ordering.findings import layout_unreadable
+from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.ordering.images import Parts
 from kordon.proxy.ordering.leftovers import GONE, Leftovers
-from kordon.proxy.ordering.member import Acknowledge, Adopt, Command, Forget, Hold, Member, Release
+from kordon.proxy.ordering.member import Forget, Member
 from kordon.proxy.ordering.presence import Presence
 from kordon.proxy.ordering.records import (
     AckRecord,
@@ -54,8 +53,6 @@ from kordon.proxy.ordering.records import (
     load,
     topic_of,
 )
-from kordon.proxy.ordering.takeover import outdates_views
-from kordon.proxy.ordering.unread import Unread
 from kordon.proxy.ordering.wishes import Resize, Wish
 from kordon.proxy.tasks import Tasks
 
@@ -63,12 +60,6 @@ log = structlog.get_logger(__name__)
 told = client_log(__name__)
 """For what anybody may bring about who can write to the layouts."""
 
-WISH_SECONDS: Final = 60.0
-"""How long whoever wishes waits; the wish is fulfilled later all the same."""
-MOST_WISHES: Final = 1_000
-"""Under way at a time; each is a record that all proxies read."""
-FIRST_TOPIC_SECONDS: Final = 5.0
-"""How long the first topic of a cluster waits: by then all proxies have seen that there are layouts and have joined."""
 _RETRY_SECONDS: Final = 1.0
 _KNOW_RETRY_SECONDS: Final = 0.1
 _LEAD_AGAIN_SECONDS: Final = 0.5
@@ -117,14 +108,9 @@ class Keeper:
         """The controller's role, while it is this worker's."""
         self.passed: Passed = NothingPassed()
         """The clients' connections."""
-        self.findings: dict[str, FindingRecord] = {}
-        """What was found last of a topic, by its name."""
-        self.found: Counter[str] = Counter()
-        """Findings by kind, since this worker's start and while it led."""
-        self.unserved: dict[str, FindingRecord] = {}
-        """Topics that are not served here because records of them cannot be read, by name."""
         self.times = FenceTimes()
         """How long fences last."""
+        self.findings = Findings(topics, self.member, lambda: self.leading)
         self._topics = topics
         self._layouts = layouts
         self._membership = membership
@@ -138,10 +124,6 @@ class Keeper:
         self._leftovers = Leftovers(
             {"outcome": 2 * WISH_SECONDS, "ack": 2 * WISH_SECONDS, GONE: 2 * membership.lease.seconds}
         )
-        self.unread = Unread()
-        """What could not be read."""
-        self._renewing: dict[str, asyncio.Task[None]] = {}  # by topic, clients that are told of its new view
-        self._outcomes: dict[str, asyncio.Future[OutcomeRecord]] = {}
         self._tasks = Tasks()
         self._lives = asyncio.Event()  # the lease
         self.lost = ""
@@ -154,6 +136,21 @@ class Keeper:
         self._latest: dict[str, asyncio.Task[None]] = {}
         """By name, what is begun anew when there is more to find out."""
         self._lead_task: asyncio.Task[None] | None = None
+        self._wishing = Wishing(layouts, admit)
+        self.wish = self._wishing.wish
+        """Wants something of the controller, and waits for what comes of it."""
+        self._performing = Performing(
+            topics=topics,
+            member=self.member,
+            layouts=layouts,
+            writers=writers,
+            readers=readers,
+            passed=lambda: self.passed,
+            leading=lambda: self.leading,
+            minutes=self._minutes,
+            times=self.times,
+            tasks=self._tasks,
+        )
         membership.on_generation = self.on_generation
         membership.on_lost = self.on_lost
         membership.lease.on_renewed = self._on_renewed
@@ -222,9 +219,8 @@ class Keeper:
         self._replayed = {}
         self._whole.clear()
         self.member.forget()
-        self.unread.clear()
-        self._leftovers.clear()
-        for each in (self._wishes, self.findings, self._looked_to):
+        self.findings.forget()
+        for each in (self._leftovers, self._wishes, self._looked_to):
             each.clear()
         self._stop_leading()  # the controller begins from what the layouts say
         self._layouts.rewind()
@@ -237,11 +233,10 @@ class Keeper:
             await asyncio.sleep(_RETRY_SECONDS)
         replayed = self._replayed or {}
         for name in self._topics.names - self.member.topics.keys() - self.member.fences.keys():
-            self._perform(Forget(name), self.position)
+            self._performing.perform(Forget(name), self.position)
         for key, command in self.member.standing():
-            self._perform(command, replayed[key])
-        for name in list(self._topics.unserved):
-            self._judge(name)
+            self._performing.perform(command, replayed[key])
+        self.findings.judge_again()
         self._replayed = None
         self._whole.set()
         if self._generation is not None:
@@ -260,33 +255,6 @@ class Keeper:
         """Returns when all is taken in that was committed at the time of the call."""
         await self._layouts.read_to_end()
         await self._whole.wait()
-
-    async def wish(self, wish: Wish) -> OutcomeRecord:
-        """Wants something of the controller, and waits for what comes of it.
-
-        Raises:
-            UpstreamUnavailable: Nothing came of it in time, or the wish could not be written.
-        """
-        if not await self._layouts.exists():
-            await self._admit(wish.topic)  # or else the first thing that fails would be named, not what is missing
-            await self._layouts.create()
-            log.info("first_managed_topic", waits_seconds=FIRST_TOPIC_SECONDS)
-            await asyncio.sleep(FIRST_TOPIC_SECONDS)
-        if len(self._outcomes) >= MOST_WISHES:
-            detail = f"{MOST_WISHES} wishes of clients of this proxy are under way; ask again when some have come true"
-            raise UpstreamUnavailable(f"{wish.kind} {wish.topic}: {detail}")
-        wish_id = uuid.uuid4().hex
-        outcome: asyncio.Future[OutcomeRecord] = asyncio.get_running_loop().create_future()
-        self._outcomes[wish_id] = outcome
-        try:
-            await self._layouts.append([Entry(f"wish/{wish_id}", dump(WishRecord(wish)))])
-            async with asyncio.timeout(WISH_SECONDS):
-                return await outcome
-        except TimeoutError:
-            detail = f"{wish.kind} {wish.topic}: not done within {WISH_SECONDS:g} s; it goes on"
-            raise UpstreamUnavailable(detail) from None
-        finally:
-            del self._outcomes[wish_id]
 
     @property
     def generation(self) -> Generation | None:
@@ -381,40 +349,9 @@ class Keeper:
             except Exception as error:  # the outermost edge of a record: none may end the following of all others
                 told.exception("layouts_record_failed", key=record.key, offset=record.offset)
                 value = Unreadable(record.key, f"it cannot be gone by: {error!r}", topic_of(record.key))
-        if isinstance(value, Unreadable):
-            self._pass_over(value, record.offset)
-        else:
+        if not isinstance(value, Unreadable):
             self._leftovers.on_record(record.key, clock(), is_tombstone=record.value is None)
-        self.unread.take(record.key, value)
-        if (topic := topic_of(record.key)) is not None and (topic in self.unread or topic in self._topics.unserved):
-            self._judge(topic)
-
-    def _pass_over(self, found: Unreadable, offset: int) -> None:
-        told.error(
-            "layouts_record_unreadable",
-            key=found.key,
-            offset=offset,
-            error=found.why,
-            topic=found.topic,
-            cure="docs/runbook.md#kordontopicunserved",
-        )
-
-    def _judge(self, topic: str) -> None:
-        """Serves a topic or not, by what could not be read of it; the controller begins anew with what it may touch."""
-        why = self.unread.why_unserved(topic, is_managed=topic in self.member.topics)
-        was_served = topic not in self._topics.unserved
-        self._topics.serve(topic, why)
-        if was_served == (why is None):
-            return
-        if why is not None:
-            self.unserved[topic] = finding = layout_unreadable(topic, why, round(time.time() * 1000))
-            log.error("finding", kind=finding.kind, topic=topic, detail=finding.text)
-            self.found[finding.kind] += self.leading is not None
-        else:
-            del self.unserved[topic]
-            log.info("topic_served_again", topic=topic)
-        if self.leading is not None:
-            self.leading.begin_anew(f"what can be read of {topic} has changed")
+        self.findings.on_record(record.key, value, record.offset)
 
     def _take(self, record: Record, value: Value | None) -> None:
         kind, _, rest = record.key.partition("/")
@@ -422,7 +359,7 @@ class Keeper:
             case "wish", _:
                 self._on_wish(rest, value.wish if isinstance(value, WishRecord) else None)
             case "outcome", OutcomeRecord():
-                self._settle(rest, value)
+                self._wishing.on_outcome(rest, value)
             case "ack", AckRecord(fence, incarnation, told):
                 if self.leading is not None:
                     self.leading.on_ack(fence, incarnation, told, record.offset)
@@ -433,16 +370,9 @@ class Keeper:
             case "janitor", _:
                 self._looked_to[rest] = value.looked_to if isinstance(value, JanitorRecord) else {}
             case "finding", FindingRecord() | None:
-                self._on_finding(rest, value)
+                self.findings.on_finding(rest, value)
             case _:
                 self._on_layout(record, value)
-
-    def _on_finding(self, topic: str, finding: FindingRecord | None) -> None:
-        if finding is None:
-            self.findings.pop(topic, None)
-            return
-        self.findings[topic] = finding
-        self.found[finding.kind] += self.leading is not None
 
     def _on_gone(self, incarnation: str, *, is_told: bool) -> None:
         if not is_told:
@@ -458,7 +388,7 @@ class Keeper:
             self._replayed[record.key] = record.offset
             return
         for command in commands:
-            self._perform(command, record.offset)
+            self._performing.perform(command, record.offset)
 
     def _on_wish(self, wish_id: str, wish: Wish | None) -> None:
         if wish is None:
@@ -485,112 +415,11 @@ class Keeper:
             return  # it has been read already, and perhaps another fence, which it must not end
         for key, value in records:
             for command in self.member.on_record(key, value):
-                self._perform(command, offsets[key])
-
-    def _settle(self, wish_id: str, outcome: OutcomeRecord) -> None:
-        waiting = self._outcomes.get(wish_id)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(outcome)
-
-    def _perform(self, command: Command, offset: int) -> None:
-        """Does what a record of the layouts topic asks for, which stands at an offset."""
-        match command:
-            case Adopt(record, images):
-                self.times.end(Phase.HOLD, record.layout.topic)
-                self._adopt(record, images, offset)
-            case Forget(topic):
-                self._minutes.forgot(topic, offset)
-                self._topics.remove(topic)
-                self._readers.invalidate(topic)
-                self._renewing.pop(topic, None)
-            case Hold(fence):
-                self._raise(fence, offset)
-            case Release(topic):
-                self._minutes.released(topic, offset)
-                self.times.end(Phase.HOLD, topic)
-                if (managed := self._topics.served(topic)) is not None:
-                    managed.cancel_fence()
-                    if not managed.layout.is_managed:
-                        self._topics.remove(topic)
-                        self._readers.invalidate(topic)
-            case Acknowledge(ack):
-                self._minutes.acknowledged(ack, offset)
-                self._acknowledge(ack)
-
-    def _acknowledge(self, ack: AckRecord) -> None:
-        if self.leading is not None and self.leading.raised(ack.fence):
-            self.leading.on_ack(ack.fence, ack.incarnation, ack.told)  # who is to know is here, and clients are waiting
-        else:
-            self._tasks.start(self._append(f"ack/{ack.fence}/{ack.incarnation}", dump(ack)), name="acknowledge")
+                self._performing.perform(command, offsets[key])
 
     async def _get_ready(self, topic: str) -> None:
         """Dials, before clients wait for it, whom a fence asks: brokers may have closed what was idle for long."""
         await asyncio.gather(self._layouts.ready(), self._readers.ready(topic))
-
-    def _raise(self, fence: FenceRecord, offset: int) -> None:
-        managed = self._topics.named(fence.topic) or self._coming(fence, offset)
-        self._minutes.held(fence, None if managed is None else managed.layout.epoch, offset)
-        if managed is not None:  # at once: a layout that stands right behind the fence ends it again
-            managed.raise_fence(Fence(fence.id, fence.sealed))
-        self._tasks.start(self._hold(fence, managed, offset), name=f"hold {fence.topic}")
-        if managed is not None and fence.sealed:
-            self.times.begin(Phase.HOLD, fence.topic)
-            self.times.begin(Phase.DRAIN, fence.topic)
-            opened = managed.layout.opened_by(fence.following)
-            self._tasks.start(self._writers.expect(fence.topic, opened), name=f"expect {fence.topic}")
-
-    def _adopt(self, record: TopicRecord, images: Mapping[int, Parts], offset: int) -> None:
-        layout = record.layout
-        topic = self._topics.served(layout.topic)
-        if topic is not None and self._topics.named(layout.topic) is topic and _is_kept(topic, record):
-            if topic.layouts_offset < offset:  # it was written down again as it was
-                self._minutes.adopted(record.layout, offset)
-                topic.layouts_offset = offset
-            return
-        self._minutes.adopted(layout, offset)  # before anything is decided by it
-        is_new_view = topic is not None and outdates_views(topic.layout, layout)
-        if topic is None or topic.face_id != record.face_id:
-            topic = ManagedTopic(layout, record.face_id, images, offset)
-        else:
-            topic.adopt(layout, images, offset)
-        topic.takeover = record.takeover
-        self._topics.add(topic)
-        self._readers.invalidate(layout.topic)
-        log.info("layout_adopted", topic=layout.topic, epoch=layout.epoch, partitions=layout.u)
-        if is_new_view:
-            renewal = self.passed.renew_views(layout.topic)
-            self._renewing[layout.topic] = self._tasks.start(renewal, name=f"renew views of {layout.topic}")
-
-    def _coming(self, fence: FenceRecord, offset: int) -> ManagedTopic | None:
-        """Takes in a topic with data that is about to be managed: from now on its writes are held here (rule A2)."""
-        if fence.taking_over is None:
-            return None
-        topic = ManagedTopic(fence.taking_over.layout, fence.taking_over.face_id, layouts_offset=offset)
-        self._topics.begin(topic)
-        return topic
-
-    async def _hold(self, fence: FenceRecord, topic: ManagedTopic | None, offset: int) -> None:
-        """Says that nothing is written or read on at a fence's partitions, once nothing is under way any more."""
-        if fence.taking_over is not None:
-            await self.passed.settle()
-        if (renewing := self._renewing.get(fence.topic)) is not None:
-            await asyncio.wait({renewing})  # whoever wished the topic managed waits until clients have the new view
-        if topic is not None:
-            # where a segment begins without one that ends, only Kordon itself may have written (KIP-253 9)
-            opened = topic.layout.opened_by(fence.following) if fence.sealed else frozenset[int]()
-            landed, marks = await asyncio.gather(
-                self._writers.drain(fence.topic, fence.sealed | opened),
-                self._readers.freeze(fence.topic, fence.sealed),
-            )
-            if topic.fence is None or topic.fence.id != fence.id:
-                return  # ended meanwhile
-            # what clients were told to be written while the marks were asked for stands before the cut, and is shown
-            marks = {q: max(mark, landed.get(q, 0)) for q, mark in marks.items()}
-            topic.fence = Fence(fence.id, fence.sealed, marks)
-            self.times.end(Phase.DRAIN, fence.topic)
-        shortened = frozenset(fence.following.shortened or ())
-        for command in self.member.on_held(fence.id, self._readers.told(fence.topic, shortened) if shortened else None):
-            self._perform(command, offset)
 
     async def _watch_lease(self) -> None:
         """Notes when the lease has ended; what is served is decided by the clock, not by this."""
@@ -602,12 +431,6 @@ class Keeper:
                 continue
             self._lives.clear()
             self._minutes.lost(self._generation, self.position)
-
-    async def _append(self, key: str, value: bytes) -> None:
-        try:
-            await self._layouts.append([Entry(key, value)])
-        except UpstreamUnavailable as error:
-            log.warning("acknowledgement_unwritten", key=key, error=str(error))  # the fence is cancelled, in time
 
     async def _join(self) -> None:
         """Waits until there are layouts to keep; a cluster without managed topics gets no group."""
@@ -649,7 +472,7 @@ class Keeper:
                 times=self.times,
                 on_layout=self.take_layout,
                 cleaning=Cleaning(hands, lambda: self._looked_to, self._tools.least_lag_ms),
-                why_untouched=self.unread.why_unserved,
+                why_untouched=self.findings.unread.why_unserved,
                 leftovers=self._leftovers,
                 journal=self._journal,
             )
@@ -673,10 +496,10 @@ class Keeper:
     def known(self) -> dict[str, tuple[TopicRecord, Mapping[int, Parts]]]:
         """Returns what the controller may go by: a topic of which records cannot be read is not touched."""
         known = self.member.topics.items()
-        return {name: (record, self.member.images(name)) for name, record in known if name not in self.unread}
+        return {name: (record, self.member.images(name)) for name, record in known if name not in self.findings.unread}
 
     def _unfinished(self) -> tuple[Mapping[str, FenceRecord], Mapping[str, Wish]]:
-        fences = {name: fence for name, fence in self.member.fences.items() if name not in self.unread}
+        fences = {name: fence for name, fence in self.member.fences.items() if name not in self.findings.unread}
         return fences, self._wishes
 
 
@@ -691,9 +514,3 @@ def _set_event() -> asyncio.Event:
     event = asyncio.Event()
     event.set()
     return event
-
-
-def _is_kept(topic: ManagedTopic, record: TopicRecord) -> bool:
-    """Whether a worker goes on as a record says already, because it has written it."""
-    known = (topic.layout, topic.face_id, topic.takeover)
-    return topic.fence is None and known == (record.layout, record.face_id, record.takeover)

@@ -73,7 +73,7 @@ def state_of(keeper: Keeper) -> ControlState:
         wishes=dict(keeper.wishes),
         changes=dict(controller.changes) if controller is not None else None,
         now=now,
-        findings={**keeper.findings, **keeper.unserved},
+        findings={**keeper.findings.by_topic, **keeper.findings.unserved},
         lost=keeper.lost,
         alone_from=controller.alone_from if controller is not None else 0.0,
     )

@@ -247,6 +247,7 @@ class ManagedWorker:
         """Returns what is counted, as it stands."""
         written, read = self.lanes.counts, self.readers.tally
         log, reported = self.group_positions.tally, self.group_positions.positions
+        found = self.keeper.findings
         janitors = self.keeper.leading.janitors.counts() if self.keeper.leading is not None else {}
         return ManagedNumbers(
             partitions={topic.name: topic.layout.u for topic in self.topics},
@@ -279,8 +280,8 @@ class ManagedWorker:
             hidden={kind.value: read.hidden[kind.value] for kind in Hidden},
             bypassed=dict(read.bypassed),
             passed_over=dict(self.readers.opener.passed),
-            findings={kind: self.keeper.found[kind] for kind in KINDS},
-            unreadable={kind: self.keeper.unread.counted[kind] for kind in (*sorted(records.KINDS), records.OTHER)},
+            findings={kind: found.counted[kind] for kind in KINDS},
+            unreadable={kind: found.unread.counted[kind] for kind in (*sorted(records.KINDS), records.OTHER)},
             unserved=len(self.topics.unserved),
             janitor_markers={topic: each.markers for topic, each in janitors.items()},
             janitor_read_bytes={topic: each.read_bytes for topic, each in janitors.items()},

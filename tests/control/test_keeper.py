@@ -443,11 +443,11 @@ async def test_a_record_that_cannot_be_read_stops_its_own_topic_at_most(key: str
     assert other is not None
     assert topic.is_sealed(0) is is_stopped
     assert not other.is_sealed(0)
-    assert [each.kind for each in keeper.unserved.values()] == (["layout_unreadable"] if is_stopped else [])
-    assert keeper.unread.counted.total() == 1
+    assert [each.kind for each in keeper.findings.unserved.values()] == (["layout_unreadable"] if is_stopped else [])
+    assert keeper.findings.unread.counted.total() == 1
     keeper.on_record(record(key, None))
     assert not topics.unserved
-    assert not keeper.unserved
+    assert not keeper.findings.unserved
 
 
 async def test_a_topic_whose_layout_was_never_read_is_not_taken_for_an_ordinary_one() -> None:
@@ -515,7 +515,7 @@ async def test_the_controller_begins_anew_without_what_cannot_be_read() -> None:
 
 async def test_wishes_under_way_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is a record that all proxies read; whoever asks for one too many is told so at once."""
-    monkeypatch.setattr("kordon.proxy.control.keeper.MOST_WISHES", 2)
+    monkeypatch.setattr("kordon.proxy.control.wishing.MOST_WISHES", 2)
     layouts = Layouts()
     keeper, _ = keeper_of(Clients(), layouts)
     asked = [asyncio.ensure_future(keeper.wish(Resize("orders", 4))) for _ in range(2)]

@@ -10,12 +10,12 @@ from uuid import UUID
 
 import pytest
 
-from kordon.proxy.control import keeper as module
 from kordon.proxy.control.batches import Record
 from kordon.proxy.control.keeper import Keeper
 from kordon.proxy.control.lease import clock
 from kordon.proxy.control.membership import Generation
 from kordon.proxy.control.own_log import LogLost
+from kordon.proxy.control.performing import Performing
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value, dump
@@ -146,14 +146,14 @@ async def test_all_is_read_again_before_anything_is_served(monkeypatch: pytest.M
     await until(keeper.may_serve)
     served: list[tuple[bool, frozenset[str]]] = []
     adopted: list[int] = []
-    adopt = cast("Any", Keeper)._adopt
+    adopt = cast("Any", Performing)._adopt
 
-    def watch(self: Keeper, record: TopicRecord, images: Any, offset: int) -> None:
-        served.append((self.may_serve(), topics.names))
+    def watch(self: Performing, record: TopicRecord, images: Any, offset: int) -> None:
+        served.append((keeper.may_serve(), topics.names))
         adopted.append(record.layout.epoch)
         adopt(self, record, images, offset)
 
-    monkeypatch.setattr(module.Keeper, "_adopt", watch)
+    monkeypatch.setattr(Performing, "_adopt", watch)
     log.records += [
         ("topic/orders", TopicRecord(GROWN, UUID(int=2))),
         ("topic/third", None),

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kordon.proxy.control.keeper import WISH_SECONDS
+from kordon.proxy.control.wishing import WISH_SECONDS
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import Sender, create_managed
 from kordon.testing.proxy_process import ProxyProcess

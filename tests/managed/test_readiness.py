@@ -11,6 +11,7 @@ import pytest
 
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.common_faults import CommonFaults
+from kordon.proxy.control.findings import Findings
 from kordon.proxy.control.lease import clock
 from kordon.proxy.control.membership import Generation
 from kordon.proxy.errors import UpstreamUnavailable
@@ -59,8 +60,7 @@ class Kordon:
             may_serve=lambda: self.member.may_serve(clock()),
             position=7,
             wishes={},
-            findings={},
-            unserved={},
+            findings=Findings(self.topics, self.member, lambda: None),
             leading=None,
             lost="",
         )
