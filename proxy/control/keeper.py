@@ -6,15 +6,16 @@ Until somebody wants a topic managed there is no layouts topic; then nothing of 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
 from kordon.proxy.control.batches import Entry, Record
 from kordon.proxy.control.fence_times import FenceTimes
 from kordon.proxy.control.findings import Findings
+from kordon.proxy.control.following import RETRY_SECONDS, Following
 from kordon.proxy.control.janitor import Tools
 from kordon.proxy.control.layouts_log import LayoutsLog
 from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
@@ -60,8 +61,6 @@ log = structlog.get_logger(__name__)
 told = client_log(__name__)
 """For what anybody may bring about who can write to the layouts."""
 
-_RETRY_SECONDS: Final = 1.0
-_KNOW_RETRY_SECONDS: Final = 0.1
 _LEAD_AGAIN_SECONDS: Final = 0.5
 _LEAVE_SECONDS: Final = 3.0
 """How long a worker that ends takes to say so; without that word others wait for its lease."""
@@ -126,16 +125,13 @@ class Keeper:
         )
         self._tasks = Tasks()
         self._lives = asyncio.Event()  # the lease
-        self.lost = ""
-        """Why the layouts cannot be followed any more; only a restart helps. Empty: they can."""
-        self._has_followed = False
-        self._replayed: dict[str, int] | None = None
-        """While the layouts are read again, the offset of each key's last record."""
-        self._whole = _set_event()
-        """Set unless the layouts are being read again."""
-        self._latest: dict[str, asyncio.Task[None]] = {}
-        """By name, what is begun anew when there is more to find out."""
+        self._catch_up_task: asyncio.Task[None] | None = None
         self._lead_task: asyncio.Task[None] | None = None
+        self._following = Following(
+            layouts, self._tasks, on_record=self.on_record, forget=self._forget, take_up=self._take_up
+        )
+        self.know = self._following.know
+        """Returns when the layouts have been read to their end, or when there are none; it has to be started."""
         self._wishing = Wishing(layouts, admit)
         self.wish = self._wishing.wish
         """Wants something of the controller, and waits for what comes of it."""
@@ -160,19 +156,6 @@ class Keeper:
         self._tasks.keep(self._follow, name="keep managed topics")
         self._tasks.keep(self._join, name="join the proxies' group")
         self._tasks.keep(self._watch_lease, name="watch the lease")
-
-    async def know(self) -> None:
-        """Returns when the layouts have been read to their end, or when there are none; it has to be started."""
-        while True:
-            try:
-                if await self._layouts.exists():
-                    await self._read_to_end()
-            except UpstreamUnavailable:
-                await asyncio.sleep(_KNOW_RETRY_SECONDS)
-            except LogLost:
-                await asyncio.sleep(_RETRY_SECONDS)  # for good, and said by whoever follows it
-            else:
-                return
 
     async def leave(self, *, in_order: bool = True) -> None:
         """Ends; `in_order` if nothing of clients is under way to brokers, so that nobody waits for this lease."""
@@ -201,60 +184,34 @@ class Keeper:
         await self._layouts.append([Entry(f"gone/{gone.incarnation}", dump(gone))])
 
     async def _follow(self) -> None:
-        """Takes in the layouts for ever; after a failure from their beginning."""
-        if self._has_followed:
-            self._rewind()
-        self._has_followed = True
-        try:
-            await self._layouts.follow(self.on_record)
-        except LogLost as error:
-            self.lost = str(error)
-            log.error("layouts_lost", error=self.lost, cure="restore __kordon.layouts, or delete the faces; restart")
+        await self._following.run()
         self.member.on_joined()  # nobody knows what holds: nothing is served any more
         self._stop_leading()
         await self._membership.stop()
 
-    def _rewind(self) -> None:
+    def _forget(self) -> None:
         """Forgets what was read; what is managed stays so, unserved, until all has been read again."""
-        self._replayed = {}
-        self._whole.clear()
         self.member.forget()
         self.findings.forget()
         for each in (self._leftovers, self._wishes, self._looked_to):
             each.clear()
         self._stop_leading()  # the controller begins from what the layouts say
-        self._layouts.rewind()
-        self._again(self._replay, name="read the layouts again")
 
-    async def _replay(self) -> None:
-        while True:
-            if await self._is_read_to_end():
-                break
-            await asyncio.sleep(_RETRY_SECONDS)
-        replayed = self._replayed or {}
+    def _take_up(self, offsets: Mapping[str, int]) -> None:
+        """Goes by what the layouts amount to that have been read again, where each key's last record has an offset."""
         for name in self._topics.names - self.member.topics.keys() - self.member.fences.keys():
             self._performing.perform(Forget(name), self.position)
         for key, command in self.member.standing():
-            self._performing.perform(command, replayed[key])
+            self._performing.perform(command, offsets[key])
         self.findings.judge_again()
-        self._replayed = None
-        self._whole.set()
         if self._generation is not None:
             self._catch_up_with(self._generation)
             self._lead_if_told(self._generation)
 
-    async def _is_read_to_end(self) -> bool:
-        try:
-            await self._layouts.read_to_end()
-        except (UpstreamUnavailable, LogLost) as error:
-            log.warning("layouts_unreadable", error=str(error))
-            return False
-        return True
-
-    async def _read_to_end(self) -> None:
-        """Returns when all is taken in that was committed at the time of the call."""
-        await self._layouts.read_to_end()
-        await self._whole.wait()
+    @property
+    def lost(self) -> str:
+        """Why the layouts cannot be followed any more; only a restart helps. Empty: they can."""
+        return self._following.lost
 
     @property
     def generation(self) -> Generation | None:
@@ -305,19 +262,18 @@ class Keeper:
             self.leading.on_members()
 
     def _catch_up_with(self, generation: Generation) -> None:
-        self._again(partial(self._catch_up, generation.number), name="read the layouts to their end")
+        """Begins what may be under way already, because the end that it is to reach is of this moment."""
+        if self._catch_up_task is not None:
+            self._catch_up_task.cancel()
+        self._catch_up_task = self._tasks.keep(
+            partial(self._catch_up, generation.number), name="read the layouts to their end"
+        )
 
     def _lead_if_told(self, generation: Generation) -> None:
         if not generation.leads:
             self._stop_leading()
         elif self._lead_task is None:
             self._lead_task = self._tasks.keep(self._lead, name="lead")
-
-    def _again(self, work: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> None:
-        """Begins what may be under way already, because what it is to find out is of this moment."""
-        if (before := self._latest.get(name)) is not None:
-            before.cancel()
-        self._latest[name] = self._tasks.keep(work, name=name)
 
     def _on_renewed(self, sent: float) -> None:
         had_ended = not self.may_serve()
@@ -384,8 +340,7 @@ class Keeper:
 
     def _on_layout(self, record: Record, value: Value | None) -> None:
         commands = self.member.on_record(record.key, value)
-        if self._replayed is not None:  # what it amounts to is performed when all has been read again
-            self._replayed[record.key] = record.offset
+        if self._following.withholds(record):  # what it amounts to is taken up when all has been read again
             return
         for command in commands:
             self._performing.perform(command, record.offset)
@@ -437,7 +392,7 @@ class Keeper:
         while not self.lost:
             if await self._layouts_exist():
                 await self._membership.run()
-            await asyncio.sleep(_RETRY_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def _layouts_exist(self) -> bool:
         try:
@@ -447,10 +402,9 @@ class Keeper:
 
     async def _catch_up(self, generation: int) -> None:
         while not self.lost and self._generation is not None and self._generation.number == generation:
-            if not await self._is_read_to_end():
-                await asyncio.sleep(_RETRY_SECONDS)
+            if not await self._following.reaches_end():
+                await asyncio.sleep(RETRY_SECONDS)
                 continue
-            await self._whole.wait()
             if self._generation.number == generation:
                 self.member.on_caught_up()
                 if self.may_serve():
@@ -477,10 +431,9 @@ class Keeper:
                 journal=self._journal,
             )
             try:
-                await self.leading.run(self._read_to_end, self.known, self._unfinished)
-            except (
-                Fenced
-            ) as error:  # by the next one; or by a former one that woke late, then this one takes over again
+                await self.leading.run(self._following.read_to_end, self.known, self._unfinished)
+            except Fenced as error:
+                # by the next one; or by a former one that woke late, then this one takes over again
                 log.info("controller_fenced", error=str(error))
             except UpstreamUnavailable as error:
                 log.warning("controller_interrupted", error=str(error))
@@ -508,9 +461,3 @@ def _read(record: Record) -> Value | Unreadable | None:
     if record.fault:
         return Unreadable(record.key, record.fault, topic_of(record.key))
     return None if record.value is None else load(record.key, record.value)
-
-
-def _set_event() -> asyncio.Event:
-    event = asyncio.Event()
-    event.set()
-    return event
