@@ -31,7 +31,7 @@ from kordon.testing.broker_config import USERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import create_managed
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.rights import LISTENER, Allowed, Secured, login
+from kordon.testing.rights import LISTENER, TLS_LISTENER, Allowed, Secured, login
 from kordon.testing.steps import wait_until
 
 pytestmark = pytest.mark.broker
@@ -48,10 +48,10 @@ ON_A_PREFIX = Allowed("carol", AclOperation.WRITE, "__", pattern=ResourcePattern
 NEEDED = Allowed("kordon", AclOperation.ALTER, "kafka-cluster", ResourceType.BROKER)
 
 
-def check(folder: Path, upstream: dict[str, Any]) -> Result:
-    """Checks a cluster by a configuration file."""
+def check(folder: Path, upstream: dict[str, Any], **sections: Any) -> Result:
+    """Checks a cluster by a configuration file; `sections` stand in it, too."""
     file = folder / "kordon.yaml"
-    file.write_text(json.dumps({"upstream": upstream, "listen": {"address": "127.0.0.1:19092"}}))
+    file.write_text(json.dumps({"upstream": upstream, "listen": {"address": "127.0.0.1:19092"}, **sections}))
     return CliRunner().invoke(main, ["check", str(file), "--cluster"], catch_exceptions=False)
 
 
@@ -154,6 +154,26 @@ def test_a_log_in_that_is_refused_or_missing_is_told(strict_cluster: Secured, tm
     assert line.startswith(f"upstream.bootstrap: {upstream['bootstrap']}: log-in failed: ")
     (line,) = problems(check(tmp_path, {"bootstrap": upstream["bootstrap"]}))
     assert "give Kordon an account by upstream.sasl" in line
+
+
+def test_who_lets_only_clients_log_in_needs_no_account(strict_cluster: Secured, tmp_path: Path) -> None:
+    """Without managed topics, where the brokers are named: so it is offered in docs/security.md."""
+    port = strict_cluster.cluster.bootstrap(LISTENER)
+    result = check(tmp_path, {"bootstrap": port, "brokers": {"1": port}}, ordering={"enabled": False})
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "cluster: good"), result.output
+
+
+def test_brokers_are_asked_by_tls_where_kordon_would(strict_cluster: Secured, tmp_path: Path) -> None:
+    """With SCRAM; a certificate that is not to be trusted is told once, and nothing is asked of who shows it."""
+    files = strict_cluster.cluster.certificates
+    assert files is not None
+    upstream = upstream_of(strict_cluster, mechanism="SCRAM-SHA-512")
+    upstream |= {"bootstrap": strict_cluster.cluster.bootstrap(TLS_LISTENER), "tls": {"ca": str(files.ca)}}
+    result = check(tmp_path, upstream)
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "cluster: good"), result.output
+    (line,) = problems(check(tmp_path, {**upstream, "tls": {}}))
+    assert line.startswith(f"upstream.bootstrap: {upstream['bootstrap']}: ")
+    assert "certificate" in line
 
 
 def test_brokers_without_an_authorizer_are_told(open_cluster: Cluster, tmp_path: Path) -> None:
