@@ -49,7 +49,6 @@ _OLD_APPEND_TIME: Final = 0x08
 
 _XERIAL: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES: Final = 16
-_LZ4_DESCRIPTOR: Final = slice(4, 6)
 _LZ4_CHECKSUM_AT: Final = 6
 _LZ4_EXTRAS: Final = 0x09
 """Flags of a content size and a dictionary, which no client of old writes."""

@@ -25,7 +25,6 @@ from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.steps import wait_until
 
 _PATIENCE_SECONDS: Final = 90.0
-_RECORDS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)

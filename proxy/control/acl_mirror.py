@@ -115,22 +115,11 @@ class AclMirror:
         await self.mirror(self._known | {topic})
 
     async def _read(self) -> Acls:
-        fields = {
-            "resource_type_filter": _TOPIC,
-            "resource_name_filter": None,
-            "pattern_type_filter": _ANY,
-            "principal_filter": None,
-            "host_filter": None,
-            "operation": _ANY,
-            "permission_type": _ANY,
-        }
-        answer = await self._brokers.ask_any(DESCRIBE_ACLS, _VERSIONS, fields)
-        _refuse("reading ACLs", answer)
         return {
             (row.pattern_type, row.resource_name): frozenset(
                 Acl(acl.principal, acl.host, acl.operation, acl.permission_type) for acl in row.acls
             )
-            for row in answer.resources
+            for row in await read_acls(self._brokers, _TOPIC)
         }
 
     async def _change(
@@ -148,6 +137,35 @@ class AclMirror:
                 log.info("acl_mirrored", **told)
             else:
                 log.info("acl_unmirrored", **told)
+
+
+async def read_acls(brokers: Brokers, resource_type: int = _ANY) -> Sequence[Any]:
+    """Asks a broker for the cluster's ACLs.
+
+    Args:
+        brokers: Where one is found.
+        resource_type: On what, as a number on the wire; without it on everything.
+
+    Returns:
+        A row of the answer for each resource, with its ACLs.
+
+    Raises:
+        TopicsRefused: Kordon may not describe the cluster's ACLs.
+        UpstreamUnavailable: Nobody answers.
+    """
+    fields = {
+        "resource_type_filter": resource_type,
+        "resource_name_filter": None,
+        "pattern_type_filter": _ANY,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": _ANY,
+        "permission_type": _ANY,
+    }
+    answer = await brokers.ask_any(DESCRIBE_ACLS, _VERSIONS, fields)
+    _refuse("reading ACLs", answer)
+    rows: Sequence[Any] = answer.resources
+    return rows
 
 
 def _pairs(these: Mapping[str, frozenset[Acl]], without: Mapping[str, frozenset[Acl]]) -> list[tuple[str, Acl]]:

@@ -6,21 +6,17 @@ gives away more than whoever wrote it thought of (docs/security.md).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 from typing import Any, Final, NamedTuple
 
-from kordon.proxy.control.acl_mirror import DESCRIBE_ACLS
+from kordon.proxy.control.acl_mirror import read_acls
 from kordon.proxy.control.brokers import Brokers
-from kordon.proxy.control.codes import name_of
-from kordon.proxy.control.ends import TopicsRefused
 from kordon.proxy.control.layouts_writer import TRANSACTIONAL_ID
 from kordon.proxy.control.operations import Operation
 from kordon.proxy.managed.topics import OWN_PREFIX
 
-_VERSIONS: Final = range(1, 4)
-_ANY: Final = 1
 _TOPIC, _GROUP, _TRANSACTIONAL_ID = 2, 3, 5
 _LITERAL: Final = 3
 _ALL: Final = 2
@@ -139,23 +135,11 @@ class OpenRights:
             TopicsRefused: Kordon may not describe the cluster's ACLs.
             UpstreamUnavailable: Nobody answers.
         """
-        fields = {
-            "resource_type_filter": _ANY,
-            "resource_name_filter": None,
-            "pattern_type_filter": _ANY,
-            "principal_filter": None,
-            "host_filter": None,
-            "operation": _ANY,
-            "permission_type": _ANY,
-        }
-        answer = await self._brokers.ask_any(DESCRIBE_ACLS, _VERSIONS, fields)
-        if answer.error_code:
-            raise TopicsRefused("reading ACLs", answer.error_code, answer.error_message or name_of(answer.error_code))
-        return open_rights(_rows(answer), self._group, self._principal)
+        return open_rights(_rows(await read_acls(self._brokers)), self._group, self._principal)
 
 
-def _rows(answer: Any) -> Iterator[AclRow]:
-    for row in answer.resources:
+def _rows(resources: Sequence[Any]) -> Iterator[AclRow]:
+    for row in resources:
         for acl in row.acls:
             yield AclRow(
                 row.resource_type,

@@ -19,10 +19,6 @@ class Gaps:
     by_producer: dict[str, int] = field(default_factory=dict[str, int])
     by_partition: dict[int, int] = field(default_factory=dict[int, int])
 
-    def worst_us(self) -> int:
-        """Returns the longest one of a partition."""
-        return max(self.by_partition.values(), default=0)
-
     def plain(self) -> dict[str, Any]:
         """Returns it fit for JSON, in milliseconds."""
         return {

@@ -55,10 +55,6 @@ class ConsumerGroup:
         """Returns whether a member of this generation may go on; else it has to join again."""
         return self._group.heartbeat(member, generation) is True
 
-    def is_member(self, member: str, generation: int) -> bool:
-        """Returns whether this is a member in the present generation, which may be about to end."""
-        return self._group.heartbeat(member, generation) is not None
-
     def assign(self, generation: int, assignment: Mapping[str, frozenset[int]], layout_epoch: int) -> None:
         """Takes the leader's assignment, and by which layout it was made (SyncGroup)."""
         if generation == self.generation:

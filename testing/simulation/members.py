@@ -215,10 +215,6 @@ class Member:
         self._do(GotPartitions(self.group.world.now, [self._partition(q) for q in self.owned], topics))
         self._look()
 
-    def _is_enough(self, told: Layout, given: Given) -> bool:
-        """Whether segments are at least those by which partitions were shared out, as `client.keeper` has it."""
-        return told.epoch >= self._epoch >= given.layout_epoch
-
     def _partition(self, q: int) -> TopicPartition:
         return TopicPartition(self.group.topic, q)
 

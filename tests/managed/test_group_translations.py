@@ -24,7 +24,6 @@ from kordon.proxy.ordering.layout import Layout
 REAL_ID, FACE_ID, NEW_REAL_ID, NEW_FACE_ID, OTHER_ID, OWN_ID = (UUID(int=number) for number in range(1, 7))
 FACE = "__kordon.orders"
 UNKNOWN_TOPIC_ID, UNSTABLE_OFFSET_COMMIT, REBALANCE_IN_PROGRESS = 100, 88, 27
-EMPTY = {"offset": -1}
 HEARTBEAT = Subscriptions(lambda: None)
 """Of a worker that has not heard yet which topics there are: names are translated all the same."""
 
