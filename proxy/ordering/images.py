@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, Final, NamedTuple
 
-from pydantic import PlainSerializer
+from pydantic import Field, PlainSerializer
 
 _SEQUENCES: Final = 1 << 31
 """Sequences wrap around to 0 behind 2^31 - 1 (DefaultRecordBatch.incrementSequence)."""
@@ -87,6 +87,10 @@ def _as_dict(written: Mapping[int, Written]) -> dict[int, Written]:
     return dict(written.items())
 
 
+def _is_zero(number: int) -> bool:
+    return not number
+
+
 @dataclass(frozen=True)
 class ImageRecord:
     """A part of an image, as one move has written it down."""
@@ -95,8 +99,8 @@ class ImageRecord:
     """By the producer id that the client knows: who wrote in the home that was left, and is in no newer part."""
     cut_ms: int
     """When it was left, in milliseconds since 1970: nobody in it wrote there later."""
-    begins: int = 0
-    """The layout epoch with which it begins to count, where it was written down ahead of it."""
+    begins: Annotated[int, Field(exclude_if=_is_zero)] = 0
+    """The layout epoch with which it begins to count, where it was written down ahead of it; else it is left out."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.written, Packed):

@@ -12,6 +12,7 @@ from typing import Final
 
 from kordon.proxy.ordering.images import ImageRecord, Parts
 from kordon.proxy.ordering.records import AckRecord, FenceRecord, TopicRecord, Value, image_place
+from kordon.proxy.ordering.soundness import why_impossible
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,11 @@ class Member:
         return [*adopted, *((f"fence/{name}", Hold(fence)) for name, fence in self._fences.items())]
 
     def on_record(self, key: str, value: Value | None) -> list[Command]:
-        """Takes in a record of the layouts topic; None is a tombstone."""
+        """Takes in a record of the layouts topic; None is a tombstone.
+
+        Raises:
+            ValueError: It says what cannot be of what is known; nothing of it is taken in.
+        """
         kind, _, rest = key.partition("/")
         match kind, value:
             case "image", ImageRecord() | None:
@@ -138,6 +143,9 @@ class Member:
                 self._end_fence(rest)
                 return [Forget(rest)]
             case "fence", FenceRecord():
+                known = self._topics.get(rest)
+                if known is not None and (problem := why_impossible(known.layout, value.following)):
+                    raise ValueError(problem)
                 self._fences[rest] = value
                 return [Hold(value)]
             case "fence", None:

@@ -36,7 +36,7 @@ from pydantic_core import ErrorDetails, from_json
 
 from kordon.proxy.ordering.images import ImageRecord
 from kordon.proxy.ordering.layout import Epoch, Layout
-from kordon.proxy.ordering.soundness import why_unsound
+from kordon.proxy.ordering.soundness import why_impossible, why_unsound
 from kordon.proxy.ordering.takeover import Takeover
 from kordon.proxy.ordering.wishes import Wish
 
@@ -273,8 +273,11 @@ def _mismatch(key: str, value: Value) -> str:
     match value:
         case TopicRecord(layout):
             return f"it is of {layout.topic}" if layout.topic != rest else why_unsound(layout)
-        case FenceRecord(topic=topic):
+        case FenceRecord(topic=topic, taking_over=None):
             return f"it is of {topic}" if topic != rest else ""
+        case FenceRecord(topic=topic, following=following, taking_over=TopicRecord(layout)):
+            is_of_others = topic != rest or layout.topic != rest
+            return f"it is of {topic}" if is_of_others else why_unsound(layout) or why_impossible(layout, following)
         case ImageRecord():
             return "" if image_place(key) is not None else "its key names no part of an image"
         case _:

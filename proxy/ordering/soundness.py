@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kordon.proxy.ordering.hashing import LARGEST_VIRTUAL_PARTITIONS, why_not
 
 if TYPE_CHECKING:
-    from kordon.proxy.ordering.layout import Layout, Segment
+    from kordon.proxy.ordering.layout import Epoch, Layout, Segment
 
 
 def why_unsound(layout: Layout) -> str:
@@ -25,6 +25,11 @@ def why_unsound(layout: Layout) -> str:
     if missing := homes - layout.open_segments.keys():
         return f"partition {min(missing)} is written to, and has no open segment"
     return ""
+
+
+def why_impossible(layout: Layout, following: Epoch) -> str:
+    """Says why a layout cannot go over into an epoch; empty if it can."""
+    return why_not(layout.n, following.u, layout.v_count) or ""
 
 
 def _is_possible(segment: Segment, newest: int) -> bool:

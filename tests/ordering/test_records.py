@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
@@ -12,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kordon.proxy.ordering.images import ImageRecord, Written
-from kordon.proxy.ordering.layout import Layout, Placement
+from kordon.proxy.ordering.layout import Epoch, Layout, Placement
+from kordon.proxy.ordering.member import Member
 from kordon.proxy.ordering.records import (
     KINDS,
     MOST_BYTES,
@@ -263,6 +265,29 @@ def test_a_layout_that_cannot_be_is_not_gone_by(place: tuple[int | str, ...], va
     found = load("topic/orders", json.dumps(whole).encode())
     assert isinstance(found, Unreadable)
     assert why in found.why
+
+
+@pytest.mark.parametrize(
+    ("v_count", "u", "why"),
+    [(10**9, 1, "1000000000 virtual partitions are more"), (12, 0, "0 partitions are fewer than the 3")],
+)
+def test_a_fence_of_what_cannot_be_is_not_gone_by(v_count: int, u: int, why: str) -> None:
+    """A topic that is taken over is derived from the record alone, and would have no end."""
+    layout = Layout.unmanaged("orders", UUID(int=1), 3, 12)
+    coming = TopicRecord(replace(layout, v_count=v_count), UUID(int=2))
+    fence = FenceRecord("f1", "orders", Epoch(1, u, Placement.OWN), frozenset({0}), coming)
+    found = load("fence/orders", dump(fence))
+    assert isinstance(found, Unreadable)
+    assert why in found.why
+
+
+def test_no_fence_leads_a_layout_to_what_cannot_be() -> None:
+    """The layout in force is not in the record, so the member tells; it goes on without that fence."""
+    member = Member("me")
+    member.on_record("topic/orders", TopicRecord(LAYOUT, UUID(int=2)))
+    with pytest.raises(ValueError, match="0 partitions are fewer"):
+        member.on_record("fence/orders", replace(FENCE, following=Epoch(1, 0)))
+    assert not member.fences
 
 
 @given(st.lists(st.tuples(st.integers(2, 16), st.booleans(), st.booleans()), max_size=8), st.booleans())
