@@ -114,7 +114,10 @@ class Tasks:
             began = time.monotonic()
             try:
                 return await work()
-            except Exception as error:  # the outermost edge of the work: whatever it is, it has to go on
+            except (Exception, asyncio.CancelledError) as error:  # the outermost edge: whatever it is, it has to go on
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise  # it is ended itself, and not what it has waited for
                 if time.monotonic() - began > STEADY_SECONDS:
                     wait = FIRST_RETRY_SECONDS
                 self._failures.note(name, error)

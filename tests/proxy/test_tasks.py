@@ -157,6 +157,28 @@ async def test_stopped_work_is_not_begun_again() -> None:
     assert lives == 1
 
 
+async def test_kept_work_outlives_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else ends what it waits for; without another begin the work would be missed, and nobody told."""
+    monkeypatch.setattr(module, "FIRST_RETRY_SECONDS", 0.0)
+    failures, begun = Failures(), asyncio.Event()
+    waited_for = asyncio.get_running_loop().create_future()
+
+    async def work() -> None:
+        if waited_for.done():
+            begun.set()
+        await waited_for if not waited_for.done() else await asyncio.Event().wait()
+
+    tasks = Tasks(failures)
+    kept = tasks.keep(work, name="wait")
+    await asyncio.sleep(0)
+    waited_for.cancel()
+    async with asyncio.timeout(10):
+        await begun.wait()
+    assert failures.counts["wait"] == 1
+    await tasks.stop()
+    assert kept.cancelled()
+
+
 async def test_other_work_that_fails_is_counted_too() -> None:
     """All of it under one name, for there is no end of names."""
     failures = Failures()
