@@ -25,7 +25,7 @@ from kordon.proxy.managed.course import Course
 from kordon.proxy.managed.lanes import Lanes
 from kordon.proxy.ordering import images, line, writers
 from kordon.proxy.ordering.chain import Stay
-from kordon.proxy.ordering.controller import ReadCuts
+from kordon.proxy.ordering.changes import ReadCuts
 from kordon.proxy.ordering.images import Refusal
 from kordon.proxy.ordering.records import AckRecord, FenceRecord
 

@@ -21,7 +21,8 @@ from kordon.proxy.control.ends import Snapshot
 from kordon.proxy.control.ledger import Ledger
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.ordering.controller import Controller, Producers, WriteAhead
+from kordon.proxy.ordering.changes import Producers, WriteAhead
+from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.next_images import Ahead, NextImages
 from kordon.proxy.ordering.records import image_key
 from kordon.proxy.ordering.tail import Tail

@@ -19,7 +19,7 @@ from kordon.proxy.control.takeover_steps import TakeoverSteps
 from kordon.proxy.control.takeovers import NotQuiesced
 from kordon.proxy.control.topics_admin import TopicsRefused
 from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.ordering.controller import Command
+from kordon.proxy.ordering.changes import Command
 from kordon.proxy.ordering.floors import with_floors
 from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.layout import Layout

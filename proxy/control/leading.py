@@ -34,13 +34,12 @@ from kordon.proxy.control.topics_admin import TopicsAdmin, TopicsRefused
 from kordon.proxy.decisions.journal import Journal, NoJournal
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.topics import face_of
-from kordon.proxy.ordering.controller import (
+from kordon.proxy.ordering.changes import (
     REMEMBERED_MS,
     Abandoned,
     Command,
     Commit,
     ConfirmMembers,
-    Controller,
     Finished,
     Prepare,
     Producers,
@@ -48,6 +47,7 @@ from kordon.proxy.ordering.controller import (
     Stage,
     WriteAhead,
 )
+from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.findings import records_lost, topic_gone
 from kordon.proxy.ordering.images import Parts
 from kordon.proxy.ordering.layout import Layout, Placement

@@ -19,7 +19,7 @@ from kordon.proxy.control.takeovers import Takeovers
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.topics import face_of
-from kordon.proxy.ordering.controller import Command
+from kordon.proxy.ordering.changes import Command
 from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.janitor import has_returned
 from kordon.proxy.ordering.layout import Layout

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from kordon.proxy.control.ledger import Offsets, Records
     from kordon.proxy.decisions.journal import Journal
-    from kordon.proxy.ordering.controller import Producers
+    from kordon.proxy.ordering.changes import Producers
 
 QUESTION: Final = "question"
 """Of a fence that changes no layout: it asks who knows it, or has all stop writing while a topic is let go."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kordon.proxy.control.lease import clock
 from kordon.proxy.control.membership import Generation
-from kordon.proxy.ordering.controller import Change
+from kordon.proxy.ordering.changes import Change
 from kordon.proxy.ordering.records import FenceRecord, FindingRecord
 from kordon.proxy.ordering.wishes import Wish
 

@@ -14,7 +14,7 @@ from kordon.proxy.control.lease import clock
 from kordon.proxy.control.ledger import Ledger, Refused
 from kordon.proxy.control.takeovers import Takeovers
 from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.ordering.controller import Command
+from kordon.proxy.ordering.changes import Command
 from kordon.proxy.ordering.records import TopicRecord
 from kordon.proxy.ordering.takeover import Step, next_step, shown
 from kordon.proxy.tasks import Tasks

@@ -13,7 +13,7 @@ from typing import Any, Final
 from kordon.proxy.control.state import ControlState
 from kordon.proxy.managed.topics import ManagedTopic, face_of
 from kordon.proxy.ordering.chain import Chain, Stay
-from kordon.proxy.ordering.controller import Change, Stage
+from kordon.proxy.ordering.changes import Change, Stage
 from kordon.proxy.ordering.images import rows_of
 from kordon.proxy.ordering.layout import Layout, Segment, SegmentId
 from kordon.proxy.ordering.records import FindingRecord

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
-
-from pydantic import TypeAdapter
+from typing import Literal
 
 from kordon.proxy.ordering.takeover import TRANSITION_MS
 
@@ -99,5 +97,3 @@ class LookAgain:
 
 
 Wish = Manage | Resize | Unmanage | OrderDelivery | SetJanitor | LeaveOut | RaiseFloors | Delete | LookAgain
-WISH_JSON: Final[TypeAdapter[Wish]] = TypeAdapter(Wish)
-"""How a wish is written into the layouts topic."""

@@ -9,9 +9,10 @@ from uuid import UUID
 
 from kordon.codecs.producers import ProducerRow, ProducerRows
 from kordon.proxy.control.ends import Ends, Snapshot
-from kordon.proxy.ordering import controller as steps
+from kordon.proxy.ordering import changes as steps
 from kordon.proxy.ordering import takeover as rules
-from kordon.proxy.ordering.controller import Controller, Producers
+from kordon.proxy.ordering.changes import Producers
+from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.next_images import NextImages
 from kordon.proxy.ordering.records import TopicRecord, Value

@@ -20,7 +20,8 @@ from kordon.proxy.managed import write_outcomes
 from kordon.proxy.managed.settle import Place
 from kordon.proxy.ordering import controller, hashing, images, line, reading, takeover
 from kordon.proxy.ordering.chain import Chain, Stay
-from kordon.proxy.ordering.controller import Change, Controller
+from kordon.proxy.ordering.changes import Change
+from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.gate import Evidence, Gate
 from kordon.proxy.ordering.images import Image, Parts, sequence_at_home
 from kordon.proxy.ordering.layout import Epoch, Layout, Placement, Segment

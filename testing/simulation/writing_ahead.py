@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from kordon.proxy.ordering.controller import Command, WriteAhead
+from kordon.proxy.ordering.changes import Command, WriteAhead
 from kordon.proxy.ordering.images import ImageRecord
 from kordon.proxy.ordering.next_images import NextImages
 from kordon.proxy.ordering.records import Value, image_key

@@ -14,7 +14,7 @@ from kordon.proxy.control.ledger import Ledger, Records
 from kordon.proxy.control.member_minutes import MemberMinutes
 from kordon.proxy.control.membership import Generation
 from kordon.proxy.control.minutes import Minutes, evidence_of
-from kordon.proxy.ordering.controller import Producers
+from kordon.proxy.ordering.changes import Producers
 from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout
 from kordon.proxy.ordering.records import AckRecord, FenceRecord, OutcomeRecord, TopicRecord
 from kordon.testing.noted import Noted

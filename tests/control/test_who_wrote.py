@@ -14,7 +14,7 @@ from kordon.proxy.control.batches import Entry, Identity, build_batch
 from kordon.proxy.control.ends import Ends, Snapshot
 from kordon.proxy.control.ledger import Records
 from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.ordering.controller import WriteAhead
+from kordon.proxy.ordering.changes import WriteAhead
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.next_images import NextImages

@@ -33,7 +33,7 @@ from kordon.proxy.managed.told_clients import ToldClient
 from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
 from kordon.proxy.managed.write_decisions import WriteDecisions
 from kordon.proxy.ordering.chain import Stay
-from kordon.proxy.ordering.controller import Producers
+from kordon.proxy.ordering.changes import Producers
 from kordon.proxy.ordering.images import Refusal
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.line import Bound, Line, Write

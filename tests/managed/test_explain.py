@@ -18,7 +18,7 @@ from kordon.proxy.control.state import ControlState
 from kordon.proxy.managed.explain import NOT_ENABLED, explain_all, explain_control, explain_topic, sum_up
 from kordon.proxy.managed.topics import Fence, ManagedTopic
 from kordon.proxy.merge import NO_WORKER
-from kordon.proxy.ordering.controller import Change, Stage
+from kordon.proxy.ordering.changes import Change, Stage
 from kordon.proxy.ordering.images import Written
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.records import FenceRecord

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from kordon.proxy.ordering.controller import (
-    FENCE_SECONDS,
-    MISSED_RETRY_SECONDS,
+from kordon.proxy.ordering.changes import (
     Abandoned,
     Commit,
     ConfirmMembers,
-    Controller,
     Finished,
     Prepare,
     Producers,
     ReadCuts,
 )
+from kordon.proxy.ordering.controller import FENCE_SECONDS, MISSED_RETRY_SECONDS, Controller
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.images import ImageRecord, Parts, Written
 from kordon.proxy.ordering.layout import Layout

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kordon.proxy.control.layouts_writer import BATCH_BYTES
-from kordon.proxy.ordering.controller import Commit, Controller, Producers
+from kordon.proxy.ordering.changes import Commit, Producers
+from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.images import PRODUCERS_OF_A_PART, ImageRecord, Parts, Written, carried
 from kordon.proxy.ordering.layout import Layout

@@ -7,17 +7,16 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kordon.proxy.ordering.controller import (
-    MOST_FAILURES,
+from kordon.proxy.ordering.changes import (
     Abandoned,
     Command,
     Commit,
-    Controller,
     Prepare,
     Producers,
     ReadCuts,
     WriteAhead,
 )
+from kordon.proxy.ordering.controller import MOST_FAILURES, Controller
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.images import ImageRecord, Parts, Written
 from kordon.proxy.ordering.layout import Layout

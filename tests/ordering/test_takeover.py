@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kordon.proxy.ordering import takeover as rules
-from kordon.proxy.ordering.controller import Abandoned, Commit, Controller, Prepare, Producers, ReadCuts
+from kordon.proxy.ordering.changes import Abandoned, Commit, Prepare, Producers, ReadCuts
+from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.images import ImageRecord, Written
 from kordon.proxy.ordering.layout import Layout, Placement

@@ -1,0 +1,162 @@
+"""A change of a topic's layout: how far it has come, and what the controller has done for it by others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from kordon.proxy.ordering.layout import Placement
+from kordon.proxy.ordering.next_images import NextImages
+from kordon.proxy.ordering.records import FenceRecord, Value
+
+REMEMBERED_MS: Final = 7 * 24 * 60 * 60 * 1000
+"""For how long brokers remember a silent producer, where it is not known: the longest default that Kafka has had
+(transactional.id.expiration.ms, by which it went before producer.id.expiration.ms)."""
+
+
+class Stage(Enum):
+    """How far a procedure has come."""
+
+    PREPARING = "preparing"
+    WAITING = "waiting for leases"
+    OPENING = "writing the fence"
+    WRITING_AHEAD = "writing images ahead"
+    CONFIRMING = "asking who serves"
+    FENCING = "waiting for acknowledgements"
+    CUTTING = "reading cuts"
+    COMMITTING = "writing the layout"
+    CANCELLING = "cancelling"
+    PAUSING = "waiting for another attempt"
+
+
+@dataclass
+class Change:
+    """A procedure under way."""
+
+    topic: str
+    target: int
+    """undeleted_partition_count to come to."""
+    stage: Stage = Stage.PREPARING
+    since: float = 0.0
+    """When the stage began."""
+    fence: FenceRecord | None = None
+    acknowledged: set[str] = field(default_factory=set)
+    missed: frozenset[str] = frozenset()
+    """Who did not acknowledge the last attempt."""
+    attempts: int = 0
+    placement: Placement = Placement.LINEAR
+    shortened: dict[int, int] = field(default_factory=dict[int, int])
+    """Physical partitions whose log has got shorter, by the offset from which on all was lost (rule C10)."""
+    renewed: frozenset[int] = frozenset()
+    """Physical partitions that begin another segment, in which the janitor writes first (KIP-253 9)."""
+    told: dict[int, int] = field(default_factory=dict[int, int])
+    """Of these, up to where readers may have been told of them, as the proxies say that acknowledge."""
+    expected: Mapping[int, int] | None = None
+    """Where partitions must end, because somebody said that nobody writes to them; None: anywhere (rule A2)."""
+    problem: str = ""
+    """Why it is given up."""
+    has_many: bool = False
+    """Whether its partitions have so many producers that images are written ahead."""
+    ahead: NextImages | None = None
+    """The images that are written ahead."""
+    is_ahead: bool = False
+    """Whether they are, but for what is being written just now."""
+    reason: str = ""
+    """Why the last attempt failed, where others will most likely fail for it as well."""
+    failures: int = 0
+    """How many in a row have failed for that reason."""
+    remembered_ms: int = REMEMBERED_MS
+    """For how long brokers remember a producer that is silent."""
+
+
+@dataclass(frozen=True)
+class Producers:
+    """What was read of a sealed or opened partition when nothing could land there any more (rule C6).
+
+    Attributes:
+        end: The next offset.
+        written: By tagged producer id: epoch and last sequence.
+    """
+
+    end: int
+    written: Mapping[int, tuple[int, int]]
+    in_transaction: bool = False
+    """Whether a producer has a transaction open."""
+    leader_epoch: int = -1
+    """In which it was read."""
+    read_ms: int = 0
+    """When it was read, in milliseconds since 1970."""
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Make sure that a topic has so many partitions and all of them leaders; answer with `Prepared`."""
+
+    topic: str
+    partitions: int
+
+
+@dataclass(frozen=True)
+class WriteAhead:
+    """Have images written down that hold all but what is being written just now; answer with `on_ahead`.
+
+    What is durable of them is told by `on_written_ahead`.
+    """
+
+    topic: str
+    partitions: frozenset[int]
+    """Sealed or opened by what follows."""
+    images: NextImages
+    """Where they were written for an attempt before, only what was written since is read."""
+
+
+@dataclass(frozen=True)
+class ConfirmMembers:
+    """Ask the group whether the generation that this proxy leads is still the present one.
+
+    Answer with `on_confirmed` if it is; if it is not, `on_members` tells the next one. Asked after a fence is durable:
+    whoever joins from then on reads the fence before it serves, whoever joined before is known (rule C2).
+    """
+
+    topic: str
+
+
+@dataclass(frozen=True)
+class ReadCuts:
+    """Read end and producers of these partitions until they stand still; answer with `Cuts`."""
+
+    topic: str
+    fence: str
+    partitions: frozenset[int]
+    ahead: NextImages | None = None
+    """The images that were written ahead: only those are asked for who have written since."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """Write these in one transaction; answer with `Committed` or `NotCommitted`. None is a tombstone."""
+
+    topic: str
+    records: tuple[tuple[str, Value | None], ...]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A wish has come true."""
+
+    topic: str
+
+
+@dataclass(frozen=True)
+class Abandoned:
+    """A wish cannot come true."""
+
+    topic: str
+    problem: str
+    code: int | None = None
+    """Kafka's error code where it was the cluster that refused; None: the wish does not fit what was found."""
+
+
+Command = Prepare | WriteAhead | ConfirmMembers | ReadCuts | Commit | Finished | Abandoned
