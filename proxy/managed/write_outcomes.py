@@ -84,6 +84,18 @@ class ProduceCounts:
     shortened: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
     """Partitions, by topic, whose log ends below the start of their segment: an unclean election has cut it (C10)."""
 
+    def by_outcome(self) -> dict[str, int]:
+        """Returns how many writes came to which end, named as the metric has it."""
+        return {
+            "written": self.batches,
+            "duplicate": self.duplicates,
+            "refused": self.refused,
+            "given_up": self.given_up,
+            "lost": self.lost,
+            "stray": self.strays,
+            "outdated": self.outdated,
+        }
+
 
 def answer_of(version: int, acks: int, rows: list[tuple[str, UUID | None, list[Outcome]]]) -> bytes:
     """Makes the answer to a Produce request.
