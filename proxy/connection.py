@@ -245,6 +245,8 @@ class Connection:
         commands: list[Command] = []
         if answers := self.responses.answers():
             commands.append(SendDownstream(answers))
+        else:
+            self._kept.keep_answer(waiting)
         if self._upstream_paused and not (self._waiting and self._waiting[0].promised and not self._waiting[0].asks):
             self._upstream_paused = False
             commands.append(ResumeUpstream())

@@ -544,6 +544,7 @@ class Relay:
             self._parts.pop(waiting, None)
         self.perform(self.core.handle(Served(waiting, body)))
         self.note_held()
+        self.relays.bound_memory()
 
     def _end_upstream(self) -> None:
         if self.upstream.transport is None:

@@ -171,6 +171,8 @@ class ResponseLeg:
         while self._current is None and self._waiting and self._waiting[0].answer is not None:
             waiting = self._waiting.popleft()
             self._tally.responses[waiting.route.index] += 1
+            if waiting.kept_bytes:
+                self._kept.release_answer(waiting)
             due += waiting.answer or ()
         return due
 

@@ -52,11 +52,14 @@ class Waiting:
         self.told: Callable[[Any], None] | None = None
         """Is given the broker's answer to a question of Kordon's own, which the client does not see."""
         self.kept_bytes = 0
-        """Its size, if it is kept until it is answered."""
+        """Its size while it is kept until it is answered, then that of an answer which waits for its turn."""
 
 
 class Kept:
-    """Requests that one connection keeps until they are answered: they are read, and to be served or translated."""
+    """Requests that one connection keeps until they are answered: they are read, and to be served or translated.
+
+    Answers of Kordon's own count as well that wait for those of earlier requests.
+    """
 
     __slots__ = ("memory_bytes", "request_bytes")
 
@@ -74,6 +77,16 @@ class Kept:
     def release(self, waiting: Waiting) -> None:
         """Counts a request no more."""
         self._count(waiting, -waiting.kept_bytes)
+        waiting.kept_bytes = 0
+
+    def keep_answer(self, waiting: Waiting) -> None:
+        """Counts the answer to a request that is kept no more."""
+        waiting.kept_bytes = sum(map(len, waiting.answer or ()))
+        self.memory_bytes += waiting.kept_bytes
+
+    def release_answer(self, waiting: Waiting) -> None:
+        """Counts an answer no more."""
+        self.memory_bytes -= waiting.kept_bytes
         waiting.kept_bytes = 0
 
     def forget(self) -> None:

@@ -149,6 +149,16 @@ def test_what_is_kept_to_be_served_counts(stage: Stage) -> None:
     assert stage.core.held_bytes == 0
 
 
+def test_an_answer_that_waits_for_its_turn_counts(stage: Stage) -> None:
+    """A client may well have it wait, behind a Fetch that its broker keeps for as long as it was asked to."""
+    commands = stage.client(heartbeat(SMALL, 5) + heartbeat("g", 6, "served"))
+    served = next(each for each in commands if isinstance(each, StartServing))
+    stage.core.handle(Served(served.waiting, [bytes(400_000), bytes(600_000)]))
+    assert stage.core.held_bytes > 1_000_000
+    stage.broker(response_frame(apis.HEARTBEAT, 4, 5))
+    assert stage.core.held_bytes == 0
+
+
 def test_what_streams_through_is_not_bounded(stage: Stage) -> None:
     """It holds nothing here, and the broker judges it."""
     frame = request_frame(apis.SASL_AUTHENTICATE, 1, 5, auth_bytes=bytes(100_000))
