@@ -206,7 +206,7 @@ def _names(buffer: Buffer, position: int, end: int, api_version: int) -> Iterato
             position = _after_tags(buffer, position, end) if is_flexible else position
         position = _after_tags(buffer, position, end) if is_flexible else position
         if position > end:
-            raise WireError("the topics of a Produce request are not all here")
+            raise WireError("a Produce request ends within its topics")
 
 
 def _count(buffer: Buffer, position: int, end: int, *, is_flexible: bool) -> tuple[int, int]:

@@ -12,9 +12,9 @@ from itertools import islice
 from typing import Any, Final
 
 MOST_CHARACTERS: Final = 256
-"""Of a text of others, so much is shown."""
+"""Characters of a text of others that are shown."""
 MOST_ENTRIES: Final = 32
-"""Of a collection, so many entries are shown."""
+"""Entries of a collection that are shown."""
 
 _COMMANDS: Final = "\x00-\x1f\x7f-\x9f"
 """The control characters C0 (with ESC), DEL and C1."""

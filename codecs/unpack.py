@@ -71,7 +71,7 @@ class OldRecord(NamedTuple):
 
 
 class BatchTooLarge(WireError):  # noqa: N818 - a finding about a batch, named as operators say it
-    """Raised where a batch holds more than the bound: its bytes are right, and nobody should open them here."""
+    """Raised if a batch holds more than the bound. Its bytes are sound, but Kordon must not open them."""
 
 
 def records_of(batch: Buffer, limit_bytes: int) -> Iterator[Any]:
@@ -226,7 +226,7 @@ def _snappy(packed: memoryview, room: memoryview) -> int:
         length = _INT32.unpack_from(packed, at)[0]
         at += 4
         if not 0 < length <= len(packed) - at:
-            raise _error(f"a block of snappy cannot have the length {length}")
+            raise _error(f"a snappy block cannot have the length {length}")
         size += _snappy_block(packed[at : at + length], room[size:])
         at += length
     return size
@@ -261,7 +261,7 @@ def _lz4_checksum(header: bytes) -> int:
 
 
 def _no_room(packed_bytes: int, limit_bytes: int) -> BatchTooLarge:
-    return BatchTooLarge(f"{packed_bytes} bytes hold more than {limit_bytes}", message="RecordBatch")
+    return BatchTooLarge(f"{packed_bytes} bytes unpack to more than {limit_bytes}", message="RecordBatch")
 
 
 def _error(reason: str) -> WireError:

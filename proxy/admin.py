@@ -52,7 +52,7 @@ class Observed(Protocol):
         ...
 
     async def notes(self) -> list[str]:
-        """What is wrong for which no client should be sent elsewhere."""
+        """Faults for which clients need not go elsewhere."""
         ...
 
     async def metrics(self) -> bytes:

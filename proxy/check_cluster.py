@@ -14,13 +14,11 @@ from kordon.proxy.tls import upstream_context
 from kordon.proxy.topology import Topology
 from kordon.proxy.upstream import UpstreamClient
 
-_NEEDS_LOG_IN: Final = (
-    "the brokers answer nobody who has not logged in: give Kordon an account by upstream.sasl (docs/security.md#sasl)"
-)
+_NEEDS_LOG_IN: Final = "the brokers require a log-in: give Kordon an account in upstream.sasl (docs/security.md#sasl)"
 
 
 async def problems_of(upstream: Upstream, ordering: Ordering, principal: str | None = None) -> list[str]:
-    """Asks the brokers; nothing is changed there.
+    """Asks the brokers, and changes nothing there.
 
     Args:
         upstream: How they are reached.
@@ -70,7 +68,7 @@ async def _rights(topology: Topology, principal: str | None, group: str) -> list
         authorizer = await access.has_authorizer()
         found = await access.find(await access.managed(), authorizer=authorizer)
     except UpstreamUnavailable as error:
-        return [f"rights cannot be seen: {error}"]
+        return [f"rights cannot be checked: {error}"]
     finally:
         await links.close()
     return [*found.missing, *found.open]

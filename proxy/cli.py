@@ -115,12 +115,12 @@ def run(file: Path | None, **flags: str | None) -> None:
 @click.argument("file", envvar="KORDON_CONFIG", required=False, type=click.Path(path_type=Path))
 @click.option("--options", "list_options", is_flag=True, help="List all options with their environment variables.")
 @click.option(
-    "--cluster", is_flag=True, help="Ask the brokers, too: do they let Kordon in, are rights as they should be?"
+    "--cluster", is_flag=True, help="Also ask the brokers: do they let Kordon in, and are rights as they should be?"
 )
 @click.option(
     "--principal",
     metavar="NAME",
-    help="Who Kordon is to the brokers, as User:kordon, where they make that of its certificate; with --cluster.",
+    help="Kordon's principal, such as User:kordon, if the brokers derive it from its certificate; with --cluster.",
 )
 def check(file: Path | None, *, list_options: bool, cluster: bool, principal: str | None) -> None:
     """Checks a configuration FILE, environment variables included, and explains every mistake.

@@ -273,8 +273,8 @@ class Admin(Section):
     )
     pages: Literal["all", "probes"] = Field(
         default="all",
-        description="probes: /livez and /readyz alone, without reasons; the others, /metrics too, name brokers, topics"
-        " and groups, so they are not served",
+        description="probes: only /livez and /readyz, without reasons; the other pages, /metrics too, name brokers,"
+        " topics and groups, and are not served",
     )
 
 
@@ -304,7 +304,7 @@ class Limits(Section):
     )
     request_bytes: Bytes = Field(
         default=8_388_608,
-        description="largest request, other than Produce, that is read as it may name a managed topic",
+        description="largest request, other than Produce, that Kordon reads because it may name a managed topic",
         json_schema_extra=RELOADS,
     )
     request_rows: Annotated[int, BeforeValidator(_whole), Field(ge=100, le=1_000_000)] = Field(
@@ -313,7 +313,7 @@ class Limits(Section):
     )
     unproven_bytes: Annotated[int, BeforeValidator(_whole), Field(ge=1_024, le=1 << 20)] = Field(
         default=16_384,
-        description="bytes of requests that are kept of a client before its broker has accepted it",
+        description="bytes of requests that Kordon keeps of a client before its broker has accepted it",
         json_schema_extra=RELOADS,
     )
     requests_in_flight: Count = Field(
@@ -328,8 +328,8 @@ class Limits(Section):
     )
     opened_bytes: Bytes = Field(
         default=33_554_432,
-        description="records of one compressed batch that Kordon has to open, unpacked, each of which counts 128 bytes"
-        " at least; what holds more is passed over",
+        description="unpacked size of one compressed batch that Kordon has to open, where each record counts as at"
+        " least 128 bytes; a larger batch is passed over",
     )
     connections: Count = Field(
         default=10_000, description="client connections of one worker", json_schema_extra=RELOADS

@@ -116,7 +116,7 @@ class Connection:
 
     @property
     def proven(self) -> bool:
-        """Whether the broker has answered something that it answers to no one who has yet to log in."""
+        """Whether the broker has answered a request that it answers only after a log-in."""
         return self.responses.proves
 
     def receive_requests(self, chunk: memoryview, now: float) -> list[Command] | None:

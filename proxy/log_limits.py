@@ -1,4 +1,4 @@
-"""Keeps clients from filling the log: of what one cause makes be said again and again, a few lines and one sum."""
+"""Keeps clients from filling the log: each cause gets a few lines, and one that counts the rest."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 WINDOW_SECONDS: Final = 30.0
-"""So long the lines of a cause are counted together."""
+"""How long the lines of one cause are counted together."""
 LINES: Final = 5
-"""So many lines of a cause are written in a window; of the others `repeated` tells the number."""
+"""Lines of one cause that are written in a window; `repeated` counts the others."""
 _MARK: Final = "by_clients"
 _CAUSES: Final = ("cause", "reason", "kind")
 """Facts whose values Kordon chooses, so that there are few of them."""
@@ -81,7 +81,7 @@ class LogLimits:
 
 
 class _Window:
-    """What one cause has had said of late."""
+    """The lines that one cause has had in its window."""
 
     __slots__ = ("began", "lines")
 

@@ -54,7 +54,7 @@ _PROOF_ROUTE: Final = next(each for each in apis.ROUTES if (each.api.key, each.v
 _PROOF: Final = Question(
     _PROOF_ROUTE, request(apis.METADATA).build(9, {"topics": [], "allow_auto_topic_creation": False}), lambda _: None
 )
-"""Metadata of no topic: every broker of 2.4 and later answers it, and to any client that it has accepted."""
+"""Metadata of no topic: every broker since 2.4 answers it to any client that it has accepted."""
 
 
 class FrameLimits(Protocol):
@@ -77,7 +77,7 @@ class FrameLimits(Protocol):
 
     @property
     def unproven_bytes(self) -> int:
-        """Most bytes that are held and kept of a client that has proved nothing."""
+        """Most bytes that are kept of a client before its broker has accepted it."""
         ...
 
     @property
@@ -110,7 +110,7 @@ class RequestLeg:
         self._unproven_bytes = limits.unproven_bytes
         self._kept = kept or Kept()
         self.proven = False
-        """Whether the broker has answered a request that it answers to no one who has yet to log in."""
+        """Whether the broker has answered a request that it answers only after a log-in."""
         self.lacks_proof: int | None = None
         """Size of the request that is not read before there is proof; None: there is none."""
         self._tally = tally
@@ -252,7 +252,7 @@ class RequestLeg:
         return True
 
     def ask_for_proof(self, pieces: list[Buffer], now: float) -> None:
-        """Asks the broker what it answers to no one who has yet to log in: a log-in is the broker's alone to judge."""
+        """Asks the broker what it answers only after a log-in: the broker alone judges log-ins."""
         self._ask(_PROOF, RequestHeader(apis.METADATA, _PROOF_ROUTE.version, 0, None), now, pieces)
 
     def _hear(self, chunk: memoryview, at: int, end: int, client_id_bytes: int) -> None:
@@ -272,7 +272,7 @@ class RequestLeg:
         return False
 
     def _take_up(self, waiting: Waiting, size: int, chunk: memoryview, at: int, end: int) -> bool:
-        """Queues a request that nobody wants for its response, or has it held; False: its head is not all there."""
+        """Queues an unwanted request for its response, or holds it; False: its head is incomplete."""
         if waiting.route.api.key == apis.PRODUCE:
             return self._begin_produce(waiting, size, chunk, at, end)
         if self._is_asked_for(waiting.route, chunk, at, at + SIZE_BYTES + size, end):

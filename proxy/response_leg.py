@@ -27,7 +27,7 @@ from kordon.proxy.waiting import Kept, Waiting
 
 _SIZE: Final = Struct(">i")
 _BEFORE_LOG_IN: Final = frozenset({apis.API_VERSIONS, apis.SASL_HANDSHAKE, apis.SASL_AUTHENTICATE})
-"""What brokers answer to those who have yet to log in; upon all else they close the connection."""
+"""What brokers answer before a log-in; on anything else they close the connection."""
 _LARGEST_SECTION: Final = 16 * 1024 * 1024
 """Bytes of a section that is changed: 16 MiB hold the addresses of 100,000 brokers."""
 
@@ -66,7 +66,7 @@ class ResponseLeg:
         self._waiting = waiting
         self._kept = kept or Kept()
         self.proves = False
-        """Whether the broker has answered what it answers to no one who has yet to log in."""
+        """Whether the broker has answered a request that it answers only after a log-in."""
         self._advertised = advertised
         # Of the response under way:
         self._current: Waiting | None = None

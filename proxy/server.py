@@ -166,7 +166,7 @@ class Proxy:
         return reasons + (self.pages.unready() if self.pages is not None else [])
 
     def notes(self) -> list[str]:
-        """Returns what is wrong for which no client should be sent elsewhere: all proxies meet it, or it is mended."""
+        """Returns faults for which clients need not go elsewhere: all proxies share them, or they are being mended."""
         return [*(self.pages.notes() if self.pages is not None else []), *FAILURES.recent()]
 
     def status(self) -> dict[str, Any]:

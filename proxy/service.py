@@ -69,7 +69,7 @@ class Service:
         return self._proxy.unready()
 
     async def notes(self) -> list[str]:
-        """What is wrong for which no client should be sent elsewhere."""
+        """Faults for which clients need not go elsewhere."""
         return self._proxy.notes()
 
     async def metrics(self) -> bytes:

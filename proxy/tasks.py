@@ -1,4 +1,4 @@
-"""Background work with an owner: nothing runs that nobody would stop, and no failure goes unheard.
+"""Background work with an owner: its owner stops it, and every failure is logged and counted.
 
 What may end is started (`Tasks.start`); what others rely on is kept (`Tasks.keep`): when it fails it is begun again.
 """
@@ -19,9 +19,9 @@ log = structlog.get_logger(__name__)
 FIRST_RETRY_SECONDS: Final = 0.2
 LAST_RETRY_SECONDS: Final = 10.0
 STEADY_SECONDS: Final = 60.0
-"""Kept work that has lived for so long since it was begun again counts as whole."""
+"""Kept work that has run for this long since it began again counts as sound."""
 PASSING: Final = "passing"
-"""By which the failures of work are counted that is not kept."""
+"""The label under which failures are counted of work that is not kept."""
 
 
 class _Failure(NamedTuple):
@@ -77,7 +77,7 @@ class Tasks:
     def start(
         self, work: Coroutine[Any, Any, Any], *, name: str, heard: type[Exception] | tuple[type[Exception], ...] = ()
     ) -> asyncio.Task[Any]:
-        """Runs `work` in the background, which nobody misses for long when it fails.
+        """Runs `work` in the background; nobody relies on it for long if it fails.
 
         Args:
             work: What to run; ends by itself or by `stop`.
@@ -90,7 +90,7 @@ class Tasks:
         return task
 
     def keep(self, work: Callable[[], Coroutine[Any, Any, None]], *, name: str, of: str = "") -> asyncio.Task[None]:
-        """Runs in the background what others rely on; when it fails it is begun again, a little later each time.
+        """Runs work in the background that others rely on; it begins again when it fails, a little later each time.
 
         Args:
             work: Begins it. It may be begun again after any failure, so it takes nothing for granted that it has left

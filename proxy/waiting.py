@@ -52,7 +52,7 @@ class Waiting:
         self.told: Callable[[Any], None] | None = None
         """Is given the broker's answer to a question of Kordon's own, which the client does not see."""
         self.kept_bytes = 0
-        """Its size while it is kept until it is answered, then that of an answer which waits for its turn."""
+        """Its size in bytes until it is answered, then the size of an answer that waits for its turn."""
 
 
 class Kept:

@@ -138,7 +138,7 @@ class Supervisor:
         return _said(answers, "reasons") if answers else ["no worker is running"]
 
     async def notes(self) -> list[str]:
-        """What is wrong for which no client should be sent elsewhere."""
+        """Faults for which clients need not go elsewhere."""
         return _said(await self._ask_all("/readyz"), "notes")
 
     async def metrics(self) -> bytes:

@@ -40,11 +40,11 @@ _PARTITIONS_AT_ONCE: Final = 4
 _BATCHES_OF_A_TURN: Final = 2_000
 _RECORDS_OF_A_COMMIT: Final = 2
 MOVES_ON: Final = (
-    "somebody who goes round Kordon wrote to it all the time that its writes were held; let them write through Kordon"
+    "a writer that goes round Kordon went on writing to it while its writes were held; have it write through Kordon"
 )
 TOO_FAST: Final = (
-    "its producers write more, or come in greater numbers, than can be read and written down while they do; "
-    "try again when there are fewer, or give producers longer lives (docs/limits.md#many-producers)"
+    "its producers write faster, or appear in greater numbers, than Kordon can keep up with; "
+    "try again when there are fewer, or keep producers alive for longer (docs/limits.md#many-producers)"
 )
 
 
@@ -142,7 +142,7 @@ class WhoWrote:
         return cuts
 
     def forget(self, topic: str) -> None:
-        """Lets go of what is known of a topic, whose change is over."""
+        """Forgets a topic whose change is over."""
         self._kept.pop(topic, None)
 
     async def _look(self, topic: str, partitions: frozenset[int]) -> dict[int, Producers]:

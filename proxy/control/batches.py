@@ -190,7 +190,7 @@ def _ends_in_abort(batch: memoryview) -> bool:
 
 def _records(batch: memoryview, header: BatchHeader) -> Iterator[Record]:
     """Opens a batch; where its checksum is wrong, its keys tell at least what it may have been about."""
-    fault = "" if DefaultRecordBatch(bytes(batch)).validate_crc() else "its batch does not have the checksum it claims"
+    fault = "" if DefaultRecordBatch(bytes(batch)).validate_crc() else "its batch does not match its checksum"
     try:
         for record in records_of(batch, MOST_UNPACKED_BYTES):
             value = None if record.value is None else bytes(record.value)

@@ -18,7 +18,7 @@ from kordon.proxy.ordering.unread import Unread
 
 log = structlog.get_logger(__name__)
 told = client_log(__name__)
-"""For what anybody may bring about who can write to the layouts."""
+"""For events that anybody who can write to the layouts can cause."""
 
 
 class Findings:
@@ -93,7 +93,7 @@ class Findings:
             del self.unserved[topic]
             log.info("topic_served_again", topic=topic)
         if (leading := self._leading()) is not None:
-            leading.begin_anew(f"what can be read of {topic} has changed")
+            leading.begin_anew(f"the readable records of {topic} have changed")
 
     def _count(self, finding: FindingRecord) -> None:
         self.counted[finding.kind] += self._leading() is not None

@@ -111,7 +111,7 @@ class Following:
                 return
 
     async def read_to_end(self) -> None:
-        """Returns when all is taken in that was committed at the time of the call.
+        """Returns when everything that was committed at the time of the call is taken in.
 
         Raises:
             UpstreamUnavailable: It cannot be read now.
@@ -121,7 +121,7 @@ class Following:
         await self._whole.wait()
 
     async def reaches_end(self) -> bool:
-        """Whether all could be read, and is taken in, that was committed at the time of the call."""
+        """Whether everything that was committed at the time of the call could be read, and is taken in."""
         if not await self._is_read_to_end():
             return False
         await self._whole.wait()

@@ -230,7 +230,7 @@ def _refuse(what: str, code: int) -> None:
 
 
 def member_told(member_id: str, metadata: bytes) -> Member | None:
-    """Reads what a member tells of itself; None: no proxy of any version says such a thing."""
+    """Reads what a member says of itself; None: no proxy of any version says this."""
     if len(metadata) > MOST_METADATA_BYTES:
         return None
     try:

@@ -31,7 +31,7 @@ from kordon.proxy.tasks import Tasks
 
 log = structlog.get_logger(__name__)
 told = client_log(__name__)
-"""For what anybody may bring about who can write to the log."""
+"""For events that anybody who can write to the log can cause."""
 
 STALE_SECONDS: Final = 10.0
 """After which what was read last is not believed to be current."""

@@ -59,7 +59,7 @@ from kordon.proxy.tasks import Tasks
 
 log = structlog.get_logger(__name__)
 told = client_log(__name__)
-"""For what anybody may bring about who can write to the layouts."""
+"""For events that anybody who can write to the layouts can cause."""
 
 _LEAD_AGAIN_SECONDS: Final = 0.5
 _LEAVE_SECONDS: Final = 3.0
@@ -304,7 +304,7 @@ class Keeper:
                 self._take(record, value)
             except Exception as error:  # the outermost edge of a record: none may end the following of all others
                 told.exception("layouts_record_failed", key=record.key, offset=record.offset)
-                value = Unreadable(record.key, f"it cannot be gone by: {error!r}", topic_of(record.key))
+                value = Unreadable(record.key, f"it cannot be applied: {error!r}", topic_of(record.key))
         if not isinstance(value, Unreadable):
             self._leftovers.on_record(record.key, clock(), is_tombstone=record.value is None)
         self.findings.on_record(record.key, value, record.offset)

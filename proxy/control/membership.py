@@ -38,7 +38,7 @@ _LEAVE_SECONDS: Final = 2.0
 _FIRST_RETRY_SECONDS: Final = 0.2
 _LAST_RETRY_SECONDS: Final = 3.0
 _MOST_SHOWN: Final = 5
-_ALIENS_CURE: Final = "let nobody else read this group at the brokers: docs/security.md#kordons-own-topics"
+_ALIENS_CURE: Final = "let no other principal read this group at the brokers: docs/security.md#kordons-own-topics"
 _STILL_A_MEMBER: Final = frozenset({Code.REBALANCE_IN_PROGRESS})
 
 

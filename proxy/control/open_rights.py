@@ -25,7 +25,7 @@ _EVERYTHING: Final = "*"
 _EVERYWHERE: Final = "*"
 _EVERYBODY: Final = "User:*"
 NO_AUTHORIZER: Final = (
-    "brokers have no authorizer: whoever reaches them may change Kordon's own topics; let clients reach Kordon alone"
+    "brokers have no authorizer: whoever reaches them may change Kordon's own topics; let clients reach only Kordon"
 )
 
 
@@ -65,7 +65,7 @@ class _Own:
 
 
 def open_rights(rows: Iterable[AclRow], group: str, principal: str | None) -> list[str]:
-    """Says who may do what he should not, and the command that forbids it.
+    """Names a principal, the right that it should not have, and the command that forbids it.
 
     Args:
         rows: All ACLs of the cluster.
@@ -108,7 +108,7 @@ def _told(own: _Own, who: str, operations: Iterable[int], principal: str | None)
     options = " ".join(f"--operation {word}" for word in words)
     unless = "" if principal is not None else ", unless that is Kordon itself"
     if who == _EVERYBODY:
-        cure = "give that to those who need it, not to everybody"
+        cure = "grant it to the principals that need it, not to everybody"
     else:
         cure = f"kafka-acls.sh --bootstrap-server BROKER --add --deny-principal {quote(who)} {options} {own.resource}"
     return f"{who} may {', '.join(words)} {own.name} at the brokers{unless}; forbid it: {cure}"

@@ -1,4 +1,4 @@
-"""Takes out of the layouts what nobody needs any more, so that whoever starts has little to read."""
+"""Removes from the layouts what nobody needs any more, so that a proxy that starts has little to read."""
 
 from __future__ import annotations
 

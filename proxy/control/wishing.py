@@ -18,7 +18,7 @@ from kordon.proxy.ordering.wishes import Wish
 log = structlog.get_logger(__name__)
 
 WISH_SECONDS: Final = 60.0
-"""How long whoever wishes waits; the wish is fulfilled later all the same."""
+"""How long a client waits for its wish, which is fulfilled later all the same."""
 MOST_WISHES: Final = 1_000
 """Under way at a time; each is a record that all proxies read."""
 FIRST_TOPIC_SECONDS: Final = 5.0
@@ -47,7 +47,7 @@ class Wishing:
         if not await self._layouts.exists():
             await self._begin_with(wish.topic)
         if len(self._outcomes) >= MOST_WISHES:
-            detail = f"{MOST_WISHES} wishes of clients of this proxy are under way; ask again when some have come true"
+            detail = f"{MOST_WISHES} wishes of clients of this proxy are under way; try again when some are done"
             raise UpstreamUnavailable(f"{wish.kind} {wish.topic}: {detail}")
         wish_id = uuid.uuid4().hex
         outcome: asyncio.Future[OutcomeRecord] = asyncio.get_running_loop().create_future()

@@ -83,7 +83,7 @@ def _why_not(version: int, attributes: int, batch: Batch) -> Unfit | None:
 
 
 def _too_large(attributes: int, batch: Batch, opened_bytes: int | None) -> Unfit | None:
-    """Refuses what readers would never get; how much more there is in it than the header says nobody looks at here."""
+    """Refuses a batch that readers would never get. Only its header is looked at."""
     if opened_bytes is None or not attributes & _COMPRESSION or batch.records * RECORD_COST_BYTES <= opened_bytes:
         return None
     message = (

@@ -92,7 +92,7 @@ class ReadTally:
 
 
 class Passed(NamedTuple):
-    """Offsets [start, end) of the physical partition that hold what nobody gets, because it cannot be opened."""
+    """Offsets [start, end) of the physical partition that nobody gets, because their batch cannot be opened."""
 
     start: int
     end: int

@@ -1,4 +1,4 @@
-"""In front of all else that a client's connection asks: nothing of Kordon's own can be had, or seen (`own_things.py`).
+"""Keeps what is Kordon's own (`own_things.py`) closed and hidden, in front of everything that a client asks.
 
 It is the same for stock connections and for those of the dialect, and whether or not anything is managed.
 """
@@ -164,7 +164,7 @@ class Closed:
 
     def _note(self, key: int) -> None:
         self._own.refusals += 1
-        log.warning("own_thing_refused", api=apis.api_name(key), why="it named a topic, group or id of Kordon's own")
+        log.warning("own_thing_refused", api=apis.api_name(key), why="it names a topic, group or id of Kordon's own")
 
 
 def _joined(body: Body) -> bytes:

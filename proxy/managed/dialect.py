@@ -32,7 +32,7 @@ def refuse_consumer_group(value: Any, topics: ManagedTopics) -> Reply | None:
     pattern = value.get("subscribed_topic_regex")
     if not named and not (pattern and len(topics)):
         return None
-    what = listed(named) or f"what {cut(pattern)} stands for"
+    what = listed(named) or f"topics that {cut(pattern)} matches"
     message = f"{what}: clients of the dialect read managed topics in classic groups (kordon-ordered)"
     return RefusedMember(value, Code.INVALID_REQUEST, message, topics=named)
 

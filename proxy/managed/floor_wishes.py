@@ -1,4 +1,4 @@
-"""Has floors of topics raised: one wish at a time for each topic, with all that were asked for meanwhile."""
+"""Has floors raised: one wish at a time for each topic, which holds all floors asked for meanwhile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Fulfil: TypeAlias = Callable[[Wish], Awaitable[OutcomeRecord]]
 
 @dataclass(eq=False)
 class _Together:
-    """Floors that are wished for at once, for several who wait."""
+    """Floors that are wished for together, for several clients that wait."""
 
     floors: dict[int, int] = field(default_factory=dict[int, int])
     outcome: OutcomeRecord | UpstreamUnavailable | None = None
@@ -25,7 +25,7 @@ class _Together:
 
 
 class FloorWishes:
-    """Raises floors for the clients of a worker, who may ask as often as they like.
+    """Raises floors for the clients of a worker, however often they ask.
 
     Args:
         fulfil: Has a wish come true.

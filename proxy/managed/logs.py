@@ -30,7 +30,7 @@ _NEXT_OFFSET: Final = attrgetter("next_offset")
 _CURSORS: Final = 4
 """Places of one partition that are read from a broker at the same time."""
 _MOST_PASSED: Final = 1_000
-"""Batches that cannot be opened, and of which readers are told when they have come by."""
+"""Batches that cannot be opened; readers learn of them as they pass."""
 _MARK_SECONDS: Final = 1.0
 """How old a high watermark may be that is told to those who read an earlier home."""
 
@@ -290,7 +290,7 @@ class PartitionLog:
             self._passed = sorted({*self._passed, *passed})[-_MOST_PASSED:]
 
     def passed_between(self, start: int, end: int) -> list[Passed]:
-        """Returns what stands in [start, end) that nobody gets, because it cannot be opened."""
+        """Returns what nobody gets of [start, end), because it cannot be opened."""
         return [each for each in self._passed if start < each.end and each.start < end]
 
     def _count_bypassed(self, batches: int) -> None:

@@ -16,7 +16,7 @@ from kordon.proxy.managed.topics import OWN_PREFIX, ManagedTopic, ManagedTopics,
 
 NO_ID: Final = UUID(int=0)
 _LONGEST: Final = 256
-"""Characters of a client's words that a message repeats; topics have shorter names."""
+"""Characters of a client's text that a message repeats; topic names are shorter."""
 _LISTED: Final = 5
 """Names that a message or a line of the log holds."""
 Rename: TypeAlias = Callable[[str], str]
@@ -65,5 +65,5 @@ def listed(names: Collection[str]) -> str:
 
 
 def cut(words: str) -> str:
-    """Returns words of a client as a message has room for them."""
+    """Cuts a client's text to what a message has room for."""
     return words if len(words) <= _LONGEST else words[:_LONGEST] + "…"

@@ -1,4 +1,4 @@
-"""Opens the records of batches for a worker, so that none of them is in anybody's way, however much it holds.
+"""Opens the records of batches for a worker, so that no batch delays others, however much it holds.
 
     little            unpacked at once
     more              unpacked in a thread, one batch of the worker at a time

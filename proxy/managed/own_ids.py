@@ -17,7 +17,7 @@ from kordon.proxy.managed.own_things import OwnThings
 
 _TOPICS: Final = (LAYOUTS_TOPIC, GROUPS_TOPIC, DECISIONS_TOPIC)
 _VERSIONS: Final = range(10, 13)
-"""Of Metadata: those that tell topic ids; brokers that speak none of them know topics by their names only."""
+"""Versions of Metadata that have topic ids; brokers that support none of them know topics by name only."""
 _LOOK_SECONDS: Final = 5.0
 
 log = structlog.get_logger(__name__)
@@ -45,7 +45,7 @@ class OwnIds:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Asks once; a topic that is not told of now keeps the id that it had.
+        """Asks once. A topic that the answer does not name keeps the id that it had.
 
         Raises:
             UpstreamUnavailable: No broker answers.

@@ -69,7 +69,7 @@ class ManagedPages:
     def notes(self) -> list[str]:
         """Returns why no proxy serves managed topics, where that is so."""
         why_not = self._why_not() if self._knows() and self._common else None
-        return [f"managed topics: {why_not}; all proxies meet it: {self._common}"] if why_not else []
+        return [f"managed topics: {why_not}; all proxies share the cause: {self._common}"] if why_not else []
 
     @property
     def is_served(self) -> bool:

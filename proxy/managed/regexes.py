@@ -63,7 +63,7 @@ def matches(regex: str, name: str) -> bool:
 
 @lru_cache(maxsize=256)
 def may_match_own(regex: str) -> bool:
-    """Whether an expression might match the name of some topic of Kordon's own, be there one or not."""
+    """Whether an expression might match the name of a topic of Kordon's own, whether or not it exists."""
     compiled = _compiled(regex)
     if compiled is None:
         return False  # the broker refuses it

@@ -106,7 +106,7 @@ class Subscriptions:
         self.remembered_bytes = 0
         """What all that is remembered takes."""
         self.forgotten = 0
-        """Members of which something was forgotten, or not remembered, for want of room; only rises."""
+        """Members whose subscriptions were forgotten, or not kept, for lack of room; only rises."""
         self._names = names
         self._patience = Patience()
         self._most_bytes = most_bytes
@@ -130,7 +130,7 @@ class Subscriptions:
         return refusal or self._translated(key, value, topics)
 
     def remember(self, key: MemberKey, member: _Member, *, joins: bool) -> None:
-        """Keeps what a coordinator has taken; those who joined longest ago make room."""
+        """Keeps what a coordinator has accepted; members that joined longest ago make room."""
         before = self._members.get(key)
         if _bytes_of(key, member) > MOST_BYTES_OF_ONE:
             self._make_room(key)
@@ -154,7 +154,7 @@ class Subscriptions:
     def _judged(self, regex: str, value: Any, topics: ManagedTopics) -> Reply | None:
         """Looks at an expression as long as there is time for that; see `_refused`."""
         if self._patience.is_over:
-            return RefusedMember(value, Code.COORDINATOR_LOAD_IN_PROGRESS, "other expressions are being looked at")
+            return RefusedMember(value, Code.COORDINATOR_LOAD_IN_PROGRESS, "other expressions are being checked")
         with self._patience.spent():
             return self._refused(regex, value, topics) if _concerns(regex, topics) else None
 
@@ -165,7 +165,7 @@ class Subscriptions:
             return RefusedMember(value, Code.COORDINATOR_LOAD_IN_PROGRESS, "the names of topics are being read")
         expanded = expand(regex, names, _managed(topics))
         if expanded is None or len(expanded) > _LONGEST:
-            reason = "takes too long to be matched with all topics"
+            reason = "takes too long to match against all topics"
             if expanded is not None:
                 reason = "matches so many topics that their names do not fit into a request"
             return RefusedMember(value, Code.INVALID_REGULAR_EXPRESSION, f"{cut(regex)} {reason}: subscribe by names")
@@ -195,7 +195,7 @@ class Subscriptions:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """Remembers what a member subscribes to once its coordinator has taken it."""
+    """Remembers what a member subscribes to once its coordinator has accepted it."""
 
     subscriptions: Subscriptions
     key: MemberKey

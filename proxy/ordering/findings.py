@@ -59,7 +59,7 @@ def compacted_without_janitor(layout: Layout, now_ms: int) -> FindingRecord:
 
 
 def layout_unreadable(topic: str, why: str, now_ms: int) -> FindingRecord:
-    """Says that a topic is not served because of what stands in the layouts; told by each proxy that cannot read it.
+    """Says that a topic is not served because of its records; each proxy that cannot read them says so.
 
     Args:
         topic: By name.

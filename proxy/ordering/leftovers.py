@@ -1,4 +1,4 @@
-"""What stands in the layouts and nobody needs any more after a while: the controller takes it out.
+"""Records of the layouts that nobody needs after a while; the controller removes them.
 
     outcome/<id>                once whoever wished has long been told, or has given up waiting
     gone/<incarnation>          once its lease would have ended anyway

@@ -229,7 +229,7 @@ def _read(key: str, fields: dict[str, Any]) -> Value | None:
     """Reads a value by the rule for additions; raises ValueError where it is not understood."""
     written, optional = fields.pop("format", FORMAT), fields.pop("optional", ())
     if written != FORMAT:
-        raise ValueError(f"it is written by format {written!r}, and this version reads {FORMAT}")
+        raise ValueError(f"it has format {written!r}, and this version reads format {FORMAT}")
     adapter = _KINDS.get(kind_of(key))
     if adapter is None:
         if optional is True:
@@ -272,12 +272,12 @@ def _mismatch(key: str, value: Value) -> str:
     rest = key.partition("/")[2]
     match value:
         case TopicRecord(layout):
-            return f"it is of {layout.topic}" if layout.topic != rest else why_unsound(layout)
+            return f"it is about {layout.topic}" if layout.topic != rest else why_unsound(layout)
         case FenceRecord(topic=topic, taking_over=None):
-            return f"it is of {topic}" if topic != rest else ""
+            return f"it is about {topic}" if topic != rest else ""
         case FenceRecord(topic=topic, following=following, taking_over=TopicRecord(layout)):
             is_of_others = topic != rest or layout.topic != rest
-            return f"it is of {topic}" if is_of_others else why_unsound(layout) or why_impossible(layout, following)
+            return f"it is about {topic}" if is_of_others else why_unsound(layout) or why_impossible(layout, following)
         case ImageRecord():
             return "" if image_place(key) is not None else "its key names no part of an image"
         case _:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def why_unsound(layout: Layout) -> str:
     """Says what is wrong with a layout; empty if Kordon can have written it."""
     if not layout.epochs or [each.number for each in layout.epochs] != list(range(len(layout.epochs))):
-        return "its epochs are not numbered from 0 on"
+        return "its epochs are not numbered upwards from 0"
     counts = (why_not(layout.n, epoch.u, layout.v_count) for epoch in layout.epochs)
     if problem := next(filter(None, counts), None):
         return problem
