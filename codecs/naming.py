@@ -19,7 +19,7 @@ class Place(NamedTuple):
 
     field: str
     entity: Entity | None
-    """What it names; None: what is named stands further inside."""
+    """What it names; None: the names are further inside."""
     inner: tuple[Place, ...]
     is_list: bool
 

@@ -35,7 +35,7 @@ Stream: TypeAlias = Any
 """What codecs read is a `Frame`, what they write to a BytesIO; construct's stubs ask for any IO[bytes]."""
 
 UNFIT: Final = (construct.ConstructError, TypeError, ValueError, AttributeError)
-"""What a codec raises that is given a value which it cannot write, BuildError among them."""
+"""What a codec raises for a value that it cannot write, BuildError among them."""
 NO_CONTEXT: Final[Any] = construct.Container()
 """No Kafka field depends on the value of another one."""
 LARGEST_UVARINT: Final = 2**31 - 1
@@ -312,7 +312,7 @@ class Repeated(Codec):
 
     @staticmethod
     def _build_numbers(number: construct.FormatField[Any, Any], obj: Any, stream: Stream) -> bool:
-        """Writes numbers at once; False: one of them does not fit, and which one is told where each is written."""
+        """Writes numbers at once; False: one of them does not fit, and writing them one by one says which."""
         try:
             stream.write(struct.pack(f">{len(obj)}{number.fmtstr[1:]}", *obj))
         except (struct.error, TypeError, ValueError):

@@ -103,7 +103,7 @@ def parse_producers(body: memoryview) -> dict[tuple[str, int], Described]:
 
 
 class _NotPlainError(Exception):
-    """Raised at tagged fields, and at what is no answer at all: the table tells them apart."""
+    """Raised at tagged fields, and at bytes that are no answer: the table tells these apart."""
 
 
 class _Walk:

@@ -232,7 +232,7 @@ class Single(NamedTuple):
 
 
 class Numbers:
-    """Fields that follow on each other and are numbers, which are read and written at once.
+    """Consecutive fields of numbers, which are read and written at once.
 
     Args:
         rows: Their rows, with what reads and writes each of them.
@@ -265,14 +265,14 @@ class Numbers:
 
 
 def _letter(codec: Codec) -> str:
-    """Returns how `struct` calls a type of numbers, "" where a codec reads something else."""
+    """Returns the letter of a type of numbers in `struct`, "" for other types."""
     if isinstance(codec, Boolean):
         return "?"
     return codec.fmtstr[1:] if isinstance(codec, construct.FormatField) else ""
 
 
 def _steps(rows: list[tuple[Field, Codec]]) -> Iterator[tuple[str, Single | Numbers]]:
-    """Yields what is read one after the other, each with the name of its first field."""
+    """Yields what is read in order, each with the name of its first field."""
     for numbers, run in groupby(rows, lambda each: bool(_letter(each[1]))):
         if numbers:
             step = Numbers(list(run))

@@ -51,12 +51,12 @@ _XERIAL: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES: Final = 16
 _LZ4_CHECKSUM_AT: Final = 6
 _LZ4_EXTRAS: Final = 0x09
-"""Flags of a content size and a dictionary, which no client of old writes."""
+"""Flags of a content size and a dictionary, which old clients do not write."""
 _LZ4_OF_NOTHING: Final = bytes.fromhex("00000000 055dcc02")
-"""The end of a frame and the checksum of nothing."""
+"""The end of a frame, and the checksum of no bytes."""
 _LZ4_HAS_CHECKSUM: Final = 0x04
 _NO_ROOM: Final = "write whole buffer"
-"""What codecs say that have more than fits."""
+"""What codecs say when the output does not fit."""
 
 
 class OldRecord(NamedTuple):
@@ -147,7 +147,7 @@ def _unpacked(batch: memoryview, limit_bytes: int) -> memoryview:
 
 
 def _unpacked_message(message: memoryview, magic: int, limit_bytes: int) -> memoryview:
-    """Unpacks what clients of old wrapped: messages in the value of a message."""
+    """Unpacks what old clients wrapped: messages in the value of a message."""
     compression = message[_OLD_ATTRIBUTES_AT] & _COMPRESSION
     if not compression:
         return message

@@ -98,7 +98,7 @@ class Answer:
 
 
 def probes(observed: Observed) -> dict[str, Callable[[], Awaitable[Answer]]]:
-    """The pages by path that tell strangers nothing of the cluster: the reasons name brokers, topics and groups."""
+    """The pages by path that tell strangers nothing of the cluster; reasons would name brokers, topics and groups."""
 
     async def livez() -> Answer:
         return Answer.of({"live": True})

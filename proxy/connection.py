@@ -165,7 +165,7 @@ class Connection:
         return self._after_responses([chunk] if pieces is None else pieces)
 
     def _take_proof(self) -> list[Command]:
-        """Reads the client again, who was not read before its broker had accepted it."""
+        """Reads from the client again, now that its broker has accepted it."""
         self._awaits_proof, self.requests.lacks_proof = False, None
         return [ProofGiven()] if self.closed is None else []
 

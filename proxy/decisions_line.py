@@ -64,7 +64,7 @@ def draw(entry: Entry) -> Text:
 
 
 def _shown(decision: Decision) -> Decision:
-    """Escapes what clients say of themselves: their ids, groups and users."""
+    """Escapes texts that clients choose: their ids, groups and users."""
     texts: dict[str, Any] = {
         each.name: shown(value) for each in fields(decision) if type(value := getattr(decision, each.name)) is str
     }

@@ -116,7 +116,7 @@ class AwaitProof:
 
 @dataclass(frozen=True, slots=True)
 class ProofGiven:
-    """Read from the client again, beginning with what was left unread."""
+    """Read from the client again, starting with the bytes that were left."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def configure_logging(log: Log, *, stream: TextIO | None = None, worker: int | N
 
 @contextmanager
 def silence() -> Generator[None, None, None]:
-    """Has nothing logged meanwhile: of commands that print what they find."""
+    """Logs nothing meanwhile; for commands that print what they find."""
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:

@@ -463,7 +463,7 @@ class Relay:
                 self.upstream.read_again()
 
     def _read_proven(self) -> None:
-        """Reads a client again whose broker has accepted it, once the worker's one buffer is free of the answer."""
+        """Reads from a client again that its broker has accepted, once the answer has left the worker's buffer."""
         self.downstream.release("its broker has not accepted it yet")
         self.downstream.read_again()
 

@@ -198,7 +198,7 @@ class Relays:
             relay.noted_bytes = held
 
     def bound_memory(self) -> None:
-        """Closes connections until all together hold no more than `limits.held_bytes`.
+        """Closes connections until all together hold at most `limits.held_bytes`.
 
         Those go first whose broker has not accepted them yet, and of these and of the others those that hold most.
         """

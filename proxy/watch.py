@@ -19,7 +19,7 @@ INTERVAL_SECONDS: Final = 1.0
 Look = tuple[int, int, int] | None
 """Time of change, size and inode of a file; None if it is not there."""
 _NEVER: Final = (-1, -1, -1)
-"""In place of a look at a file that has only come to be watched: whoever named it may have read it before."""
+"""Stands for the first look at a file: its reader may have read it before."""
 
 
 class FileWatch:
@@ -30,7 +30,7 @@ class FileWatch:
         self._settled = self._last = self._looks()
 
     def watch(self, files: Iterable[Path]) -> None:
-        """Watches these files from now on; what has changed meanwhile is still a change, and so is a further file."""
+        """Watches these files from now on; a change since the last look still counts, and so does a new file."""
         self._files = tuple(files)
         self._settled = {file: self._settled.get(file, _NEVER) for file in self._files}
 
@@ -62,7 +62,7 @@ def _look(file: Path) -> Look:
 async def watch_files(
     watch: FileWatch, files: Callable[[], list[Path]], on_change: Callable[[], Awaitable[None]]
 ) -> None:
-    """Calls `on_change` whenever the files have changed, while the former call ran too; runs until it is cancelled.
+    """Calls `on_change` whenever the files have changed, even during the previous call; runs until it is cancelled.
 
     Args:
         watch: Has taken its first look before the files were read.

@@ -190,7 +190,7 @@ class Audit:
                 log.warning("the query is begun again: %s", cause_of(str(error)))
 
     def verdict(self) -> Verdict:
-        """Returns what all that was judged so far comes to, as the report says it."""
+        """Returns the verdict of everything judged so far, as the report has it."""
         found = self._findings().select("verdict").distinct().collect()
         return overall([row.asDict() for row in found], self._checked())
 

@@ -128,7 +128,7 @@ def _cached(part: Part, pom: Path, cache: Path) -> Path:
 
 
 def unlisted(folder: Path, listed: Path) -> list[str]:
-    """Returns the names of jars in a folder that are not, byte for byte, those that the project knows.
+    """Returns the names of the jars in a folder that differ from those that the project knows.
 
     Args:
         folder: Holds the jars.

@@ -19,13 +19,13 @@ from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.managed.topics import topic_of_face
 
 ANONYMOUS: Final = "User:ANONYMOUS"
-"""Who neither logs in nor shows a certificate."""
+"""The principal of clients that neither log in nor show a certificate."""
 _METADATA_VERSIONS: Final = range(1, 13)
 """Version 0 takes no list for an empty one."""
 
 
 def principal_of(upstream: Upstream) -> str | None:
-    """Returns who Kordon is to the brokers; None: they make that of its certificate, by rules of their own."""
+    """Returns Kordon's principal; None: the brokers derive it from its certificate, by their own rules."""
     if upstream.sasl is not None:
         return f"User:{upstream.sasl.username}"
     return ANONYMOUS if upstream.tls is None or upstream.tls.certificate is None else None
@@ -57,7 +57,7 @@ class Access:
         self._open = OpenRights(brokers, principal, group)
 
     async def has_authorizer(self) -> bool:
-        """Whether a broker holds clients to ACLs; one that does not tell Kordon does.
+        """Whether a broker holds clients to ACLs; a broker that does not say counts as one that does.
 
         Raises:
             UpstreamUnavailable: A broker does not answer.
@@ -94,7 +94,7 @@ class Access:
             return [f"who else may change Kordon's own topics cannot be seen: {refusal}"]
 
     async def managed(self) -> list[str]:
-        """Returns which topics are managed, by their faces: that takes no reading of layouts.
+        """Returns the managed topics, found by their faces without reading the layouts.
 
         Raises:
             UpstreamUnavailable: Nobody answers.

@@ -49,7 +49,7 @@ TOO_FAST: Final = (
 
 
 class _Stale(UpstreamUnavailable):
-    """Raised when what was read before may not stand any more."""
+    """Raised when what was read before may no longer hold."""
 
 
 class _TooFast(Exception):  # noqa: N818 - a state of the world
@@ -75,7 +75,7 @@ class WhoWrote:
 
     def __init__(self, admin: TopicsAdmin, ledger: Ledger, adoption: Adoption) -> None:
         self.moved = False
-        """Whether partitions have got records while their ends were looked at last."""
+        """Whether partitions received records while their ends were last read."""
         self._admin = admin
         self._ledger = ledger
         self._adoption = adoption

@@ -85,7 +85,7 @@ class Joined:
     members: tuple[Member, ...]
     """The proxies; only the leader is told."""
     aliens: tuple[str, ...] = ()
-    """The member ids of those that are no proxies: they hold no lease, and nobody waits for them."""
+    """The member ids of members that are no proxies: they hold no lease, and nobody waits for them."""
 
 
 class GroupCoordinator:
@@ -241,7 +241,7 @@ def member_told(member_id: str, metadata: bytes) -> Member | None:
 
 
 def _member_of(told: Mapping[str, Any]) -> Member:
-    """Makes a member of an object of JSON; raises ValueError, TypeError or KeyError where it is none."""
+    """Makes a member from a JSON object; raises ValueError, TypeError or KeyError if it is none."""
     member_id, incarnation, host = (told[name] for name in ("member_id", "incarnation", "host"))
     if not (isinstance(member_id, str) and isinstance(incarnation, str) and isinstance(host, str) and incarnation):
         raise ValueError("no member")

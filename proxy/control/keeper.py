@@ -63,7 +63,7 @@ told = client_log(__name__)
 
 _LEAD_AGAIN_SECONDS: Final = 0.5
 _LEAVE_SECONDS: Final = 3.0
-"""How long a worker that ends takes to say so; without that word others wait for its lease."""
+"""How long a worker that ends tries to say so; if it cannot, others wait for its lease."""
 
 
 class Keeper:
@@ -262,7 +262,7 @@ class Keeper:
             self.leading.on_members()
 
     def _catch_up_with(self, generation: Generation) -> None:
-        """Begins what may be under way already, because the end that it is to reach is of this moment."""
+        """Begins work that may be under way already, because its goal is the end of the log as of now."""
         if self._catch_up_task is not None:
             self._catch_up_task.cancel()
         self._catch_up_task = self._tasks.keep(

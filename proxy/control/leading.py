@@ -259,7 +259,7 @@ class Leading:
             self._do(self.controller.on_ack(fence, incarnation, clock(), told))
 
     def begin_anew(self, reason: str) -> None:
-        """Has the role end; who leads next, this proxy or another, goes by what the layouts say then."""
+        """Ends the role; the next controller, this proxy or another, begins from what the layouts say then."""
         self._ledger.fail(UpstreamUnavailable(reason))
 
     def raised(self, fence: str) -> bool:

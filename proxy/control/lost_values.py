@@ -44,7 +44,7 @@ class LostValues:
         self.brought_back = 0
         """Values."""
         self.given_up = 0
-        """Values that brokers did not take again, or that stand in a batch that cannot be opened."""
+        """Values that brokers refused to take again, or that are in a batch that cannot be opened."""
         self._topic = topic
         self._walk = walk
 
@@ -61,7 +61,7 @@ class LostValues:
                 self.doubts.hide(bytes(record.key), partition, record.offset)
 
     def pass_over(self, partition: int, batch: Batch) -> None:
-        """Lets go what a batch holds that cannot be opened."""
+        """Abandons the values of a batch that cannot be opened."""
         log.error("value_given_up", topic=self._topic, partition=partition, offset=batch.base_offset)
         self.given_up += max(batch.records, 1)
 

@@ -32,7 +32,7 @@ class Sweeping:
         self._members = members
 
     async def run(self) -> None:
-        """Sweeps for ever, but for the time of a change of some layout, for which clients wait."""
+        """Sweeps for ever, except while a layout changes, because clients wait for that."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             controller = self._ledger.controller
@@ -40,7 +40,7 @@ class Sweeping:
                 await self.sweep(clock())
 
     async def sweep(self, now: float) -> None:
-        """Sweeps once; what failed ends the role, as any write of it."""
+        """Sweeps once; a failure ends the role, as with any write of the controller."""
         due = self._leftovers.due(now, self._members(), MOST_AT_ONCE)
         if not due:
             return

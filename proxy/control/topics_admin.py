@@ -109,7 +109,7 @@ class TopicsAdmin(PartitionEnds):
         return True
 
     async def has_authorizer(self) -> bool:
-        """Whether a broker holds clients to ACLs; one that does not tell Kordon does.
+        """Whether a broker holds clients to ACLs; a broker that does not say counts as one that does.
 
         Raises:
             UpstreamUnavailable: A broker does not answer.

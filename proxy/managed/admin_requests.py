@@ -194,7 +194,7 @@ def _take_deletions(value: Any, topics: ManagedTopics) -> Taken | None:
 
 
 def _by_any_id(topic_id: UUID, topics: ManagedTopics) -> ManagedTopic | None:
-    """Finds a topic by the id that clients know, or by the one that they knew before it was managed."""
+    """Finds a topic by the id that clients know, or by its id from before it was managed."""
     return topics.with_face_id(topic_id) or with_real_id(topics, topic_id)
 
 

@@ -22,7 +22,7 @@ log = client_log(__name__)
 _SHARED_OUT: Final = frozenset({Hidden.BYPASS, Hidden.DIALECT})
 
 _MOST_OPENED_BYTES: Final = 1024 * 1024
-"""Of one chunk: what is opened behind that makes a chunk of its own."""
+"""Most that is opened for one chunk; the rest makes another chunk."""
 LINGER_SECONDS: Final = 1.0
 """How long a chunk stays when all of it has been sent: other groups are seldom further apart."""
 
@@ -101,7 +101,7 @@ class Passed(NamedTuple):
 
 @dataclass(slots=True)
 class Indexed:
-    """What records hold, by whom it belongs to."""
+    """What the records hold, by owner."""
 
     end: int
     """The offset behind the last batch that was looked at."""

@@ -56,7 +56,7 @@ class _Refused:
 
     fields: Mapping[str, Any]
     proven: asyncio.Future[None]
-    """Done when the client's broker has answered: the client has logged in."""
+    """Done when the client's broker has answered, so the client has logged in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Closed:
         )
 
     def _screened(self, route: Route, decision: Decision, renamed: bytes | None) -> Decision:
-        """Has an answer name nothing of Kordon's own but what was asked for."""
+        """Removes from an answer what is Kordon's own and was not asked for."""
         key = route.api.key
 
         def show(answer: Any) -> None:

@@ -228,7 +228,7 @@ def _sentence(change: Change, control: ControlState) -> str:
 
 
 def _lease_left(control: ControlState) -> float:
-    """Returns for how long somebody who is missing may serve still; whoever has just joined knows no bound before."""
+    """Returns how many seconds a missing member may still serve; 0 if that is unknown, as after this one has joined."""
     left = control.alone_from - control.now
     return round(left, 1) if 0 < left < inf else 0.0
 

@@ -1,4 +1,4 @@
-"""What is given the broker's answer to a request that was looked at, before the answer leaves."""
+"""Gets the broker's answer to a request that was looked at, before the answer leaves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Reply(Protocol):
 
 
 Judge: TypeAlias = Callable[[Any, ManagedTopics], Reply | None]
-"""Looks at a request and changes it; returns what is given the answer, None where it is none of Kordon's concern."""
+"""Looks at a request and may change it; returns what gets the answer, None if Kordon has no concern with it."""
 
 
 class Refusal(ABC):

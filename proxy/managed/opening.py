@@ -31,7 +31,7 @@ OPENED_BYTES: Final = 32 * 1024 * 1024
 """Of one batch, unless the configuration says otherwise."""
 _LITTLE_PACKED_BYTES: Final = 64 * 1024
 _LITTLE_BYTES: Final = 256 * 1024
-"""Up to which unpacking takes no longer than a thread would."""
+"""Size up to which unpacking is faster than handing over to a thread."""
 _SLICE_RECORDS: Final = 500
 _SLICE_BYTES: Final = 1024 * 1024
 _TURN_SECONDS: Final = 0.005
@@ -51,7 +51,7 @@ class Place(NamedTuple):
 
 
 class PassedOver(KordonError):  # noqa: N818 - what becomes of a batch, named as operators say it
-    """Raised where a batch is not opened, now or ever: its bytes are those that were written."""
+    """Raised if a batch is never opened: its bytes are those that were written."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason)
@@ -116,7 +116,7 @@ class Opener:
             return None
 
     async def _give_way(self) -> None:
-        """Lets others run where this has gone on for a while."""
+        """Lets others run if this has gone on for a while."""
         if time.monotonic() - self._turn > _TURN_SECONDS:
             await asyncio.sleep(0)
             self._turn = time.monotonic()

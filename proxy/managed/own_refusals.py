@@ -1,4 +1,4 @@
-"""Answers that say one and the same error of all that a request asks for, as brokers give them.
+"""Answers that give one error for everything that a request asks for, as brokers give them.
 
 Where a request has rows, its answer has the same ones, so it is made of the request by the answer's table.
 """
@@ -18,7 +18,7 @@ _ASKED_AS: Final[Mapping[str, str]] = {
     "results_by_topic_v3_and_below": "v3_and_below_topics",
     "results_by_partition": "partitions",
 }
-"""How a request names the rows that its answer names otherwise."""
+"""The names in requests of rows that answers call differently."""
 _NUMBERS: Final = "partition_indexes"
 """Partitions of an old OffsetFetch, which are bare numbers there and rows in the answer."""
 

@@ -30,7 +30,7 @@ from kordon.proxy.control.layouts_writer import TRANSACTIONAL_ID
 from kordon.proxy.managed.topics import OWN_PREFIX, is_own
 
 ABOUT_RULES: Final = frozenset({apis.DESCRIBE_ACLS, apis.CREATE_ACLS, apis.DELETE_ACLS})
-"""Name no things but rules about them: operators set those for Kordon's own by any admin client (docs/security.md)."""
+"""Requests that name rules, not things: operators set ACLs on Kordon's own by any admin client (docs/security.md)."""
 _NOBODY_IS: Final = "//"
 """In place of the first letters of a topic's name."""
 _NOBODY_SAYS: Final = "\0"
@@ -228,7 +228,7 @@ def _behind(entity: Entity, named: Any) -> Any:
 
 
 def _change_all(row: Any, found: Sequence[Place], change: _Change) -> bool:
-    """Changes what is named in a message; returns whether anything is another now."""
+    """Changes the names in a message; returns whether anything changed."""
     changed = False
     for place in found:
         value = row.get(place.field)
@@ -247,7 +247,7 @@ def _change_all(row: Any, found: Sequence[Place], change: _Change) -> bool:
 
 
 def _say_why(api_key: int, entity: Entity, row: Any) -> None:
-    """Has a row say that the client cannot have what Kordon has, or that there is no such topic."""
+    """Makes a row say that the client may not have what is Kordon's own, or that no such topic exists."""
     if entity in _DENIED and "error_code" in row:
         row["error_code"] = _DENIED[entity]
     elif entity is Entity.TOPIC_NAME:

@@ -23,7 +23,7 @@ class ManagedPages:
         bypassed: By topic, batches of writers that went round Kordon; as it stands when it is looked at.
         groups: Where groups of the dialect stand.
         faults: What is wrong for all proxies.
-        knows: Whether it is known what is managed; before that no request passes.
+        knows: Whether the managed topics are known; before that no request passes.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class ManagedPages:
         return sum_up(self._topics, state_of(self._keeper))
 
     def unready(self) -> list[str]:
-        """Returns why clients should not be sent here but to other proxies; empty where those serve them no better."""
+        """Returns why clients should go to other proxies; empty if those serve them no better."""
         if not self._knows():
             detail = f": {self._common}" if self._common else ""
             return [f"the layouts have not been read yet, and until then no request passes{detail}"]

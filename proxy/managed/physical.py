@@ -64,7 +64,7 @@ class AlterReplicaLogDirs:
     answers_always = False
 
     def request(self, version: int, value: Any, topics: ManagedTopics) -> bool:
-        """Names no log dir that there is for what may not be moved."""
+        """Replaces the log dir by one that does not exist, for replicas that may not be moved."""
         withheld: list[Any] = []
         for log_dir in value.dirs:
             withheld += [row for row in log_dir.topics if _why_not(row.name, topics) is not None]
@@ -74,7 +74,7 @@ class AlterReplicaLogDirs:
         return bool(withheld)
 
     def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
-        """Says why, unless the broker has a reason of its own; there is no room for a message."""
+        """Sets the error, unless the broker has a reason of its own; there is no room for a message."""
         for topic in value.results:
             reason = _why_not(topic.topic_name, topics)
             for row in topic.partitions if reason is not None else ():

@@ -30,7 +30,7 @@ from kordon.proxy.managed.topics import ManagedTopics
 log = client_log(__name__)
 
 _NO_EPOCH: Final = -3
-"""No member has it: -1 and -2 say that one leaves. Brokers refuse it before they look at the group."""
+"""An epoch that no member has (-1 and -2 say that one leaves). Brokers refuse it before they look at the group."""
 
 
 class RefusedMember(Refusal):

@@ -43,7 +43,7 @@ _VERSIONS: Final = range(4, 13)
 _NAMES: Final = re.compile(r"(?:(?:[\w-]|\\\.)+\|)*", re.ASCII)
 """What stands in front of the client's."""
 _TOO_LARGE: Final = object()
-"""In place of a compiled expression that is a good one, and more than is matched here."""
+"""Stands for an expression that is valid but too large to be matched here."""
 _OPTIONS: Final = re2.Options()
 _OPTIONS.log_errors = False
 _OPTIONS.max_mem = 1 << 20
@@ -127,7 +127,7 @@ def said_by_client(regex: str) -> str:
 
 
 class Patience:
-    """How much processor time is left for expressions, of which clients may send as many as they like."""
+    """How much processor time is left for expressions, however many clients send."""
 
     def __init__(self) -> None:
         self._left = _SHARE

@@ -186,7 +186,7 @@ class ManagedService:
 
     @property
     def knows(self) -> bool:
-        """Whether it is known what is managed; before that no request passes."""
+        """Whether the managed topics are known; before that no request passes."""
         return self._known.is_set()
 
     def connected(self, client: Client) -> Service:

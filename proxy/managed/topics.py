@@ -15,7 +15,7 @@ from kordon.proxy.ordering.takeover import Takeover
 OWN_PREFIX = "__kordon."
 """Faces and Kordon's own topics begin with it; clients do not see them."""
 OWN_NAMES: Final = frozenset({"decisions", "findings", "groups", "layouts"})
-"""Topics whose faces would be topics that Kordon, or its auditor, has for itself."""
+"""Topics whose faces would be topics of Kordon or of its auditor."""
 NOT_READ: Final = -1
 """In place of an offset of a layout that stands nowhere: of tests and plays."""
 

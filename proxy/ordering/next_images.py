@@ -29,7 +29,7 @@ Found: TypeAlias = dict[Owner | None, dict[int, Written]]
 
 _NO_IMAGE: Final = Parts()
 _ENOUGH: Final = PRODUCERS_OF_A_PART // 2
-"""Producers that are put down as a part; while others are put down before them, some more may come."""
+"""Producers that are written as one part; more may come while other parts are written."""
 
 
 def homes_left(layout: Layout, following: Epoch) -> dict[Stream, Stay | None]:
@@ -113,7 +113,7 @@ class NextImages:
             self._put_down(fullest, read_ms)
 
     def carry(self, read_ms: int) -> Iterator[None]:
-        """Puts down what is left, and carries silent producers over, in as many steps as there are parts."""
+        """Writes what is left, and carries silent producers over, in as many steps as there are parts."""
         for stream, before in self._before.items():
             if self._rows[stream]:
                 self._put_down(stream, read_ms)

@@ -170,7 +170,7 @@ KINDS: Final = frozenset(_KINDS)
 OTHER: Final = "other"
 """In place of a kind that this version does not know."""
 _PASSED_OVER: Final = frozenset({"ack", "gone", "wish", "outcome", "finding", "janitor"})
-"""Kinds without which a topic is served as well, whatever they say."""
+"""Kinds of records that no topic needs to be served."""
 _IMAGE_KEY: Final = re.compile(r"image/([^/]+)/(-?\d{1,9})/(\d{1,9})", re.ASCII)
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -226,7 +226,7 @@ def load(key: str, value: bytes) -> Value | Unreadable | None:
 
 
 def _read(key: str, fields: dict[str, Any]) -> Value | None:
-    """Reads a value by the rule for additions; raises ValueError where it is not understood."""
+    """Reads a value by the rule for additions; raises ValueError if it is not understood."""
     written, optional = fields.pop("format", FORMAT), fields.pop("optional", ())
     if written != FORMAT:
         raise ValueError(f"it has format {written!r}, and this version reads format {FORMAT}")

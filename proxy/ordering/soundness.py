@@ -1,4 +1,4 @@
-"""Whether a layout that was read is one: what is derived from it must neither fail nor have no end."""
+"""Whether a layout that was read is sound: everything that is derived from it must succeed and end."""
 
 from __future__ import annotations
 

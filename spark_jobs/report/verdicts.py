@@ -136,7 +136,7 @@ def _why(verdict: Verdict, findings: Sequence[Row], checked: Sequence[Row], plac
 
 
 def overall(findings: Iterable[Row], checked: Sequence[Row]) -> Verdict:
-    """Returns the verdict of the whole audit: `PASS` only where something was judged, and nothing was left unjudged.
+    """Returns the verdict of the whole audit: `PASS` only if something was judged and nothing was left unjudged.
 
     Args:
         findings: All there are, with their `verdict`.
