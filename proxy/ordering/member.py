@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from kordon.proxy.ordering.images import ImageRecord, Parts
 from kordon.proxy.ordering.records import AckRecord, FenceRecord, TopicRecord, Value, image_place
@@ -54,9 +53,6 @@ class Acknowledge:
 Command = Hold | Release | Adopt | Forget | Acknowledge
 
 
-_NO_IMAGE: Final = Parts()
-
-
 class Member:
     """One worker's part in the proxies' group.
 
@@ -71,7 +67,7 @@ class Member:
         self._fences: dict[str, FenceRecord] = {}
         self._held: set[str] = set()
         self._topics: dict[str, TopicRecord] = {}
-        self._images: dict[str, dict[int, Parts]] = {}
+        self._images: dict[str, dict[int, dict[int, ImageRecord]]] = {}  # by topic, stream and part
 
     @property
     def topics(self) -> Mapping[str, TopicRecord]:
@@ -85,7 +81,7 @@ class Member:
 
     def images(self, topic: str) -> Mapping[int, Parts]:
         """Returns the images of a topic, by stream, with the parts that were written ahead of a layout to come."""
-        return self._images.get(topic, {})
+        return {stream: Parts(parts) for stream, parts in self._images.get(topic, {}).items()}
 
     def may_serve(self, now: float) -> bool:
         """Whether managed topics may be served: the lease lives, and the layouts were read after joining (C1, C3)."""
@@ -116,7 +112,7 @@ class Member:
 
     def standing(self) -> list[tuple[str, Command]]:
         """Returns what the records amount to that were read since `forget`, by the key of the record that says so."""
-        adopted = [(f"topic/{name}", Adopt(record, dict(self.images(name)))) for name, record in self._topics.items()]
+        adopted = [(f"topic/{name}", self._adopt(name, record)) for name, record in self._topics.items()]
         return [*adopted, *((f"fence/{name}", Hold(fence)) for name, fence in self._fences.items())]
 
     def on_record(self, key: str, value: Value | None) -> list[Command]:
@@ -130,13 +126,15 @@ class Member:
             case "image", ImageRecord() | None:
                 if (place := image_place(key)) is not None:  # or else it takes away what never could be read
                     topic, stream, part = place
-                    images = self._images.setdefault(topic, {})
-                    images[stream] = images.get(stream, _NO_IMAGE).with_part(part, value)
+                    parts = self._images.setdefault(topic, {}).setdefault(stream, {})
+                    if value is None:
+                        parts.pop(part, None)
+                    else:
+                        parts[part] = value
             case "topic", TopicRecord():
                 self._topics[rest] = value
                 self._end_fence(rest)
-                epoch = value.layout.epoch
-                return [Adopt(value, {stream: image.in_force(epoch) for stream, image in self.images(rest).items()})]
+                return [self._adopt(rest, value)]
             case "topic", None:
                 self._topics.pop(rest, None)
                 self._images.pop(rest, None)
@@ -168,6 +166,10 @@ class Member:
             return []
         self._held.add(fence)
         return [Acknowledge(AckRecord(fence, self.incarnation, told or None))]
+
+    def _adopt(self, topic: str, record: TopicRecord) -> Adopt:
+        epoch = record.layout.epoch
+        return Adopt(record, {stream: image.in_force(epoch) for stream, image in self.images(topic).items()})
 
     def _end_fence(self, topic: str) -> None:
         fence = self._fences.pop(topic, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import process_time
 from uuid import UUID
 
 from hypothesis import given, settings
@@ -239,3 +240,22 @@ def test_parts_that_begin_later_are_not_in_force() -> None:
     for image in world.member.images(TOPIC).values():
         assert image.in_force(world.layout.epoch) is image
         assert dict(image.in_force(world.layout.epoch - 1)) == dict(Parts())
+
+
+def test_what_is_read_again_counts_from_the_same_epoch_on() -> None:
+    """A part that was written ahead is none of the layout in force, however that was come to be known."""
+    member, record = Member("me"), TopicRecord(Layout.created("orders", UUID(int=1), 1, 2), UUID(int=2))
+    member.on_record(image_key("orders", 0, 1), ImageRecord({7: Written(0, 41)}, 5, begins=1))
+    (adopted,) = member.on_record("topic/orders", record)
+    assert member.standing() == [("topic/orders", adopted)]
+    assert isinstance(adopted, Adopt)
+    assert not adopted.images[0]
+
+
+def test_very_many_parts_are_read_in_time_that_grows_with_them() -> None:
+    """Whoever writes the layouts may write as many as there is room for; each proxy reads them at its start."""
+    member, part, began = Member("me"), ImageRecord({}, 5), process_time()
+    for number in range(20_000):
+        member.on_record(image_key("orders", 0, number), part)
+    assert len(member.images("orders")[0].parts) == 20_000
+    assert process_time() - began < 5
