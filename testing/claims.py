@@ -16,12 +16,12 @@ class Claims:
 
     Args:
         folder: Where the processes mark what they have claimed; empty at the beginning.
-        share_of: Names the share of its file that a test belongs to; tests of another share may be claimed apart.
+        lane_of: Names the lane of a test; the tests of a file that go in several are claimed apart.
     """
 
-    def __init__(self, folder: Path, share_of: Callable[[pytest.Item], str]) -> None:
+    def __init__(self, folder: Path, lane_of: Callable[[pytest.Item], str]) -> None:
         self._folder = folder
-        self._share_of = share_of
+        self._lane_of = lane_of
         self._mine: set[str] = set()
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
@@ -42,7 +42,7 @@ class Claims:
         return (item for item in session.items if self._claim(item))
 
     def _claim(self, item: pytest.Item) -> bool:
-        name = f"{self._share_of(item)}-{item.path}".replace("/", "+")
+        name = f"{self._lane_of(item)}-{item.path}".replace("/", "+")
         if name not in self._mine:
             try:
                 (self._folder / name).touch(exist_ok=False)

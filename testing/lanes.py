@@ -1,9 +1,10 @@
 """Every test, in three processes side by side: `python -m kordon.testing.lanes`, with what pytest takes as arguments.
 
 Tests with real brokers mostly wait: for sessions to end, for groups to rebalance, for a broker to come up. So two
-processes share them, file by file, each with brokers of its own. Tests that need none are run meanwhile, at a lower
-priority (nice), so that nobody who waits for an answer waits for them. With them go the tests marked `beside`, which
-have a cluster of their own. A process that finds no more tests with brokers helps with the others.
+processes share them: one begins with those on the brokers that a Kordon leads, one with all others, so that most
+brokers are started once. Tests that need none are run meanwhile, at a lower priority (nice), so that nobody who waits
+for an answer waits for them. With them go the tests marked `beside`, which have a cluster of their own. A process that
+is done with its lane helps with the next, file by file.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from kordon.testing.claims import Claims
 from kordon.testing.java_process import DIES_WITH_PARENT
 from kordon.testing.seconds import RECORD, Seconds, record
 
+LED: Final = "led"
 BROKERS: Final = "brokers"
 BESIDE: Final = "beside"
-_PROCESSES: Final = {"brokers-1": [BROKERS, BESIDE], "brokers-2": [BROKERS, BESIDE], "beside": [BESIDE]}
+_PROCESSES: Final = {LED: [LED, BROKERS, BESIDE], BROKERS: [BROKERS, LED, BESIDE], BESIDE: [BESIDE]}
 """The lanes that each runs tests of, in this order; what the first says is shown as it comes."""
 _LONG: Final = ("beside", "image", "spark")
 """Marks of tests that take minutes: the lane beside begins with their files."""
@@ -68,8 +70,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def lane_of(item: pytest.Item) -> str:
-    """Says in which of the two a test is run."""
-    return BROKERS if _needs_brokers(item) and not item.get_closest_marker("beside") else BESIDE
+    """Says in which of the three a test is run."""
+    if item.get_closest_marker("beside") or not _needs_brokers(item):
+        return BESIDE
+    return LED if "open_cluster" in getattr(item, "fixturenames", ()) else BROKERS
 
 
 def _needs_brokers(item: pytest.Item) -> bool:
@@ -111,7 +115,7 @@ def _started(name: str, between: Path, arguments: Sequence[str], words: IO[bytes
     # As one word: pytest takes a folder that stands alone for one of tests until it has read its plugins.
     options = ["-p", "kordon.testing.lanes", f"--process={name}", f"--between={between}"]
     command = [*DIES_WITH_PARENT, sys.executable, "-m", "pytest", *options, "-o", f"cache_dir=.pytest_cache/{name}"]
-    if BROKERS not in _PROCESSES[name]:
+    if name == BESIDE:
         command = [*_LOWER_PRIORITY, *command]
     return subprocess.Popen([*command, *arguments], stdin=subprocess.DEVNULL, stdout=words, stderr=words)
 
