@@ -153,7 +153,7 @@ def test_a_log_in_that_is_refused_or_missing_is_told(strict_cluster: Secured, tm
     (line,) = problems(check(tmp_path, upstream))
     assert line.startswith(f"upstream.bootstrap: {upstream['bootstrap']}: log-in failed: ")
     (line,) = problems(check(tmp_path, {"bootstrap": upstream["bootstrap"]}))
-    assert "give Kordon an account by upstream.sasl" in line
+    assert "give Kordon an account in upstream.sasl" in line
 
 
 def test_who_lets_only_clients_log_in_needs_no_account(strict_cluster: Secured, tmp_path: Path) -> None:
