@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from time import thread_time
 from uuid import uuid4
 
@@ -26,6 +28,15 @@ SECONDS = 0.3
 NEWEST = list(
     {route.api.key: route for route in routes_with_rows() if route.api.key < apis.CONSUMER_GROUP_POSITION}.values()
 )
+
+
+@pytest.fixture(autouse=True)
+def collector_at_rest() -> Iterator[None]:
+    """Keeps the collector from all that other tests have made, as the service keeps it from what it began with."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture
