@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+from kordon.codecs.messages import request
+from kordon.proxy import apis
 from kordon.proxy.apis import Route
 from kordon.proxy.waiting import Body
 
@@ -33,6 +35,14 @@ class Question:
     body: bytes
     told: Callable[[Any], None]
     """Is given the parsed response."""
+
+
+PROOF: Final = Question(
+    next(each for each in apis.ROUTES if (each.api.key, each.version) == (apis.METADATA, 9)),
+    request(apis.METADATA).build(9, {"topics": [], "allow_auto_topic_creation": False}),
+    lambda _: None,
+)
+"""Metadata of no topic: every broker since 2.4 answers it to any client that it has accepted, and to no other."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,13 +26,12 @@ from kordon.codecs.look import (
     look_request,
     look_size,
 )
-from kordon.codecs.messages import request
 from kordon.proxy import apis
 from kordon.proxy.answers import unsupported_api_versions
 from kordon.proxy.apis import Route, api_name
 from kordon.proxy.causes import CloseCause
 from kordon.proxy.errors import ClientProtocolError
-from kordon.proxy.interception import Announce, Interception, Question, Serve, Translate
+from kordon.proxy.interception import PROOF, Announce, Interception, Question, Serve, Translate
 from kordon.proxy.rewrite import Offer, Translated
 from kordon.proxy.tally import Tally
 from kordon.proxy.waiting import Kept, Waiting
@@ -50,11 +49,6 @@ _SPOKEN_BY_OTHERS: Final = {
 }
 
 _UNSUPPORTED: Final = "UNSUPPORTED_VERSION"
-_PROOF_ROUTE: Final = next(each for each in apis.ROUTES if (each.api.key, each.version) == (apis.METADATA, 9))
-_PROOF: Final = Question(
-    _PROOF_ROUTE, request(apis.METADATA).build(9, {"topics": [], "allow_auto_topic_creation": False}), lambda _: None
-)
-"""Metadata of no topic: every broker since 2.4 answers it to any client that it has accepted."""
 
 
 class FrameLimits(Protocol):
@@ -253,7 +247,7 @@ class RequestLeg:
 
     def ask_for_proof(self, pieces: list[Buffer], now: float) -> None:
         """Asks the broker what it answers only after a log-in: the broker alone judges log-ins."""
-        self._ask(_PROOF, RequestHeader(apis.METADATA, _PROOF_ROUTE.version, 0, None), now, pieces)
+        self._ask(PROOF, RequestHeader(PROOF.route.api.key, PROOF.route.version, 0, None), now, pieces)
 
     def _hear(self, chunk: memoryview, at: int, end: int, client_id_bytes: int) -> None:
         """Has the client id be known of a request that is not read, as far as it is here."""

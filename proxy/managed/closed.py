@@ -14,7 +14,7 @@ from kordon.codecs.messages import request, response
 from kordon.codecs.primitives import Rows
 from kordon.proxy import apis
 from kordon.proxy.apis import Route
-from kordon.proxy.interception import Decision, Question, Serve, Service, Translate
+from kordon.proxy.interception import PROOF, Decision, Serve, Service, Translate
 from kordon.proxy.log_limits import client_log
 from kordon.proxy.managed.followed import both
 from kordon.proxy.managed.names import NO_ID
@@ -44,8 +44,6 @@ TELL_UNASKED: Final = frozenset(
     }
 )
 """Api keys whose answers may name what the request does not; all others answer for what they are asked for."""
-_METADATA_VERSION: Final = 9
-"""Spoken by all brokers since 2.4."""
 
 log = client_log(__name__)
 
@@ -143,11 +141,12 @@ class Closed:
         """Refuses a request once the client's broker has answered something: Kordon speaks to nobody before that."""
         self._note(key)
         proven: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        route = apis.route(apis.METADATA, _METADATA_VERSION)
-        assert route is not None, "Metadata is spoken"
-        nothing = request(apis.METADATA).build(_METADATA_VERSION, {"topics": []})
-        question = Question(route, nothing, lambda _: None if proven.done() else proven.set_result(None))
-        return Serve(_Refused(fields, proven), questions=(question,))
+
+        def told(_: Any) -> None:
+            if not proven.done():
+                proven.set_result(None)
+
+        return Serve(_Refused(fields, proven), questions=(replace(PROOF, told=told),))
 
     async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Body:
         """Answers as the service does, and what is Kordon's own with a refusal."""
