@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -14,18 +13,17 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import strategies as st
 
-from kordon.codecs.fetched import VERSION
 from kordon.codecs.messages import request, response
-from kordon.codecs.schema import Buffer
 from kordon.codecs.split import filler, patch, split
 from kordon.proxy import apis
 from kordon.proxy.decisions.journal import Client, Journal
-from kordon.proxy.managed.leaders import Leader
+from kordon.proxy.managed.leaders import Leaders
 from kordon.proxy.managed.readers import Readers
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.streams import physical_stream
+from kordon.testing.fake_broker import Answer, Asked, FakeBroker, led
 
 NAME, FACE_ID = "orders", UUID(int=9)
 OUT_OF_RANGE = 1
@@ -69,59 +67,32 @@ class Log:
         return data[: max(first, most_bytes)]
 
 
-class Broker:
-    """Answers Fetch and ListOffsets from memory; it is links, client and leaders at once."""
-
-    closed = False
+class LogBroker(FakeBroker):
+    """Answers Fetch and ListOffsets for `orders` from memory."""
 
     def __init__(self, logs: dict[int, Log], most_bytes: int) -> None:
+        super().__init__(handlers={apis.LIST_OFFSETS: self._list_offsets, apis.FETCH: self._fetch})
+        self.topics[NAME] = led(logs, epoch=LEADER_EPOCH)
         self.logs = logs
         self.most_bytes = most_bytes
 
-    async def to(self, node_id: int, purpose: str) -> Broker:
-        """Is the connection to itself."""
-        return self
-
-    async def of(self, topic: str) -> dict[int, Leader]:
-        """Leads everything."""
-        return {q: Leader(1, LEADER_EPOCH, (1,), (1,), ()) for q in self.logs}
-
-    def known(self, topic: str) -> dict[int, Leader]:
-        """Says the same."""
-        return {q: Leader(1, LEADER_EPOCH, (1,), (1,), ()) for q in self.logs}
-
-    def forget(self, topic: str) -> None:
-        """Nothing changes."""
-
-    def version(self, api_key: int, wanted: range) -> int:
-        """Speaks everything."""
-        return wanted[-1]
-
-    async def room(self) -> None:
-        """Has room."""
-
-    async def ask(self, api_key: int, version: int, fields: Any, timeout: float | None = None) -> Any:
-        """Answers ListOffsets."""
-        assert api_key == apis.LIST_OFFSETS
+    def _list_offsets(self, asked: Asked) -> Answer:
         rows = [
-            SimpleRow(
-                partition_index=row["partition_index"],
-                error_code=0,
-                offset=getattr(self.logs[row["partition_index"]], "end" if row["timestamp"] == -1 else "start"),
-            )
-            for row in fields["topics"][0]["partitions"]
+            {
+                "partition_index": row.partition_index,
+                "error_code": 0,
+                "offset": getattr(self.logs[row.partition_index], "end" if row.timestamp == -1 else "start"),
+            }
+            for row in asked.body.topics[0].partitions
         ]
-        return {"topics": [SimpleRow(name=NAME, partitions=rows)]}
+        return {"topics": [{"name": NAME, "partitions": rows}]}
 
-    async def send_body(self, api_key: int, version: int, pieces: list[Buffer], timeout: float) -> memoryview:
-        """Answers Fetch."""
-        assert (api_key, version) == (apis.FETCH, VERSION)
-        asked = request(apis.FETCH).parse(version, b"".join(pieces))
+    async def _fetch(self, asked: Asked) -> Answer:
         await asyncio.sleep(0)
-        rows = [self._read(row) for topic in asked.topics for row in topic.partitions]
-        if asked.max_wait_ms and not any(row["records"] or row["error_code"] for row in rows):
+        rows = [self._read(row) for topic in asked.body.topics for row in topic.partitions]
+        if asked.body.max_wait_ms and not any(row["records"] or row["error_code"] for row in rows):
             await asyncio.sleep(0.002)
-        return memoryview(response(apis.FETCH).build(version, {"responses": [{"topic": NAME, "partitions": rows}]}))
+        return {"responses": [{"topic": NAME, "partitions": rows}]}
 
     def _read(self, row: Any) -> dict[str, Any]:
         log = self.logs[row.partition]
@@ -130,13 +101,6 @@ class Broker:
             return told | {"error_code": OUT_OF_RANGE, "records": b""}
         records = log.read(row.fetch_offset, self.most_bytes)
         return told | {"high_watermark": log.end, "log_start_offset": log.start, "records": records, "error_code": 0}
-
-
-class SimpleRow(SimpleNamespace):
-    """Fields by name and as attributes, as a Container has them."""
-
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self, name)
 
 
 @dataclass
@@ -252,8 +216,8 @@ def readers_of(
     topics = ManagedTopics()
     topic = ManagedTopic(world.layout, FACE_ID)
     topics.add(topic)
-    broker: Any = Broker(world.logs, most_bytes)
-    return Readers(topics, broker, broker, cache_bytes=cache_bytes, journal=journal), topic
+    broker = LogBroker(world.logs, most_bytes)
+    return Readers(topics, broker, Leaders(broker), cache_bytes=cache_bytes, journal=journal), topic
 
 
 async def fetch(readers: Readers, offsets: dict[int, int], **fields: Any) -> dict[int, Any]:

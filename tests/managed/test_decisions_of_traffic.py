@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby, pairwise
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -14,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kordon.codecs.decision import Decision, Kind
-from kordon.codecs.produce import Outcome, PartitionData, ProduceRequest, TopicData, build_outcomes, look_produce
-from kordon.codecs.schema import Buffer
+from kordon.codecs.produce import PartitionData, ProduceRequest, TopicData
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
 from kordon.proxy.managed.lanes import Lanes
-from kordon.proxy.managed.leaders import Leader
+from kordon.proxy.managed.leaders import Leaders
 from kordon.proxy.managed.produce import ProduceService, Target, physical_partition, virtual_partition
 from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.chain import Chain
@@ -27,6 +25,7 @@ from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.images import Image, ImageRecord, Parts, Written
 from kordon.proxy.ordering.layout import NO_COUNT, Layout
 from kordon.proxy.ordering.streams import physical_stream
+from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.noted import Noted
 from kordon.testing.random_logs import NAME, Log, World, fetch, read_all, readers_of, worlds
@@ -137,61 +136,33 @@ async def test_an_error_that_a_reader_gets_is_on_record_with_its_rule() -> None:
     assert refused == {(0, "UNKNOWN_LEADER_EPOCH", "F7", 3), (9, "UNKNOWN_TOPIC_OR_PARTITION", None, 3)}
 
 
-class Broker:
-    """Leads everything, and says at once where a batch stands; links, leaders and connection at once."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self.ends: Counter[int] = Counter()
-        self.error_code = 0
-        """With which all writes are answered."""
-
-    async def to(self, node_id: int, purpose: str) -> Broker:
-        """Connects."""
-        return self
-
-    def version(self, api_key: int, wanted: range) -> int:
-        """Speaks everything."""
-        return wanted[-1]
-
-    def known(self, topic: str) -> dict[int, Leader]:
-        """Leads everything."""
-        return {q: Leader(1, 0, (1,), (1,), ()) for q in range(4)}
-
-    def forget(self, topic: str) -> None:
-        """Nothing changes."""
-
-    def send_body(self, api_key: int, version: int, pieces: list[Buffer], timeout: float) -> asyncio.Future[memoryview]:
-        """Takes a Produce request."""
-        asked = look_produce(version, bytearray(b"".join(pieces)))
-        rows = [(row.name, None, [self._append(each) for each in row.partition_data]) for row in asked.topic_data]
-        future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
-        future.set_result(memoryview(build_outcomes(version, rows)))
-        return future
-
-    def _append(self, part: PartitionData) -> Outcome:
-        if self.error_code:
-            return Outcome(part.partition, self.error_code)
-        assert part.records is not None
-        base_offset = self.ends[part.partition]
-        self.ends[part.partition] += int.from_bytes(part.records[57:61])
-        return Outcome(part.partition, 0, base_offset, -1, 0)
-
-
 class Stage:
-    """A worker's lanes to that broker, and one client's connection."""
+    """A worker's lanes to a broker that writes at once, and one client's connection."""
 
     def __init__(self, target: Target = virtual_partition) -> None:
         self.noted = Noted()
-        self.broker = Broker()
+        self.ends: Counter[int] = Counter()
+        self.error_code = 0
+        """With which the broker answers all writes."""
         topics = ManagedTopics()
         self.topic = ManagedTopic(Layout.created(NAME, UUID(int=1), 1, 4), UUID(int=2), layouts_offset=17)
         topics.add(self.topic)
-        links: Any = self.broker
-        self.lanes = Lanes(topics, links, links, lambda: True, self.noted.journal)
+        broker = FakeBroker({NAME: 4}, {apis.PRODUCE: self._produce})
+        self.lanes = Lanes(topics, broker, Leaders(broker), lambda: True, self.noted.journal)
         self.client = self.noted.journal.connected()
         self._service = ProduceService(topics, self.lanes, target)
+
+    def _produce(self, asked: Asked) -> Answer:
+        (topic,) = asked.body.topic_data
+        rows = [self._append(row.index, row.records) for row in topic.partition_data]
+        return {"responses": [{"name": NAME, "partition_responses": rows}]}
+
+    def _append(self, partition: int, records: bytes) -> dict[str, int]:
+        if self.error_code:
+            return {"index": partition, "error_code": self.error_code, "base_offset": -1}
+        base_offset = self.ends[partition]
+        self.ends[partition] += int.from_bytes(records[57:61])
+        return {"index": partition, "error_code": 0, "base_offset": base_offset}
 
     async def write(self, number: int, batch: bytes, *, count: int = NO_COUNT, epoch: int = -1) -> int:
         """Writes a batch to a partition; returns the error code."""
@@ -294,9 +265,9 @@ async def test_a_stray_is_refused_with_the_offset_at_which_it_landed() -> None:
 async def test_a_repeated_write_is_admitted_without_an_offset() -> None:
     """By the broker, which has forgotten where it stands, or by what the stream had before its last move."""
     stage = Stage()
-    stage.broker.error_code = Code.DUPLICATE_SEQUENCE_NUMBER
+    stage.error_code = Code.DUPLICATE_SEQUENCE_NUMBER
     assert await stage.write(3, idempotent(0)) == 0
-    stage.broker.error_code = 0
+    stage.error_code = 0
     stage.change(2, {0: 6, 1: 0}, {3: Parts({1: ImageRecord({7: Written(0, 5)}, 0)})})
     for _ in range(2):
         assert await stage.write(3, idempotent(2)) == 0
@@ -331,7 +302,7 @@ async def test_a_stream_whose_writes_go_elsewhere_is_on_record_once() -> None:
 async def test_errors_of_brokers_are_not_on_record_as_refusals() -> None:
     """Kordon has only passed them on."""
     stage = Stage()
-    stage.broker.error_code = Code.MESSAGE_TOO_LARGE
+    stage.error_code = Code.MESSAGE_TOO_LARGE
     assert await stage.write(3, idempotent(0)) == Code.MESSAGE_TOO_LARGE
     assert await stage.told(Kind.ADMIT, Kind.REFUSE) == []
 

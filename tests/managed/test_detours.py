@@ -8,17 +8,16 @@ from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
-from kordon.codecs.messages import request, response
 from kordon.codecs.produce import PartitionData, ProduceRequest, TopicData
-from kordon.codecs.schema import Buffer
 from kordon.proxy import apis
 from kordon.proxy.decisions.journal import Client
 from kordon.proxy.managed.detours import LANES_PER_BROKER
 from kordon.proxy.managed.lanes import Lanes
-from kordon.proxy.managed.leaders import Leader
+from kordon.proxy.managed.leaders import Leaders
 from kordon.proxy.managed.produce import ProduceService
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
+from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 from kordon.testing.managed_writes import a_batch
 
 NAME = "orders"
@@ -27,87 +26,57 @@ PARTITIONS, V_COUNT = 4, 16
 PATIENCE_SECONDS = 60
 
 
-class Connection:
-    """Works on one request at a time, as brokers do; one for a partition that is stuck waits for as long as it may."""
+class Stage:
+    """A worker's lanes to a broker, and clients that write one record each.
 
-    closed = False
-
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-        self.working = asyncio.Lock()
-
-    def version(self, api_key: int, wanted: range) -> int:
-        """Speaks everything."""
-        return wanted[-1]
-
-    def send_body(self, api_key: int, version: int, pieces: list[Buffer], timeout: float) -> asyncio.Future[memoryview]:
-        """Takes a Produce request."""
-        assert api_key == apis.PRODUCE
-        asked = request(apis.PRODUCE).parse(version, b"".join(pieces))
-        return asyncio.ensure_future(self._answer(version, asked))
-
-    async def _answer(self, version: int, asked: Any) -> memoryview:
-        async with self.working:
-            rows = [row for topic in asked.topic_data for row in topic.partition_data]
-            offsets = [self.broker.append(row) for row in rows]
-            with suppress(TimeoutError):
-                async with asyncio.timeout(asked.timeout_ms / 1000):
-                    while self.broker.stuck & {row.index for row in rows}:
-                        await self.broker.changed.wait()
-            answers = [
-                {"index": row.index, "error_code": REQUEST_TIMED_OUT, "base_offset": -1}
-                if row.index in self.broker.stuck
-                else {"index": row.index, "error_code": 0, "base_offset": offset}
-                for row, offset in zip(rows, offsets, strict=True)
-            ]
-            told = {"responses": [{"name": NAME, "partition_responses": answers}]}
-            return memoryview(response(apis.PRODUCE).build(version, told))
-
-
-class Broker:
-    """Leads everything; it is links and leaders at once."""
+    The broker waits with a request for a partition that is stuck as long as it may, and with all behind it.
+    """
 
     def __init__(self) -> None:
         self.stuck: set[int] = set()
-        self.changed = asyncio.Event()
-        self.connections: dict[str, Connection] = {}
-        self.ends: Counter[int] = Counter()
+        self.healed = asyncio.Event()
         self.written: dict[int, list[bytes]] = {q: [] for q in range(PARTITIONS)}
-
-    def append(self, row: Any) -> int:
-        """Writes a batch of one record, if it is not there yet; returns its offset."""
-        if bytes(row.records) not in self.written[row.index]:
-            self.written[row.index].append(bytes(row.records))
-            self.ends[row.index] += 1
-        return self.written[row.index].index(bytes(row.records))
-
-    def heal(self) -> None:
-        """Answers for all partitions again."""
-        self.stuck.clear()
-        self.changed.set()
-
-    async def to(self, node_id: int, purpose: str) -> Connection:
-        """Connects."""
-        return self.connections.setdefault(purpose, Connection(self))
-
-    def known(self, topic: str) -> dict[int, Leader]:
-        """Leads everything."""
-        return {q: Leader(1, 0, (1,), (1,), ()) for q in range(PARTITIONS)}
-
-
-class Stage:
-    """A worker's lanes in front of that broker, and clients that write one record each."""
-
-    def __init__(self) -> None:
-        self.broker = Broker()
+        """By physical partition, batches of one record."""
+        self.broker = FakeBroker({NAME: PARTITIONS}, {apis.PRODUCE: self._produce})
         topics = ManagedTopics()
         self.topic = ManagedTopic(Layout.created(NAME, UUID(int=1), PARTITIONS, V_COUNT), UUID(int=2))
         topics.add(self.topic)
-        links: Any = self.broker
-        self.lanes = Lanes(topics, links, links, lambda: True)
+        self.lanes = Lanes(topics, self.broker, Leaders(self.broker), lambda: True)
         self._service = ProduceService(topics, self.lanes)
         self.sent: Counter[int] = Counter()
         """Records by virtual partition."""
+
+    @property
+    def ends(self) -> dict[int, int]:
+        """The number of records by physical partition."""
+        return {q: len(batches) for q, batches in self.written.items()}
+
+    async def _produce(self, asked: Asked) -> Answer:
+        rows = [row for topic in asked.body.topic_data for row in topic.partition_data]
+        offsets = [self._append(row.index, bytes(row.records)) for row in rows]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(asked.body.timeout_ms / 1000):
+                while self.stuck & {row.index for row in rows}:
+                    await self.healed.wait()
+        answers = [
+            {"index": row.index, "error_code": REQUEST_TIMED_OUT, "base_offset": -1}
+            if row.index in self.stuck
+            else {"index": row.index, "error_code": 0, "base_offset": offset}
+            for row, offset in zip(rows, offsets, strict=True)
+        ]
+        return {"responses": [{"name": NAME, "partition_responses": answers}]}
+
+    def _append(self, partition: int, batch: bytes) -> int:
+        """Writes a batch, if it is not there yet; returns its offset."""
+        written = self.written[partition]
+        if batch not in written:
+            written.append(batch)
+        return written.index(batch)
+
+    def heal(self) -> None:
+        """Has the broker answer for all partitions again."""
+        self.stuck.clear()
+        self.healed.set()
 
     def write(self, v: int, timeout_ms: int = 10_000) -> asyncio.Future[list[Any]]:
         """Has an idempotent client of its own write its next record to a virtual partition."""
@@ -133,7 +102,7 @@ async def test_writes_go_round_a_partition_that_does_not_answer() -> None:
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await asyncio.gather(*(stage.write(v) for v in range(V_COUNT)))
-            stage.broker.stuck = {0}
+            stage.stuck = {0}
             waiting = [stage.write(v) for v in stage.living_on(0)]
             others = [v for q in range(1, PARTITIONS) for v in stage.living_on(q)]
             assert {v % LANES_PER_BROKER for v in others} == {v % LANES_PER_BROKER for v in stage.living_on(0)}
@@ -144,11 +113,11 @@ async def test_writes_go_round_a_partition_that_does_not_answer() -> None:
             await asyncio.gather(*(stage.write(v) for v in others))
             assert stage.lanes.detours.stalls > 0
             assert not any(each.done() for each in waiting)
-            stage.broker.heal()
+            stage.heal()
             await asyncio.gather(*waiting)
-        for batches in stage.broker.written.values():
+        for batches in stage.written.values():
             assert len(batches) == len(set(batches))
-        assert stage.broker.ends == {q: sum(stage.sent[v] for v in stage.living_on(q)) for q in range(PARTITIONS)}
+        assert stage.ends == {q: sum(stage.sent[v] for v in stage.living_on(q)) for q in range(PARTITIONS)}
     finally:
         await stage.lanes.close()
 
@@ -159,15 +128,15 @@ async def test_what_shares_a_connection_with_a_partition_that_does_not_answer_is
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await asyncio.gather(*(stage.write(v) for v in range(V_COUNT)))
-            stage.broker.stuck = {0}
+            stage.stuck = {0}
             writes = {v: stage.write(v) for v in range(V_COUNT)}  # sent together, merged by lane
             await asyncio.gather(*(writes[v] for v in range(V_COUNT) if v not in stage.living_on(0)))
             waiting = [writes[v] for v in stage.living_on(0)]
             assert not any(each.done() for each in waiting)
-            stage.broker.heal()
+            stage.heal()
             rows = await asyncio.gather(*waiting)
         assert {outcome.error_code for answer in rows for _, _, outcomes in answer for outcome in outcomes} == {0}
-        assert stage.broker.ends == {q: sum(stage.sent[v] for v in stage.living_on(q)) for q in range(PARTITIONS)}
+        assert stage.ends == {q: sum(stage.sent[v] for v in stage.living_on(q)) for q in range(PARTITIONS)}
     finally:
         await stage.lanes.close()
 
@@ -177,7 +146,7 @@ async def test_a_partition_that_does_not_answer_is_told_when_its_client_has_wait
     stage = Stage()
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            stage.broker.stuck = {0}
+            stage.stuck = {0}
             (_, _, (outcome,)), *_ = await stage.write(stage.living_on(0)[0], timeout_ms=2_500)
         assert outcome.error_code == REQUEST_TIMED_OUT
     finally:
@@ -188,7 +157,7 @@ async def test_connections_apart_are_few_however_many_partitions_wait() -> None:
     """All partitions of a broker may wait at once, as when it has no other copy in sync."""
     stage = Stage()
     try:
-        stage.broker.stuck = set(range(PARTITIONS))
+        stage.stuck = set(range(PARTITIONS))
         async with asyncio.timeout(PATIENCE_SECONDS):
             waiting = [stage.write(v) for v in range(V_COUNT)]
             for _ in range(3):
@@ -197,7 +166,7 @@ async def test_connections_apart_are_few_however_many_partitions_wait() -> None:
             waiting += [stage.write(v) for v in range(V_COUNT)]
             await asyncio.sleep(0.1)
             assert len(stage.broker.connections) <= 5 * LANES_PER_BROKER
-            stage.broker.heal()
+            stage.heal()
             await asyncio.gather(*waiting)
     finally:
         await stage.lanes.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -12,16 +11,18 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
-from kordon.codecs.messages import request, response
+from kordon.codecs.messages import request
 from kordon.codecs.primitives import Pieces
 from kordon.codecs.records import patch_base_offset
 from kordon.proxy.apis import FETCH
 from kordon.proxy.control.batches import Entry, Identity, build_batch
 from kordon.proxy.decisions.journal import Client
 from kordon.proxy.managed.aborted import ReadCommitted
+from kordon.proxy.managed.leaders import Leaders
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
 from kordon.testing.cluster import Cluster
+from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 from kordon.testing.managed_clients import manage, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.steps import wait_until
@@ -38,43 +39,27 @@ def batch(offset: int, producer_id: int = 7, *, is_transactional: bool = True) -
     return bytes(made)
 
 
-class Broker:
-    """Leads `orders`, each batch of which lies in a segment file of its own, and gives out what is decided."""
+class Past:
+    """`orders`, each batch of which lies in a segment file of its own, on a broker that gives out what is decided."""
 
-    def __init__(self, batches: list[bytes]) -> None:
+    def __init__(self, *batches: bytes) -> None:
         self.batches = batches
         self.stable = len(batches)
         """The last stable offset."""
         self.asked: list[int] = []
 
-    async def of(self, topic: str) -> dict[int, Any]:
-        """Says who leads, as `Leaders`."""
-        return {0: SimpleNamespace(node_id=1)}
-
-    def forget(self, topic: str) -> None:
-        """Is told that something went wrong, as `Leaders`."""
-
-    async def to(self, node_id: int, purpose: str) -> Broker:
-        """Is connected to, as by `Links`."""
-        return self
-
-    def version(self, api_key: int, versions: range) -> int:
-        """Speaks what is wanted."""
-        return versions[-1]
-
-    async def ask(self, api_key: int, version: int, fields: Any) -> Any:
+    def read(self, asked: Asked) -> Answer:
         """Answers Fetch: every transaction here was aborted."""
-        assert fields["isolation_level"] == 1
-        offset = fields["topics"][0]["partitions"][0]["fetch_offset"]
+        assert asked.body.isolation_level == 1
+        offset = asked.body.topics[0].partitions[0].fetch_offset
         self.asked.append(offset)
         records = self.batches[offset] if offset < self.stable else b""
         aborted = [{"producer_id": 7, "first_offset": offset}]
         row = {"partition_index": 0, "error_code": 0, "aborted_transactions": aborted, "records": records}
-        table = response(FETCH)
-        return table.parse(version, table.build(version, {"responses": [{"topic": "orders", "partitions": [row]}]}))
+        return {"responses": [{"topic": "orders", "partitions": [row]}]}
 
 
-async def fetch(broker: Broker, isolation_level: int = 1) -> dict[str, Any]:
+async def fetch(past: Past, isolation_level: int = 1) -> dict[str, Any]:
     """Fetches the whole past of a topic that had one partition; returns the partition's row."""
 
     class Readers:
@@ -83,14 +68,14 @@ async def fetch(broker: Broker, isolation_level: int = 1) -> dict[str, Any]:
                 "partition_index": 0,
                 "error_code": 0,
                 "aborted_transactions": None,
-                "records": Pieces(broker.batches),
+                "records": Pieces(past.batches),
             }
             return {"responses": [{"topic": "orders", "partitions": [row]}]}
 
     topics = ManagedTopics()
     topics.add(ManagedTopic(Layout.unmanaged("orders", UUID(int=1), 1, 4), UUID(int=2)))
-    links: Any = broker
-    server = ReadCommitted(Readers(), topics, links, links)
+    broker = FakeBroker({"orders": 1}, {FETCH: past.read})
+    server = ReadCommitted(Readers(), topics, broker, Leaders(broker))
     table = request(FETCH)
     partitions = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1}]
     fields = {"isolation_level": isolation_level, "topics": [{"topic": "orders", "partitions": partitions}]}
@@ -101,27 +86,27 @@ async def fetch(broker: Broker, isolation_level: int = 1) -> dict[str, Any]:
 
 async def test_a_broker_is_asked_until_all_that_is_given_out_is_covered() -> None:
     """It answers from one segment file at a time."""
-    broker = Broker([batch(0), batch(1), batch(2)])
-    row = await fetch(broker)
-    assert broker.asked == [0, 1, 2]
+    past = Past(batch(0), batch(1), batch(2))
+    row = await fetch(past)
+    assert past.asked == [0, 1, 2]
     assert [each["first_offset"] for each in row["aborted_transactions"]] == [0, 1, 2]
     assert row["error_code"] == 0
 
 
 async def test_what_is_not_decided_yet_is_not_given_out() -> None:
     """The consumer comes again, as it would wait for the last stable offset."""
-    broker = Broker([batch(0), batch(1)])
-    broker.stable = 1
-    row = await fetch(broker)
+    past = Past(batch(0), batch(1))
+    past.stable = 1
+    row = await fetch(past)
     assert (row["error_code"], list(row["records"])) == (NOT_LEADER_OR_FOLLOWER, [])
 
 
 @pytest.mark.parametrize(("isolation_level", "is_transactional"), [(0, True), (1, False)])
 async def test_nobody_is_asked_without_need(isolation_level: int, *, is_transactional: bool) -> None:
     """Not for consumers that read everything, nor where there are no transactions."""
-    broker = Broker([batch(0, is_transactional=is_transactional)])
-    row = await fetch(broker, isolation_level)
-    assert broker.asked == []
+    past = Past(batch(0, is_transactional=is_transactional))
+    row = await fetch(past, isolation_level)
+    assert past.asked == []
     assert row["aborted_transactions"] is None
 
 

@@ -1,59 +1,48 @@
 """How long brokers hold Kordon's own reads: long where nothing comes, but nobody waits for that in vain."""
 
 import asyncio
-from typing import Any
+from typing import Any, Self
 
-from kordon.codecs.fetched import VERSION, Fetched
-from kordon.codecs.messages import request, response
-from kordon.codecs.schema import Buffer
+from kordon.codecs.fetched import Fetched
 from kordon.proxy import apis
 from kordon.proxy.managed.chunks import Cache, ReadTally
-from kordon.proxy.managed.leaders import Leader
+from kordon.proxy.managed.leaders import Leaders
 from kordon.proxy.managed.logs import PartitionLog
 from kordon.proxy.managed.opening import Opener
 from kordon.proxy.managed.pulls import WAIT_MS, Pulls, Want
 from kordon.proxy.ordering.reading import Tenancy
 from kordon.proxy.tasks import Tasks
+from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 
-LEADER = Leader(1, 4, (1,), (1,), ())
 CONNECTIONS = 8
 
 
-class IdleBroker:
-    """Has nothing, and answers Fetch when the test says so; it is links, client and leaders at once."""
+class Idle:
+    """Pulls from a broker that has nothing, and answers Fetch when the test says so."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, set[int], asyncio.Event]] = []
         """Of each request: for how long it may be held, which partitions it names, and what lets the answer go."""
         self.ends: dict[int, int] = {}
         self.starts: dict[int, int] = {}
+        broker = FakeBroker({"t": 100}, {apis.FETCH: self._fetch})
+        self.leaders = Leaders(broker)
+        self.pulls = Pulls(broker, self.leaders)
 
-    async def to(self, node_id: int, purpose: str) -> "IdleBroker":
-        """Is the connection to itself."""
-        return self
+    @classmethod
+    async def led(cls) -> Self:
+        """Returns it when its leaders are known."""
+        idle = cls()
+        await idle.leaders.of("t")
+        return idle
 
-    async def of(self, topic: str) -> dict[int, Leader]:
-        """Leads everything."""
-        return dict.fromkeys(range(100), LEADER)
-
-    def version(self, api_key: int, wanted: range) -> int:
-        """Speaks everything."""
-        return wanted[-1]
-
-    async def room(self) -> None:
-        """Has room."""
-
-    async def send_body(self, api_key: int, version: int, pieces: list[Buffer], timeout: float) -> memoryview:
-        """Answers Fetch."""
-        asked = request(apis.FETCH).parse(version, b"".join(pieces))
-        partitions = [row.partition for topic in asked.topics for row in topic.partitions]
+    async def _fetch(self, asked: Asked) -> Answer:
+        partitions = [row.partition for topic in asked.body.topics for row in topic.partitions]
         answered = asyncio.Event()
-        self.asked.append((asked.max_wait_ms, set(partitions), answered))
-        assert timeout > asked.max_wait_ms / 1000
+        self.asked.append((asked.body.max_wait_ms, set(partitions), answered))
+        assert asked.seconds > asked.body.max_wait_ms / 1000
         await answered.wait()
-        rows = [self._row(q) for q in partitions]
-        topics = [{"topic": "t", "partitions": rows}]
-        return memoryview(response(apis.FETCH).build(VERSION, {"responses": topics}))
+        return {"responses": [{"topic": "t", "partitions": [self._row(q) for q in partitions]}]}
 
     def _row(self, q: int) -> dict[str, Any]:
         ends = {"high_watermark": self.ends.get(q, 0), "log_start_offset": self.starts.get(q, 0)}
@@ -73,10 +62,10 @@ async def turns() -> None:
 
 async def test_what_is_idle_is_asked_for_seldom_and_some_connections_come_back_soon() -> None:
     """Half of the connections wait for long; what is wanted when all wait is asked for together with the next one."""
-    broker: Any = IdleBroker()
-    pulls, wanted = Pulls(broker, broker), []
+    broker = await Idle.led()
+    wanted = []
     for q in range(CONNECTIONS + 3):
-        wanted.append(asyncio.ensure_future(pulls.pull(want(q))))
+        wanted.append(asyncio.ensure_future(broker.pulls.pull(want(q))))
         await turns()
     waits = [wait_ms for wait_ms, _, _ in broker.asked]
     assert waits[: CONNECTIONS // 2] == [WAIT_MS] * (CONNECTIONS // 2)
@@ -87,14 +76,13 @@ async def test_what_is_idle_is_asked_for_seldom_and_some_connections_come_back_s
     assert broker.asked[-1][:2] == (500, {CONNECTIONS - 1, CONNECTIONS, CONNECTIONS + 1, CONNECTIONS + 2})
     for each in wanted:
         each.cancel()
-    await pulls.close()
+    await broker.pulls.close()
 
 
 async def test_only_those_hear_of_an_answer_for_whom_it_has_news() -> None:
     """Records come to one of three partitions, the log of another loses its head; the third is just asked for again."""
-    broker: Any = IdleBroker()
-    pulls = Pulls(broker, broker)
-    first, second, third = (asyncio.ensure_future(pulls.pull(want(q))) for q in range(3))
+    broker = await Idle.led()
+    first, second, third = (asyncio.ensure_future(broker.pulls.pull(want(q))) for q in range(3))
     await turns()
     broker.ends[1] = 5
     broker.asked[0][2].set()
@@ -111,20 +99,19 @@ async def test_only_those_hear_of_an_answer_for_whom_it_has_news() -> None:
     broker.asked[2][2].set()
     await turns()
     assert len(broker.asked) == 3  # nobody waits for it any more
-    await pulls.close()
+    await broker.pulls.close()
 
 
 async def test_a_wait_without_news_comes_to_its_end() -> None:
     """Who does not want any more is not asked for, so whoever wants something says so again from time to time."""
-    broker: Any = IdleBroker()
-    pulls = Pulls(broker, broker)
-    waiting = asyncio.ensure_future(pulls.pull(want(0, max_wait_ms=1)))
+    broker = await Idle.led()
+    waiting = asyncio.ensure_future(broker.pulls.pull(want(0, max_wait_ms=1)))
     await turns()
     await asyncio.sleep(0.002)
     broker.asked[0][2].set()
     async with asyncio.timeout(60):
         assert (await waiting).high_watermark == 0
-    await pulls.close()
+    await broker.pulls.close()
 
 
 async def test_a_wait_at_the_end_holds_up_no_reader_of_what_is_there() -> None:
