@@ -78,8 +78,9 @@ class FakeBroker(Links):
         is_away: Whether no connection can be opened.
 
     Args:
-        topics: The number of partitions of each topic; the first broker leads them, in leader epoch 0.
-        handlers: As the attribute; Metadata has one unless it is given.
+        topics: The number of partitions of each topic; the first broker leads them, in leader epoch 0, and it
+            coordinates all groups.
+        handlers: As the attribute; Metadata and FindCoordinator have theirs unless others are given.
         nodes: The ids of the brokers.
     """
 
@@ -91,7 +92,11 @@ class FakeBroker(Links):
     ) -> None:
         super().__init__(Topology(Upstream(bootstrap=(HostPort(*ADDRESS),)), lambda _: None, lambda _: None))
         self.topology.learn(dict.fromkeys(nodes, ADDRESS))
-        self.handlers: dict[int, Handler] = {apis.METADATA: self._tell_topics, **(handlers or {})}
+        self.handlers: dict[int, Handler] = {
+            apis.METADATA: self._tell_topics,
+            apis.FIND_COORDINATOR: self._tell_coordinator,
+            **(handlers or {}),
+        }
         self.topics = {name: led(range(count), min(nodes)) for name, count in (topics or {}).items()}
         self.connections: dict[tuple[int, str], UpstreamClient] = {}
         self.is_away = False
@@ -151,6 +156,10 @@ class FakeBroker(Links):
         names = self.topics if wanted is None else [row.name for row in wanted]
         nodes = [{"node_id": node, "host": ADDRESS[0], "port": ADDRESS[1]} for node in self.topology.nodes]
         return {"brokers": nodes, "controller_id": -1, "topics": [self._topic(name) for name in names]}
+
+    def _tell_coordinator(self, asked: Asked) -> Answer:
+        fields = {"node_id": min(self.topology.nodes), "host": ADDRESS[0], "port": ADDRESS[1], "error_code": 0}
+        return fields | {"coordinators": [fields | {"key": key} for key in asked.body.get("coordinator_keys", ())]}
 
     def _topic(self, name: str) -> dict[str, Any]:
         known = self.topics.get(name)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -12,56 +11,48 @@ from pydantic import SecretStr
 from kordon.proxy import apis
 from kordon.proxy.config import HostPort, Upstream, UpstreamSasl, UpstreamTls
 from kordon.proxy.control.access import Access, principal_of
+from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.open_rights import NO_AUTHORIZER
+from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 
 BOOTSTRAP = (HostPort("kafka", 9092),)
 ALL_OPERATIONS = (1 << 13) - 1
 DESCRIBE = 8
 TOPIC, LITERAL, WRITE, ALLOW = 2, 3, 4, 3
 CLUSTER_AUTHORIZATION_FAILED = 31
+TOPICS = ["__kordon.layouts", "__kordon.orders", "__kordon.findings", "orders", "other"]
 
 
-class Broker:
+class Broker(FakeBroker):
     """Answers what is asked about rights."""
 
     def __init__(self) -> None:
+        asked_for = {
+            apis.METADATA: self._topics,
+            apis.DESCRIBE_CLUSTER: self._cluster,
+            apis.DESCRIBE_ACLS: self._describe_acls,
+            apis.DESCRIBE_GROUPS: self._group,
+        }
+        super().__init__(dict.fromkeys(TOPICS, 1), asked_for)
         self.of_cluster = ALL_OPERATIONS
-        self.topics = ["__kordon.layouts", "__kordon.orders", "__kordon.findings", "orders", "other"]
-        self.acls: list[Any] = []
-        self.asked: list[int] = []
+        self.acls: list[dict[str, Any]] = []
 
-    async def ask_any(self, api_key: int, versions: range, fields: dict[str, Any]) -> Any:
-        """Answers as a broker does."""
-        del versions
-        self.asked.append(api_key)
-        match api_key:
-            case apis.DESCRIBE_CLUSTER:
-                return SimpleNamespace(cluster_authorized_operations=self.of_cluster)
-            case apis.DESCRIBE_ACLS:
-                refused = not self.of_cluster >> DESCRIBE & 1
-                code, said = (CLUSTER_AUTHORIZATION_FAILED, "denied") if refused else (0, None)
-                return SimpleNamespace(error_code=code, error_message=said, resources=self.acls)
-            case apis.FIND_COORDINATOR:
-                return SimpleNamespace(error_code=0)
-            case _:
-                names = [each["name"] for each in fields["topics"]] if fields["topics"] is not None else self.topics
-                rows = [
-                    SimpleNamespace(name=name, error_code=0, topic_authorized_operations=ALL_OPERATIONS)
-                    for name in names
-                ]
-                return SimpleNamespace(topics=rows)
+    def _topics(self, asked: Asked) -> Answer:
+        names = TOPICS if asked.body.topics is None else [row.name for row in asked.body.topics]
+        rows = [{"name": name, "error_code": 0, "topic_authorized_operations": ALL_OPERATIONS} for name in names]
+        return {"topics": rows}
 
-    async def coordinator(self, kind: int, key: str, purpose: str) -> Any:
-        """Is its own coordinator."""
-        del kind, key, purpose
+    def _cluster(self, _: Asked) -> Answer:
+        return {"cluster_authorized_operations": self.of_cluster}
 
-        def version(*_: Any) -> int:
-            return 5
+    def _describe_acls(self, _: Asked) -> Answer:
+        if not self.of_cluster >> DESCRIBE & 1:
+            return {"error_code": CLUSTER_AUTHORIZATION_FAILED, "error_message": "denied"}
+        return {"error_code": 0, "resources": self.acls}
 
-        async def ask(*_: Any) -> Any:
-            return SimpleNamespace(groups=[SimpleNamespace(error_code=0, authorized_operations=ALL_OPERATIONS)])
-
-        return SimpleNamespace(version=version, ask=ask)
+    def _group(self, asked: Asked) -> Answer:
+        (group,) = asked.body.groups
+        return {"groups": [{"group_id": group, "error_code": 0, "authorized_operations": ALL_OPERATIONS}]}
 
 
 @pytest.fixture
@@ -72,7 +63,7 @@ def broker() -> Broker:
 
 def access_to(broker: Broker) -> Access:
     """Returns how Kordon asks it."""
-    return Access(cast("Any", broker), "User:kordon", "kordon")
+    return Access(Brokers(broker), "User:kordon", "kordon")
 
 
 async def test_where_all_is_well_nothing_is_found(broker: Broker) -> None:
@@ -84,8 +75,8 @@ async def test_where_all_is_well_nothing_is_found(broker: Broker) -> None:
 async def test_what_is_missing_and_what_is_open_are_both_told(broker: Broker) -> None:
     """Each with its command."""
     broker.of_cluster = 1 << DESCRIBE
-    acl = SimpleNamespace(principal="User:app", operation=WRITE, permission_type=ALLOW, host="*")
-    broker.acls = [SimpleNamespace(resource_type=TOPIC, pattern_type=LITERAL, resource_name="*", acls=[acl])]
+    acl = {"principal": "User:app", "operation": WRITE, "permission_type": ALLOW, "host": "*"}
+    broker.acls = [{"resource_type": TOPIC, "pattern_type": LITERAL, "resource_name": "*", "acls": [acl]}]
     found = await access_to(broker).find(["orders"], authorizer=True)
     (missing,), (is_open,) = found.missing, found.open
     assert missing.endswith("--add --allow-principal User:kordon --operation Alter --cluster")
@@ -102,8 +93,9 @@ async def test_what_kordon_may_not_see_is_not_taken_for_good(broker: Broker) -> 
 
 async def test_without_an_authorizer_nothing_is_asked(broker: Broker) -> None:
     """There are no rights, so none is missing."""
+    broker.is_away = True
     found = await access_to(broker).find(["orders"], authorizer=False)
-    assert (found.missing, found.open, broker.asked) == ((), [NO_AUTHORIZER], [])
+    assert (found.missing, found.open, broker.connections) == ((), [NO_AUTHORIZER], {})
 
 
 async def test_managed_topics_are_those_with_a_face(broker: Broker) -> None:

@@ -7,52 +7,53 @@ from typing import Any, cast
 
 import pytest
 
-from kordon.proxy.control.acl_mirror import CREATE_ACLS, DESCRIBE_ACLS, Acl, AclMirror
+from kordon.proxy.control.acl_mirror import CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS, Acl, AclMirror
 from kordon.proxy.control.authorizer import Authorizer
+from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.ends import TopicsRefused
 from kordon.proxy.control.operations import Operation
 from kordon.proxy.control.own_rights import Missing
+from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 
-READ, DESCRIBE, WRITE, ALLOW, LITERAL, PREFIXED = 3, 8, 4, 3, 3, 4
+READ, DESCRIBE, WRITE, ALLOW, LITERAL, PREFIXED, TOPIC = 3, 8, 4, 3, 3, 4, 2
 CLUSTER_AUTHORIZATION_FAILED = 31
 ALICE, BOB = Acl("User:alice", "*", READ, ALLOW), Acl("User:bob", "*", DESCRIBE, ALLOW)
 
 
-class Broker:
+class Broker(FakeBroker):
     """A broker's ACLs of topics."""
 
     def __init__(self) -> None:
+        changing = dict.fromkeys((CREATE_ACLS, DELETE_ACLS), self._change)
+        super().__init__(handlers={DESCRIBE_ACLS: self._tell, **changing})
         self.acls: set[tuple[int, str, Acl]] = set()
         self.changes = 0
         self.refuses = 0
 
-    async def ask_any(self, api_key: int, versions: range, fields: dict[str, Any]) -> Any:
-        """Tells or changes them."""
-        if api_key == DESCRIBE_ACLS:
-            rows = [
-                SimpleNamespace(
-                    pattern_type=pattern,
-                    resource_name=name,
-                    acls=[SimpleNamespace(**acl._asdict() | {"permission_type": acl.permission})],
-                )
-                for pattern, name, acl in self._grouped()
-            ]
-            return SimpleNamespace(error_code=self.refuses, error_message=None, resources=rows)
-        self.changes += 1
-        rows = fields["creations" if api_key == CREATE_ACLS else "filters"]
-        for row in rows:
-            name = row.get("resource_name") or row["resource_name_filter"]
-            principal = row.get("principal") or row["principal_filter"]
-            host = row.get("host") or row["host_filter"]
-            entry = (LITERAL, name, Acl(principal, host, row["operation"], row["permission_type"]))
-            self.acls.add(entry) if api_key == CREATE_ACLS else self.acls.remove(entry)
-        done = [SimpleNamespace(error_code=0, error_message=None)] * len(rows)
-        return {"results": done, "filter_results": done}
-
-    def _grouped(self) -> list[tuple[int, str, Acl]]:
+    def _tell(self, _: Asked) -> Answer:
         names = [(pattern, name) for pattern, name, _ in self.acls]
         assert len(names) == len(set(names)), "this broker has one ACL for each pattern"
-        return sorted(self.acls)
+        rows = [
+            {
+                "resource_type": TOPIC,
+                "pattern_type": pattern,
+                "resource_name": name,
+                "acls": [acl._asdict() | {"permission_type": acl.permission}],
+            }
+            for pattern, name, acl in sorted(self.acls)
+        ]
+        return {"error_code": self.refuses, "resources": rows}
+
+    def _change(self, asked: Asked) -> Answer:
+        self.changes += 1
+        creates = asked.api_key == CREATE_ACLS
+        rows, of_filter = (asked.body.creations, "") if creates else (asked.body.filters, "_filter")
+        for row in rows:
+            acl = Acl(row[f"principal{of_filter}"], row[f"host{of_filter}"], row.operation, row.permission_type)
+            entry = (LITERAL, row[f"resource_name{of_filter}"], acl)
+            self.acls.add(entry) if creates else self.acls.remove(entry)
+        done = [{"error_code": 0}] * len(rows)
+        return {"results": done, "filter_results": done}
 
     def on_face(self) -> set[Acl]:
         """Returns those of the face of `orders`."""
@@ -62,7 +63,7 @@ class Broker:
 async def test_a_face_follows_its_topic() -> None:
     """What is new is added, what was revoked or put there by others goes; nothing is written where nothing changes."""
     broker = Broker()
-    mirror = AclMirror(cast("Any", broker))
+    mirror = AclMirror(Brokers(broker))
     broker.acls = {(LITERAL, "orders", ALICE), (LITERAL, "__kordon.orders", BOB), (LITERAL, "other", BOB)}
     await mirror.mirror({"orders"})
     assert broker.on_face() == {ALICE}
@@ -77,7 +78,7 @@ async def test_a_face_follows_its_topic() -> None:
 async def test_a_topic_that_is_managed_no_more_leaves_none_behind() -> None:
     """Kafka keeps ACLs of topics that are deleted: the next topic of this name would have them."""
     broker = Broker()
-    mirror = AclMirror(cast("Any", broker))
+    mirror = AclMirror(Brokers(broker))
     broker.acls = {(PREFIXED, "ord", ALICE)}
     await mirror.mirror({"orders"})
     assert broker.on_face() == {ALICE}
@@ -90,14 +91,14 @@ async def test_acls_of_kordons_own_are_left_alone() -> None:
     broker = Broker()
     own = {(PREFIXED, "__kordon.", ALICE), (LITERAL, "__kordon.layouts", BOB)}
     broker.acls = set(own)
-    await AclMirror(cast("Any", broker)).mirror({"orders"})
+    await AclMirror(Brokers(broker)).mirror({"orders"})
     assert broker.acls == own
 
 
 async def test_what_kordon_may_not_read_is_an_error_and_no_empty_list() -> None:
     """Else all ACLs of faces would be taken away."""
     broker = Broker()
-    mirror = AclMirror(cast("Any", broker))
+    mirror = AclMirror(Brokers(broker))
     broker.acls = {(LITERAL, "orders", ALICE)}
     await mirror.mirror({"orders"})
     broker.refuses = CLUSTER_AUTHORIZATION_FAILED

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
 from kordon.proxy.control import group as module
+from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.group import MOST_LEASE_MS, About, GroupCoordinator, GroupRefused, Member
+from kordon.testing.fake_broker import FakeBroker
 
 PROXY = About("incarnation-1", "host-1", None, "1.0", 20_000)
 ALIENS = {
@@ -29,19 +29,12 @@ ALIENS = {
 
 
 @pytest.mark.parametrize("metadata", ALIENS.values(), ids=ALIENS.keys())
-async def test_an_alien_is_no_member(metadata: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_alien_is_no_member(metadata: bytes) -> None:
     """It ended the tasks of one leader after the other by its depth, and was waited for whatever it said."""
-    rows = [
-        SimpleNamespace(member_id="a", metadata=PROXY.build()),
-        SimpleNamespace(member_id="b", metadata=memoryview(metadata)),
-    ]
-    answer = SimpleNamespace(error_code=0, generation_id=4, member_id="a", leader="a", members=rows)
-
-    async def ask(*_: object) -> Any:
-        return answer
-
-    monkeypatch.setattr(GroupCoordinator, "_ask", ask)
-    joined = await GroupCoordinator(cast("Any", None), "test").join(PROXY, 6_000)
+    rows = [{"member_id": "a", "metadata": PROXY.build()}, {"member_id": "b", "metadata": metadata}]
+    answer = {"error_code": 0, "generation_id": 4, "member_id": "a", "leader": "a", "members": rows}
+    broker = FakeBroker(handlers={module.JOIN_GROUP: lambda _: answer})
+    joined = await GroupCoordinator(Brokers(broker), "test").join(PROXY, 6_000)
     assert joined.members == (Member("a", "incarnation-1", "host-1", 20_000),)
     assert joined.aliens == ("b",)
 

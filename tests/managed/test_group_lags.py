@@ -13,13 +13,14 @@ from structlog.testing import capture_logs
 
 from kordon.codecs.messages import response
 from kordon.proxy import apis
-from kordon.proxy.control.group_offsets import Group
-from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.control.brokers import Brokers
+from kordon.proxy.control.group_offsets import LIST_GROUPS, GroupOffsets
 from kordon.proxy.managed.group_lags import GROUPS_A_LOOK, GroupLags, commits_of
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.lags import Place
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.tasks import Tasks
+from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 
 UNSTABLE_OFFSET_COMMIT, COORDINATOR_LOAD_IN_PROGRESS = 88, 14
 FETCH_VERSION = 9
@@ -35,8 +36,8 @@ def taken_over() -> ManagedTopics:
     return topics
 
 
-def coordinator_says(group: str, rows: Rows, error_code: int = 0, row_error: int = 0) -> Any:
-    """Returns the row of a group as it is read from the wire."""
+def coordinator_says(group: str, rows: Rows, error_code: int = 0, row_error: int = 0) -> dict[str, Any]:
+    """Returns the row of a group."""
     topics = [
         {
             "name": name,
@@ -47,9 +48,13 @@ def coordinator_says(group: str, rows: Rows, error_code: int = 0, row_error: int
         }
         for name, each in rows.items()
     ]
-    fields = {"groups": [{"group_id": group, "topics": topics, "error_code": error_code}]}
+    return {"group_id": group, "topics": topics, "error_code": error_code}
+
+
+def as_read(row: dict[str, Any]) -> Any:
+    """Reads it from the wire."""
     table = response(apis.OFFSET_FETCH)
-    return table.parse(FETCH_VERSION, table.build(FETCH_VERSION, fields)).groups[0]
+    return table.parse(FETCH_VERSION, table.build(FETCH_VERSION, {"groups": [row]})).groups[0]
 
 
 @pytest.mark.parametrize(
@@ -66,13 +71,14 @@ def coordinator_says(group: str, rows: Rows, error_code: int = 0, row_error: int
 )
 def test_commits_are_of_virtual_partitions_or_of_physical_ones(rows: Rows, streams: Mapping[int, int] | None) -> None:
     """A group with commits on the face has the virtual ones, the old ones included; others read what brokers have."""
-    found = commits_of(coordinator_says("g", rows), taken_over())
+    found = commits_of(as_read(coordinator_says("g", rows)), taken_over())
     assert found == ({"orders": streams} if streams is not None else {})
 
 
 def test_commits_that_a_coordinator_does_not_tell_are_none() -> None:
     """One that waits for the end of a transaction is told later."""
-    assert commits_of(coordinator_says("g", {FACE: {0: 5}}, row_error=UNSTABLE_OFFSET_COMMIT), taken_over()) == {}
+    row = coordinator_says("g", {FACE: {0: 5}}, row_error=UNSTABLE_OFFSET_COMMIT)
+    assert commits_of(as_read(row), taken_over()) == {}
 
 
 @dataclass
@@ -84,21 +90,22 @@ class Cluster:
     read: set[int] = field(default_factory=set[int])
     """Virtual partitions on which nothing is left, whatever is committed."""
     errors: dict[str, int] = field(default_factory=dict[str, int])
-    is_gone: bool = False
     asked: list[list[str]] = field(default_factory=list[list[str]])
+    """By look, the groups that were asked for."""
     looked_from: list[int] = field(default_factory=list[int])
     """Where it was looked whether anything is left."""
 
-    async def groups(self) -> list[Group]:
-        """Lists them."""
-        if self.is_gone:
-            raise UpstreamUnavailable("nobody answers")
-        return [Group(name, 1, "") for name in self.commits]
+    def __post_init__(self) -> None:
+        self.broker = FakeBroker(handlers={LIST_GROUPS: self._groups, apis.OFFSET_FETCH: self._committed})
 
-    async def all_committed(self, groups: Collection[Group]) -> list[Any]:
-        """Answers for them."""
-        self.asked.append([group.name for group in groups])
-        return [coordinator_says(each.name, self.commits[each.name], self.errors.get(each.name, 0)) for each in groups]
+    def _groups(self, _: Asked) -> Answer:
+        self.asked.append([])
+        return {"error_code": 0, "groups": [{"group_id": name, "protocol_type": ""} for name in self.commits]}
+
+    def _committed(self, asked: Asked) -> Answer:
+        names = [group.group_id for group in asked.body.groups]
+        self.asked[-1] += names
+        return {"groups": [coordinator_says(name, self.commits[name], self.errors.get(name, 0)) for name in names]}
 
     async def ends_of(self, topic: str, partitions: Collection[int], timestamp: int) -> dict[int, int]:
         """Tells the ends that are known."""
@@ -127,8 +134,9 @@ def created() -> ManagedTopics:
 
 def lags_of(cluster: Cluster, *, leads: bool = True, most: int = 1_000) -> GroupLags:
     """Returns what looks at them."""
-    asked = cast("Any", cluster)
-    return GroupLags(created(), asked, asked, asked, leads=lambda: leads, seconds=0.001, most=most)
+    readers = cast("Any", cluster)
+    groups = GroupOffsets(Brokers(cluster.broker))
+    return GroupLags(created(), groups, readers, readers, leads=lambda: leads, seconds=0.001, most=most)
 
 
 async def test_a_lag_is_what_is_left_up_to_the_end_and_0_for_whoever_has_read_all() -> None:
@@ -224,9 +232,9 @@ async def test_while_brokers_do_not_answer_nothing_is_told_and_the_log_says_so_o
     cluster = Cluster({"g": {FACE: {0: 5}}}, {0: 10})
     lags = lags_of(cluster)
     await run_until(lags, told=True)
-    cluster.is_gone = True
+    cluster.broker.is_away = True
     with capture_logs() as logged:
         await run_until(lags, told=False)
-    assert [(each["event"], each["error"]) for each in logged] == [("lags_unknown", "nobody answers")]
-    cluster.is_gone = False
+    assert [each["error"] for each in logged if each["event"] == "lags_unknown"] == ["broker 1: nobody answers"]
+    cluster.broker.is_away = False
     await run_until(lags, told=True)

@@ -9,40 +9,43 @@ from uuid import UUID
 
 import pytest
 
+from kordon.proxy import apis
+from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.common_faults import CommonFaults
 from kordon.proxy.control.findings import Findings
 from kordon.proxy.control.lease import clock
 from kordon.proxy.control.membership import Generation
-from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.pages import ManagedPages
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.member import Member
+from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 
 GROUP = "kordon"
 
 
-class Cluster:
+class Cluster(FakeBroker):
     """Answers what common faults ask for."""
 
     def __init__(self) -> None:
+        super().__init__(handlers={apis.METADATA: self._layouts, apis.FIND_COORDINATOR: self._group})
         self.layouts: int = Code.NONE
         self.leader = 1
         self.coordinator: int = Code.NONE
-        self.is_away = False
 
-    async def metadata(self, topics: list[str]) -> Any:
+    def _layouts(self, asked: Asked) -> Answer:
         """Says whether the layouts have a leader."""
-        if self.is_away:
-            raise UpstreamUnavailable("nobody answers")
-        partitions = [SimpleNamespace(partition_index=0, leader_id=self.leader)] * (self.layouts == Code.NONE)
-        return SimpleNamespace(topics=[SimpleNamespace(error_code=self.layouts, partitions=partitions)])
+        (topic,) = asked.body.topics
+        row = {"partition_index": 0, "leader_id": self.leader, "replica_nodes": [], "isr_nodes": []}
+        partitions = [row] * (self.layouts == Code.NONE)
+        topics = [{"name": topic.name, "error_code": self.layouts, "partitions": partitions}]
+        return {"brokers": [], "controller_id": 1, "topics": topics}
 
-    async def ask_any(self, api_key: int, versions: range, fields: dict[str, Any]) -> Any:
+    def _group(self, asked: Asked) -> Answer:
         """Says whether the group has a coordinator."""
-        assert fields["key"] == GROUP
-        return SimpleNamespace(error_code=self.coordinator)
+        assert asked.body.key == GROUP
+        return {"error_code": self.coordinator, "node_id": 1, "host": "", "port": 1}
 
 
 class Kordon:
@@ -53,7 +56,7 @@ class Kordon:
         self.cluster = Cluster()
         self.member = Member("me")
         self.knows = True
-        self.faults = CommonFaults(cast("Any", self.cluster), GROUP)
+        self.faults = CommonFaults(Brokers(self.cluster), GROUP)
         self.keeper = SimpleNamespace(
             member=self.member,
             generation=Generation(1, "a", "a", ()),
