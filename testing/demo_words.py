@@ -26,7 +26,7 @@ from kordon.testing.folders import make_folder, remove_folder
 from kordon.testing.java_process import DIES_WITH_PARENT
 from kordon.testing.managed_clients import create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 TOPIC: Final = "words"
 WORDS: Final = tuple(f"word-{number}" for number in range(60))

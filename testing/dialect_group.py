@@ -16,7 +16,7 @@ from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
 from kordon.testing.dialect_connection import DialectConnection
 from kordon.testing.rights import log_in
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 JOIN_GROUP: Final = 7
 SYNC_GROUP: Final = 5

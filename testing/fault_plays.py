@@ -22,7 +22,7 @@ from kordon.testing.faults import Fault
 from kordon.testing.managed_clients import CHANGE_SECONDS, VIRTUAL_PARTITIONS, Sender, create_managed, read_all, resize
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.play_requests import assert_accepted, new_producer, one_record, produce, read_to, write
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 PARTITIONS: Final = 3
 GROWN: Final = 4

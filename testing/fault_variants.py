@@ -21,7 +21,7 @@ from kordon.testing.faults import Fault
 from kordon.testing.managed_clients import Sender, create_managed, resize
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.play_requests import assert_accepted, new_producer, one_record, produce, write
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 _PATIENCE_SECONDS: Final = 60.0
 _BATCHES: Final = 12

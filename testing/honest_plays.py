@@ -22,7 +22,7 @@ from kordon.testing.fault_plays import GROWN, PARTITIONS, Stage, doubled_sequenc
 from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, create_managed, read_all, resize
 from kordon.testing.managed_traffic import Traffic
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 _PATIENCE_SECONDS: Final = 90.0
 

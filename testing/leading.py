@@ -13,7 +13,7 @@ from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 _TOPIC: Final = "managed-by-the-leader"
 _PATIENCE_SECONDS: Final = 180

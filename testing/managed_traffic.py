@@ -15,7 +15,7 @@ from confluent_kafka import Consumer
 
 from kordon.testing.broker_features import GROUP_PROTOCOLS
 from kordon.testing.managed_clients import KEYS, Sender, read_all
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 _PATIENCE_SECONDS: Final = 90.0
 _END_SECONDS: Final = 5.0

@@ -29,6 +29,7 @@ from kordon.proxy.ordering.layout import Epoch, Layout
 from kordon.proxy.topology import Topology
 from kordon.proxy.upstream import UpstreamClient
 from kordon.testing.cluster import Cluster
+from kordon.testing.waiting import until
 
 PRODUCE, FETCH, LIST_OFFSETS, CREATE_TOPICS, INIT_PRODUCER_ID, DESCRIBE_PRODUCERS = 0, 1, 2, 19, 22, 61
 FACE_ID = uuid.UUID(int=77)
@@ -181,9 +182,11 @@ class Worker:
 
     async def until_led(self, partitions: Collection[int]) -> None:
         """Returns when the broker itself knows that it leads these: it tells of a new topic a moment earlier."""
-        async with asyncio.timeout(60):
-            while len(await self.ends_of(partitions)) < len(partitions):  # noqa: ASYNC110  a broker is asked
-                await asyncio.sleep(0.02)
+
+        async def led() -> bool:
+            return len(await self.ends_of(partitions)) == len(partitions)
+
+        await until("all are led", led)
 
     def seal(self, u: int) -> frozenset[int]:
         """Raises the fence of a change to `u` partitions."""

@@ -24,7 +24,7 @@ from kordon.testing.broker_config import USERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 LISTENER: Final = "SASL_PLAINTEXT"
 TLS_LISTENER: Final = "SASL_SSL"

@@ -10,7 +10,6 @@ import argparse
 import dataclasses
 import json
 import sys
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, TypeVar
@@ -92,19 +91,6 @@ def records(topic: str, count: int) -> list[tuple[bytes, bytes]]:
     """Makes keys and values that do not contain the run's prefix, compressible and of several sizes."""
     kind = topic.rsplit("-", 1)[-1]
     return [(f"key-{n}".encode(), f"{kind}-{n} ".encode() * (1 + n * 7)) for n in range(count)]
-
-
-def wait_until(what: str, holds: Callable[[], object], seconds: float = 90) -> None:
-    """Polls until something holds.
-
-    Raises:
-        TimeoutError: It did not hold in time.
-    """
-    deadline = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not within {seconds:g} s")
-        time.sleep(0.05)
 
 
 def in_order(items: Iterable[T]) -> list[T]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -14,6 +13,7 @@ from kordon.client.calls import Calls
 from kordon.client.keeper import Keeper
 from kordon.client.layouts import Layouts
 from kordon.proxy.ordering.layout import Layout, Segment
+from kordon.testing.waiting import until
 
 PATIENCE_SECONDS = 60
 TOPIC_ID = UUID(int=1)
@@ -105,10 +105,8 @@ async def test_a_member_does_not_begin_with_segments_older_than_those_that_were_
         assignment.state_value(tp).seek(0)
     group: Any = SimpleNamespace(group_id="g", generation=1, member_id="m", coordinator_id=None)
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            keeper.take(assignment, group, {"t": NOW.epoch})
-            while not keeper.admits(assignment, P1, 0):  # noqa: ASYNC110 - the keeper's own task goes on meanwhile
-                await asyncio.sleep(0.01)
+        keeper.take(assignment, group, {"t": NOW.epoch})
+        await until("it begins", lambda: keeper.admits(assignment, P1, 0))
         assert keeper.held == {P3}
         assert not keeper.admits(assignment, P3, 0)
     finally:

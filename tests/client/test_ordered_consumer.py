@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -25,6 +24,7 @@ from kordon.testing.order.findings import Account, Findings
 from kordon.testing.order.handovers import Handovers
 from kordon.testing.order.history import Assigned, KeyAssigned, KeyMaybeRevoked, Processed, Read, Revoked
 from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.waiting import until
 
 # pyright: reportPrivateUsage=false
 
@@ -208,14 +208,6 @@ async def group(
         await asyncio.gather(*(member.stop() for member in members if not member.consumer._closed))
 
 
-async def until(what: Any, told: str) -> None:
-    """Waits until something is so."""
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not what():
-        assert time.monotonic() < end, told
-        await asyncio.sleep(0.05)
-
-
 async def managed(proxies: list[str], topic: str) -> Any:
     return await asyncio.to_thread(create_managed, proxies[0], topic)
 
@@ -239,7 +231,7 @@ async def test_a_group_reads_each_key_in_order_and_hands_it_over(proxies: list[s
     async with group(story, proxies, topic) as members:
         for count in (6, 3):  # the group reads from the new partitions before they are gone again
             await send_over(sender, admin, topic, count)
-            await until(lambda: has_read_all(story, sender), "not all was read")
+            await until("all is read", lambda: has_read_all(story, sender), PATIENCE_SECONDS)
         assert sum(member.consumer.key_counts.loads for member in members) > 0
     sender.close()
     story.assert_all_in_order(sender)
@@ -252,7 +244,7 @@ async def test_others_flush_and_load_anew_when_a_member_goes_back(proxies: list[
     admin, sender = await managed(proxies, topic), Sender(proxies[0], topic)
     async with group(story, proxies, topic) as members:
         await send_over(sender, admin, topic, 6)
-        await until(lambda: has_read_all(story, sender), "not all was read")
+        await until("all is read", lambda: has_read_all(story, sender), PATIENCE_SECONDS)
         parent = TopicPartition(topic, 0)
         child = TopicPartition(topic, 3)
         first = next(member for member in members if parent in member.consumer.assignment())
@@ -260,7 +252,7 @@ async def test_others_flush_and_load_anew_when_a_member_goes_back(proxies: list[
         assert first is not other
         begun = len(story.events)
         await first.consumer.seek_to_beginning(parent)
-        await until(lambda: Since(story, begun).by(other.name, 3), "the keys were not loaded anew")
+        await until("the keys are loaded anew", lambda: Since(story, begun).by(other.name, 3), PATIENCE_SECONDS)
     sender.close()
     again = Since(story, begun)
     flushed, loaded = again.first(other.name, KeyMaybeRevoked, 3), again.first(first.name, KeyAssigned, 0)
@@ -275,11 +267,11 @@ async def test_a_group_goes_on_when_a_member_dies_while_keys_move(proxies: list[
     admin, sender = await managed(proxies, topic), Sender(proxies[0], topic)
     async with group(story, proxies, topic) as members:
         writing = asyncio.get_running_loop().create_task(send_over(sender, admin, topic, 6, seconds=2))
-        await until(lambda: len(story.got) > 100, "nothing was read")
+        await until("something is read", lambda: len(story.got) > 100, PATIENCE_SECONDS)
         await members[1].die()
         story.add("m1", Revoked(0, tuple(range(6)), True))
         await writing
-        await until(lambda: has_read_all(story, sender), "not all was read")
+        await until("all is read", lambda: has_read_all(story, sender), PATIENCE_SECONDS)
     sender.close()
     story.assert_all_in_order(sender)
 
@@ -292,7 +284,7 @@ async def test_others_wait_until_a_flush_that_fails_has_succeeded(proxies: list[
         for member in members:
             member.callbacks.failing = 2
         await send_over(sender, admin, topic, 6)
-        await until(lambda: has_read_all(story, sender), "not all was read")
+        await until("all is read", lambda: has_read_all(story, sender), PATIENCE_SECONDS)
         assert sum(member.consumer.key_counts.failures for member in members) > 0
     sender.close()
     story.assert_all_in_order(sender)
@@ -330,7 +322,7 @@ async def test_a_group_at_the_end_reads_a_new_partition_from_its_start(proxies: 
             await consumer.position(TopicPartition(topic, q))
         await consumer.commit()
         await send_over(sender, admin, topic, 6)
-        await until(lambda: has_read_all(story, sender), "not all was read")
+        await until("all is read", lambda: has_read_all(story, sender), PATIENCE_SECONDS)
     sender.close()
     story.assert_all_in_order(sender)
 
@@ -369,7 +361,7 @@ async def test_groups_of_either_kind_read_one_topic_at_the_same_time(proxies: li
         while len(stock) < len(sender.acknowledged):
             record = await asyncio.wait_for(others.getone(), PATIENCE_SECONDS)
             stock.append((record.key or b"", int(record.value or b"-1")))
-        await until(lambda: has_read_all(story, sender), "not all was read")
+        await until("all is read", lambda: has_read_all(story, sender), PATIENCE_SECONDS)
     sender.close()
     story.assert_all_in_order(sender)
     story.got = stock

@@ -15,7 +15,7 @@ from kordon.client.examples.word_count import Store
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 

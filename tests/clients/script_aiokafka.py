@@ -11,22 +11,9 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from kordon.testing.steps import CODECS, KEEP, TIMESTAMP_MS, Script, in_order, records
+from kordon.testing.waiting import until
 
 HEADERS = [("kind", b"test"), ("empty", b"")]
-
-
-async def until(what: str, holds: Callable[[], Awaitable[object]], seconds: float = 20) -> None:
-    """Polls until something holds.
-
-    Raises:
-        TimeoutError: It did not hold in time.
-    """
-    try:
-        async with asyncio.timeout(seconds):
-            while not await holds():  # noqa: ASYNC110 (a broker sets no event)
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        raise TimeoutError(f"{what}: not within {seconds:g} s") from None
 
 
 class Aiokafka:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from kordon.testing.jars import jars_dir, kafka_version, need
 from kordon.testing.kafka_tools import tool_class
-from kordon.testing.steps import CODECS, KEEP, Script, wait_until
+from kordon.testing.steps import CODECS, KEEP, Script
+from kordon.testing.waiting import wait_until
 
 LAUNCHER = Path(__file__).parent / "java" / "Tools.java"
 QUIET = "status = error\nrootLogger.level = off\n"

@@ -23,7 +23,8 @@ from kafka.admin import (
     ResourceType,
 )
 
-from kordon.testing.steps import CODECS, KEEP, TIMESTAMP_MS, Script, in_order, records, wait_until
+from kordon.testing.steps import CODECS, KEEP, TIMESTAMP_MS, Script, in_order, records
+from kordon.testing.waiting import wait_until
 
 HEADERS = [("kind", b"test"), ("empty", b"")]
 

@@ -34,7 +34,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kordon.testing.steps import CODECS, KEEP, TIMESTAMP_MS, Script, in_order, records, wait_until
+from kordon.testing.steps import CODECS, KEEP, TIMESTAMP_MS, Script, in_order, records
+from kordon.testing.waiting import wait_until
 
 NOT_YET_THERE = (
     KafkaError.FENCED_LEADER_EPOCH,

@@ -23,7 +23,7 @@ from kordon.testing.client_programs import franz_go, kafkajs, kafkajs_path, spar
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, create_managed, read_all, resize
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.beside, pytest.mark.timeout(900)]  # the first time, programs are built
 

@@ -9,7 +9,7 @@ import psutil
 
 from kordon.testing.equivalence import Target, comparable, difference
 from kordon.testing.socket_watch import SocketWatch, peers_of_port
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 DIRECT = Target("127.0.0.1:9092", {"127.0.0.1:9092": 1})
 PROXIED = Target("127.0.0.1:7000", {"127.0.0.1:7002": 1}, frozenset({9092}))

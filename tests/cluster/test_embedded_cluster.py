@@ -6,8 +6,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
@@ -19,18 +17,11 @@ from kordon.testing.cluster import FOLDER_PREFIX, Cluster, ClusterFailed, known_
 from kordon.testing.folders import make_folder, remove_folder
 from kordon.testing.jars import kafka_version
 from kordon.testing.ports import free_ports
+from kordon.testing.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 PATIENCE = 60.0
 ONE = ("--partitions", "1", "--replication-factor", "1")
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Polls until a condition holds, or fails with what was awaited."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"in {PATIENCE} s: not {what}"
-        time.sleep(0.1)
 
 
 def write_and_read(bootstrap: str, topic: str, value: bytes) -> bytes:
@@ -99,9 +90,9 @@ def test_a_broker_stops_comes_back_with_its_data_and_nothing_of_it_is_left_at_th
         assert write_and_read(own.bootstrap(), "kept", b"second") == b"first"
         broker.pause()
         assert broker.pid is not None
-        until(lambda: psutil.Process(broker.pid).status() == psutil.STATUS_STOPPED, "paused")
+        wait_until("paused", lambda: psutil.Process(broker.pid).status() == psutil.STATUS_STOPPED, PATIENCE)
         broker.resume()
-        until(lambda: known_brokers(broker.host, broker.port()) == {1}, "answering again")
+        wait_until("answering again", lambda: known_brokers(broker.host, broker.port()) == {1}, PATIENCE)
         pid, zookeeper = broker.pid, own.zookeeper.pid if own.zookeeper else None
     assert not psutil.pid_exists(pid)
     assert zookeeper is None or not psutil.pid_exists(zookeeper)
@@ -144,7 +135,7 @@ def test_no_broker_outlives_a_killed_parent(tmp_path: Path, monkeypatch: pytest.
             assert all(psutil.pid_exists(int(pid)) for pid in pids)
         finally:
             os.kill(parent.pid, signal.SIGKILL)
-    until(lambda: not any(psutil.pid_exists(int(pid)) for pid in pids), "gone")
+    wait_until("gone", lambda: not any(psutil.pid_exists(int(pid)) for pid in pids), PATIENCE)
     assert Path(folder).exists()
     remove_folder(make_folder(FOLDER_PREFIX))
     assert not Path(folder).exists()

@@ -22,6 +22,7 @@ from kordon.proxy.tls import upstream_context
 from kordon.proxy.topology import Topology
 from kordon.testing.broker_config import USERS
 from kordon.testing.cluster import Cluster
+from kordon.testing.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -46,7 +47,7 @@ async def test_control_goes_on_when_the_broker_is_back(worker_of: Callable[[Clus
         await controller.open()
         await controller.commit([Entry("orders", b"1")])
         await log.read_to_end()
-        await until(lambda: bool(renewals))
+        await until("a lease", lambda: bool(renewals))
 
         cluster.brokers[0].kill()
         with pytest.raises(UpstreamUnavailable):
@@ -60,7 +61,7 @@ async def test_control_goes_on_when_the_broker_is_back(worker_of: Callable[[Clus
         await log.read_to_end(SECONDS)
         assert [record.value for record in records] == [b"1", b"2"]
         renewed = len(renewals)
-        await until(lambda: len(renewals) > renewed)
+        await until("another lease", lambda: len(renewals) > renewed)
         assert await member.confirm()
         await member.stop()
         await controller.close()
@@ -97,12 +98,3 @@ async def test_control_logs_in_and_goes_on_beyond_the_end_of_a_session(secure_cl
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
     await links.close()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Waits until something holds; fails when it does not in time."""
-    async with asyncio.timeout(SECONDS):
-        while True:
-            if holds():
-                return
-            await asyncio.sleep(0.05)

@@ -19,6 +19,7 @@ from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.ordering.position_records import Place
 from kordon.proxy.ordering.positions import Report, TopicReport
 from kordon.testing.cluster import Cluster
+from kordon.testing.waiting import until
 
 if TYPE_CHECKING:
     from kordon.proxy.control.brokers import Brokers
@@ -68,15 +69,6 @@ async def ticking() -> AsyncIterator[list[None]]:
         ticker.cancel()
 
 
-async def until(holds: Callable[[], object], seconds: float = SECONDS) -> None:
-    """Waits until something holds."""
-    async with asyncio.timeout(seconds):
-        while True:
-            if holds():
-                return
-            await asyncio.sleep(0.05)
-
-
 async def test_what_one_worker_has_written_all_know(new_worker: Callable[[], Awaitable[Brokers]], topic: str) -> None:
     """The log is made when it is first needed; what was answered is known at once here, soon elsewhere, and later."""
     brokers = await new_worker()
@@ -116,7 +108,7 @@ async def test_a_log_that_was_deleted_is_made_anew_and_all_is_reported_again(bro
         await one.ready(SECONDS)
         await one.say({A: report(40)}, SECONDS)
         await TopicsAdmin(brokers).delete_topic(topic)
-        await until(lambda: one.tally.lost == 1)
+        await until("the log is read anew", lambda: one.tally.lost == 1)
         assert one.of("readers", 1, "orders", "a") == {}
         await one.ready(SECONDS)
         await one.say({A: report(41, sequence=2)}, SECONDS)
@@ -187,10 +179,10 @@ async def test_without_brokers_nothing_is_known_and_with_them_all_again(
             await one.ready(SECONDS)
             await one.say({A: report(40)}, SECONDS)
             await asyncio.to_thread(cluster.brokers[0].kill)
-            await until(lambda: one.of("readers", 1, "orders", "a") == {})
+            await until("nothing is known", lambda: one.of("readers", 1, "orders", "a") == {})
             with pytest.raises(UpstreamUnavailable):
                 await one.say({A: report(41, 2)}, timeout=2.0)
             await asyncio.to_thread(cluster.brokers[0].start)
-            await until(lambda: one.of("readers", 1, "orders", "a") != {})
+            await until("it is known again", lambda: one.of("readers", 1, "orders", "a") != {})
             await one.say({A: report(42, 3)}, SECONDS)
             assert one.of("readers", 1, "orders", "a") == {0: 42}

@@ -19,6 +19,7 @@ from kordon.proxy.control.performing import Performing
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value, dump
+from kordon.testing.waiting import until
 
 ORDERS = Layout.created("orders", UUID(int=1), 3, 12)
 GROWN = ORDERS.changed(ORDERS.next_epoch(4), {0: 7, 1: 8, 2: 9, 3: 0})
@@ -62,7 +63,7 @@ class Log:
 
     async def read_to_end(self) -> int:
         """Returns when all has been given."""
-        await until(lambda: self.position >= len(self.records))
+        await until("all is read", lambda: self.position >= len(self.records))
         return self.position
 
 
@@ -121,15 +122,6 @@ def keeper_of(log: Log) -> tuple[Keeper, ManagedTopics, Group]:
     return keeper, topics, group
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    """Waits until something holds."""
-    async with asyncio.timeout(20):
-        while True:
-            if holds():
-                return
-            await asyncio.sleep(0.001)
-
-
 def join(keeper: Keeper) -> None:
     """Has a keeper join a generation and get its lease."""
     keeper.on_generation(Generation(1, "a member", "another", ()))
@@ -143,7 +135,7 @@ async def test_all_is_read_again_before_anything_is_served(monkeypatch: pytest.M
     keeper, topics, _ = keeper_of(log)
     keeper.start()
     join(keeper)
-    await until(keeper.may_serve)
+    await until("it serves", keeper.may_serve)
     served: list[tuple[bool, frozenset[str]]] = []
     adopted: list[int] = []
     adopt = cast("Any", Performing)._adopt
@@ -161,7 +153,7 @@ async def test_all_is_read_again_before_anything_is_served(monkeypatch: pytest.M
     ]
     log.position = len(log.records)  # the failure comes before these are taken in
     log.failure = ValueError("a fault")
-    await until(lambda: len(adopted) == 2 and keeper.may_serve())
+    await until("it serves what it read again", lambda: len(adopted) == 2 and keeper.may_serve())
 
     assert {name for names in served for name in names[1]} >= {"orders", "other"}
     assert not any(serves for serves, _ in served)
@@ -182,9 +174,9 @@ async def test_layouts_that_are_lost_are_served_no_more() -> None:
     keeper, topics, group = keeper_of(log)
     keeper.start()
     join(keeper)
-    await until(keeper.may_serve)
+    await until("it serves", keeper.may_serve)
     log.failure = LogLost("__kordon.layouts was deleted")
-    await until(lambda: group.stopped)
+    await until("the group ends", lambda: group.stopped)
     assert not keeper.may_serve()
     assert keeper.lost == "__kordon.layouts was deleted"
     assert topics.names == {"orders"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -10,6 +9,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from kordon.proxy.control.topics_admin import TopicsAdmin
+from kordon.testing.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -30,11 +30,11 @@ async def test_what_is_not_replicated_is_seen_in_the_log_end_and_forbids_a_cut(
     follower = next(broker for broker in cluster3.brokers if broker.node_id != leader.node_id)
     async with AIOKafkaProducer(bootstrap_servers=cluster3.bootstrap(), acks=1) as producer:
         await producer.send_and_wait(topic, b"replicated")
-        async with asyncio.timeout(60):
-            while True:
-                if (await admin.ends(topic, 0)).is_settled:
-                    break
-                await asyncio.sleep(0.05)
+
+        async def is_settled() -> bool:
+            return (await admin.ends(topic, 0)).is_settled
+
+        await until("the follower has it", is_settled)
         follower.pause()
         try:
             await producer.send_and_wait(topic, b"of the leader only")

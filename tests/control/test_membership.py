@@ -15,6 +15,7 @@ from kordon.proxy.control.group import About, GroupCoordinator, GroupRefused, Jo
 from kordon.proxy.control.lease import Lease, Renewer, clock
 from kordon.proxy.control.membership import Generation, Membership, new_incarnation
 from kordon.proxy.control.topics_admin import TopicsAdmin
+from kordon.testing.waiting import until
 
 if TYPE_CHECKING:
     from kordon.proxy.control.brokers import Brokers
@@ -89,26 +90,17 @@ async def proxies(place: Place, *hosts: str) -> AsyncIterator[list[Proxy]]:
     """Proxies that know each other."""
     made = [await place.proxy(host) for host in hosts]
     try:
-        await until(lambda: all(proxy.hosts == set(hosts) for proxy in made))
+        await until("all know each other", lambda: all(proxy.hosts == set(hosts) for proxy in made))
         yield made
     finally:
         await asyncio.gather(*(proxy.membership.stop() for proxy in made))
         await asyncio.gather(*(proxy.running for proxy in made), return_exceptions=True)
 
 
-async def until(holds: Callable[[], object], seconds: float = SECONDS) -> None:
-    """Waits until something holds; fails when it does not in time."""
-    async with asyncio.timeout(seconds):
-        while True:
-            if holds():
-                return
-            await asyncio.sleep(0.05)
-
-
 async def test_proxies_know_each_other_and_agree_on_one_controller(place: Place) -> None:
     """All see the same generation with the same members, and one of them leads."""
     async with proxies(place, "a", "b", "c") as (a, b, c):
-        await until(lambda: a.generations[-1].number == b.generations[-1].number == c.generations[-1].number)
+        await until("one generation", lambda: len({each.generations[-1].number for each in (a, b, c)}) == 1)
         assert set(a.generations[-1].members) == set(b.generations[-1].members) == set(c.generations[-1].members)
         assert [proxy.leads for proxy in (a, b, c)].count(True) == 1
         incarnations = {member.incarnation for member in a.generations[-1].members}
@@ -121,19 +113,19 @@ async def test_another_proxy_leads_when_the_controller_leaves(place: Place) -> N
     async with proxies(place, "a", "b") as both:
         leader, other = sorted(both, key=lambda proxy: not proxy.leads)
         await leader.membership.stop()
-        await until(lambda: other.leads and len(other.generations[-1].members) == 1, SESSION_MS / 1000 - 1)
+        await until("the other leads", lambda: other.leads and len(other.hosts) == 1, SESSION_MS / 1000 - 1)
         assert not other.lost
 
 
 async def test_a_lease_lives_while_the_proxy_is_a_member(place: Place) -> None:
     """It is renewed as soon as the proxy has joined, also in each generation to come, counted from the sending."""
     async with proxies(place, "a") as (a,):
-        await until(a.membership.lease.alive)
+        await until("a lease", a.membership.lease.alive)
         assert a.renewals[-1] <= clock()
         assert a.membership.lease.expires == a.renewals[-1] + a.membership.lease.seconds
         renewed = len(a.renewals)
         b = await place.proxy("b")
-        await until(lambda: a.hosts == {"a", "b"} and len(a.renewals) > renewed)
+        await until("both, and a new lease", lambda: a.hosts == {"a", "b"} and len(a.renewals) > renewed)
         await b.membership.stop()
 
 
@@ -184,7 +176,7 @@ async def test_a_proxy_that_the_group_has_given_up_joins_again_as_another_member
         remover.member_id = before.member_id
         await remover.leave()
         remover.close()
-        await until(lambda: a.lost == 1 and a.generations[-1].number > before.number)
+        await until("another generation", lambda: a.lost == 1 and a.generations[-1].number > before.number)
         assert a.generations[-1].member_id != before.member_id
         assert a.generations[-1].members[0].incarnation == a.membership.incarnation
 

@@ -12,6 +12,7 @@ from aiokafka import AIOKafkaProducer
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.topics_admin import TopicsAdmin, TopicsRefused
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
+from kordon.testing.waiting import until
 
 if TYPE_CHECKING:
     from kordon.proxy.control.brokers import Brokers
@@ -79,11 +80,11 @@ async def test_a_deleted_topic_is_gone_and_its_successor_has_another_id(admin: T
     before = await admin.topic_id(topic)
     assert await admin.delete_topic(topic)
     assert not await admin.delete_topic(topic)
-    async with asyncio.timeout(SECONDS):
-        while True:
-            if not await admin.leaders(topic):  # the broker has heard of it
-                break
-            await asyncio.sleep(0.05)
+
+    async def is_gone() -> bool:
+        return not await admin.leaders(topic)
+
+    await until("the broker has heard of it", is_gone)
     await admin.create_topic(topic, partitions=1, replicas=-1, configs={})
     await admin.wait_for_leaders(topic, partitions=1)
     assert await admin.topic_id(topic) != before

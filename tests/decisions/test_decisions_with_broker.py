@@ -35,7 +35,7 @@ from kordon.testing.managed_clients import (
     resize,
 )
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 
 def log_of(entries: list[Entry], topic: str) -> list[Entry]:

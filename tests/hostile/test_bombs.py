@@ -17,7 +17,7 @@ from kordon.testing.dialect_connection import DialectConnection
 from kordon.testing.managed_clients import Sender, create_managed, resize
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 MB = 1_000_000

@@ -18,7 +18,7 @@ from kordon.testing.managed_clients import create_managed
 from kordon.testing.mutated_frames import Mutator, send_mutated
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 MANAGED = "fuzz-managed"

@@ -20,7 +20,7 @@ from kordon.testing.order.findings import Anomaly
 from kordon.testing.order.processes import GROUPS
 from kordon.testing.order.run import Action, Outcome, Plan, Run, TopicTool
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 pytestmark = [
     pytest.mark.broker,

@@ -21,7 +21,8 @@ from kordon.testing.managed_clients import create_managed
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import plain, wait_until
+from kordon.testing.steps import plain
+from kordon.testing.waiting import wait_until
 
 LAYOUTS, TOPIC, ORDINARY = "__kordon.layouts", "closed-orders", "closed-ordinary"
 FACE = f"__kordon.{TOPIC}"

@@ -32,7 +32,7 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import create_managed
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.rights import LISTENER, TLS_LISTENER, Allowed, Secured, login
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 

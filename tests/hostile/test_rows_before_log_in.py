@@ -23,7 +23,7 @@ from kordon.testing.managed_clients import create_managed
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.rights import LISTENER, Allowed, Secured, log_in, login
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 TOPIC = "rows-orders"

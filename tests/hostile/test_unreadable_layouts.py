@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, create_managed, read_all, resize
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.waiting import wait_until
 
 # confluent_kafka.admin re-exports these without saying so.
 # pyright: reportPrivateImportUsage=false
@@ -94,14 +95,6 @@ def last_value(bootstrap: str, wanted: str) -> bytes:
         found += [value for each in messages if each.key() == wanted.encode() and (value := each.value())]
     consumer.close()
     return found[-1]
-
-
-def until(what: str, holds: Callable[[], bool]) -> None:
-    """Waits until something holds."""
-    deadline = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 def page(proxy: ProxyProcess) -> dict[str, Any]:
@@ -178,19 +171,19 @@ def test_no_record_in_the_layouts_harms_more_than_its_topic(unled_cluster: Clust
         with writing(running.bootstrap, GOOD, PLAIN) as senders:
             write(brokers, JUNK)
             write_bomb(brokers)
-            until("the victim is not served", lambda: [unserved(each) for each in (running, other)] == [UNSERVED] * 2)
+            wait_until("it is not served", lambda: [unserved(each) for each in (running, other)] == [UNSERVED] * 2)
         assert_all_well(running, senders)
         assert psutil.Process(running.pid).memory_info().rss - memory < 100 * MB
         other.stop()
         other.start_again()
-        until("the layouts are read again", lambda: unserved(other) == UNSERVED)
+        wait_until("the layouts are read again", lambda: unserved(other) == UNSERVED)
         with writing(other.bootstrap, GOOD) as more:
             resize(admin, GOOD, 6).result(90)
         assert more[0].errors == []
         assert_all_well(other, [senders[1]])
         write(brokers, {**{key: None for key in JUNK if key}, f"topic/{VICTIM}".encode(): layout})
         for proxy in (running, other):
-            until("the victim is served again", lambda proxy=proxy: unserved(proxy) == [])  # type: ignore[misc]
+            wait_until("the victim is served again", lambda proxy=proxy: unserved(proxy) == [])  # type: ignore[misc]
         before.send_for(0.5)
         before.finish()
         assert produce_code(other.bootstrap, STRANGER) == 0

@@ -14,7 +14,7 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.dialect_reader import DialectReader
 from kordon.testing.managed_clients import Sender, create_managed, read_all, resize
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 

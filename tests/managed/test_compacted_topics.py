@@ -14,7 +14,7 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.compacted_topics import HASTY, PATIENCE_SECONDS, Writer, configure, land_strays, read_from_0
 from kordon.testing.managed_clients import create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 
 @pytest.fixture(scope="module")

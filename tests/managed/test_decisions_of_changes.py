@@ -21,7 +21,7 @@ from kordon.testing.decision_columns import incomplete
 from kordon.testing.decision_log import by_worker, missing
 from kordon.testing.managed_clients import Sender, create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(500)]
 

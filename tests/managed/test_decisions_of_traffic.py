@@ -29,6 +29,7 @@ from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.noted import Noted
 from kordon.testing.random_logs import NAME, Log, World, fetch, read_all, readers_of, worlds
+from kordon.testing.waiting import until
 
 PATIENCE_SECONDS = 60
 
@@ -239,8 +240,7 @@ async def test_an_acknowledgement_stands_behind_all_that_was_admitted_before_it(
     """When a drain returns, what it has waited for is in the journal: an open run ends in front of the decision."""
     stage = Stage()
     writing = asyncio.ensure_future(stage.write(3, idempotent(0)))
-    while not stage.lanes.under_way:  # noqa: ASYNC110 - the lane sends in a turn of its own
-        await asyncio.sleep(0)
+    await until("the lane has sent it", lambda: stage.lanes.under_way, pause=0)
     stage.topic.raise_fence(Fence("f1", frozenset({0})))
     await stage.lanes.drain(NAME, frozenset({0}))
     stage.noted.journal.note(Decision(kind=Kind.ACKNOWLEDGE, topic=NAME, fence="f1"))
@@ -253,8 +253,7 @@ async def test_a_stray_is_refused_with_the_offset_at_which_it_landed() -> None:
     stage = Stage()
     assert await stage.write(3, idempotent(0)) == 0
     writing = asyncio.ensure_future(stage.write(3, idempotent(2)))
-    while not stage.lanes.under_way:  # noqa: ASYNC110 - the lane sends in a turn of its own
-        await asyncio.sleep(0)
+    await until("the lane has sent it", lambda: stage.lanes.under_way, pause=0)
     stage.change(2, {0: 2, 1: 0})
     assert await writing == Code.NOT_LEADER_OR_FOLLOWER
     (refused,) = await stage.told(Kind.REFUSE)

@@ -24,7 +24,7 @@ from kordon.testing.managed_clients import (
 )
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 PARTITIONS = 3

@@ -19,6 +19,7 @@ from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 from kordon.testing.managed_writes import a_batch
+from kordon.testing.waiting import until
 
 NAME = "orders"
 REQUEST_TIMED_OUT = 7
@@ -88,8 +89,7 @@ class Stage:
 
     async def until_apart(self, partitions: int) -> None:
         """Waits until so many partitions go apart."""
-        while self.lanes.detours.apart < partitions:  # noqa: ASYNC110 - found by a look every quarter of a second
-            await asyncio.sleep(0.05)
+        await until(f"{partitions} partitions go apart", lambda: self.lanes.detours.apart >= partitions)
 
     def living_on(self, partition: int) -> list[int]:
         """The virtual partitions of a physical one."""

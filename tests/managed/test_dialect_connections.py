@@ -17,7 +17,7 @@ from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, r
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 NEWEST_API_VERSIONS = 4
 

@@ -22,7 +22,7 @@ from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order,
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 LATEST, EARLIEST = -1, -2
 OPEN = -1

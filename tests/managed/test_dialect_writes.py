@@ -17,7 +17,7 @@ from kordon.testing.managed_clients import Sender, create_managed, read_all, res
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 pytestmark = [
     pytest.mark.broker,

@@ -17,7 +17,7 @@ from kordon.testing.managed_clients import CHANGE_SECONDS, create_managed, manag
 from kordon.testing.managed_traffic import Traffic
 from kordon.testing.ports import free_ports
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -21,6 +20,7 @@ from kordon.proxy.ordering.lags import Place
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.tasks import Tasks
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
+from kordon.testing.waiting import until
 
 UNSTABLE_OFFSET_COMMIT, COORDINATOR_LOAD_IN_PROGRESS = 88, 14
 FETCH_VERSION = 9
@@ -210,9 +210,7 @@ async def run_until(lags: GroupLags, *, told: bool) -> None:
     tasks = Tasks()
     tasks.start(lags.run(), name="look")
     try:
-        async with asyncio.timeout(60):
-            while bool(lags.told) is not told:  # noqa: ASYNC110 - it is a mapping, replaced
-                await asyncio.sleep(0)
+        await until("told" if told else "nothing is told", lambda: bool(lags.told) is told, pause=0)
     finally:
         await tasks.stop()
 

@@ -15,7 +15,7 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.dialect_group import GroupMember, Told, join_all
 from kordon.testing.managed_clients import create_managed
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 SECONDS = 90.0
 REPORTS = "kordon_positions_reports_total"

@@ -19,7 +19,7 @@ from kordon.testing.client_programs import franz_go, kafkajs, kafkajs_path
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 pytestmark = [
     pytest.mark.broker,

@@ -19,7 +19,7 @@ from kordon.testing.jars import PROJECT, jars_dir, kafka_version
 from kordon.testing.java_process import DIES_WITH_PARENT, java_command
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, Sender, create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 pytestmark = [
     pytest.mark.broker,

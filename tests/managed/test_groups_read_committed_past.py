@@ -25,7 +25,7 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 from kordon.testing.managed_clients import manage, resize
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 NOT_LEADER_OR_FOLLOWER = 6
 

@@ -1,7 +1,7 @@
 """Writes to a managed topic of a real broker: what is stored, what is told, in which order, over moves and failures."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -10,6 +10,7 @@ from kordon.proxy.managed import lanes as lanes_module
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_writes import Worker, a_batch, a_worker
+from kordon.testing.waiting import until
 
 pytestmark = [
     pytest.mark.broker,
@@ -27,16 +28,6 @@ async def worker(cluster: Cluster) -> AsyncIterator[Worker]:
     """Four virtual partitions, all on physical partition 0; there are four physical ones."""
     async with a_worker(cluster) as started:
         yield started
-
-
-async def polled(what: str, holds: Callable[[], object]) -> None:
-    """Waits until something holds; looks at every turn of the loop, so that nothing short-lived is missed."""
-    try:
-        async with asyncio.timeout(60):
-            while not holds():  # noqa: ASYNC110  any state may be looked at
-                await asyncio.sleep(0)
-    except TimeoutError:
-        pytest.fail(f"not in time: {what}")
 
 
 async def test_batches_stand_under_their_identities(worker: Worker) -> None:
@@ -193,7 +184,7 @@ async def test_acks_0_is_written_and_outlives_its_connection(worker: Worker) -> 
     task = asyncio.ensure_future(worker.send((1, a_batch("a")), acks=0))
     await asyncio.sleep(0)
     task.cancel()
-    await polled("it is written", lambda: worker.lanes.counts.batches)
+    await until("it is written", lambda: worker.lanes.counts.batches, pause=0)
     assert await worker.read(1) == ["a"]
 
 
@@ -221,7 +212,7 @@ async def test_a_cancelled_fence_lets_go(worker: Worker) -> None:
     """Held writes go on under the layout in force."""
     worker.seal(2)
     held = asyncio.ensure_future(worker.send((0, a_batch("a"))))
-    await polled("it is held", lambda: worker.lanes.counts.held)
+    await until("it is held", lambda: worker.lanes.counts.held, pause=0)
     worker.topic.cancel_fence()
     assert await held == [(NONE, 0)]
 
@@ -270,7 +261,7 @@ async def test_nothing_is_sent_without_a_lease(worker: Worker) -> None:
     """Rule C1: writes wait for it."""
     worker.lease.alive = False
     held = asyncio.ensure_future(worker.send((0, a_batch("a"))))
-    await polled("it is held", lambda: worker.lanes.counts.held)
+    await until("it is held", lambda: worker.lanes.counts.held, pause=0)
     assert await worker.stored(0) == []
     worker.lease.alive = True
     worker.lanes.lease_renewed()
@@ -281,9 +272,9 @@ async def test_an_answer_without_a_lease_waits_for_it(worker: Worker) -> None:
     """Rule C7: it is a success if the segment still has it, else the client is to send it again."""
     await worker.send((0, a_batch("0")))
     inside = asyncio.ensure_future(worker.send((3, a_batch("1", producer_id=7, epoch=0, sequence=0))))
-    await polled("it is sent", lambda: worker.lanes.under_way)
+    await until("it is sent", lambda: worker.lanes.under_way, pause=0)
     worker.lease.alive = False
-    await polled("it is answered", lambda: worker.lanes.counts.kept)
+    await until("it is answered", lambda: worker.lanes.counts.kept, pause=0)
     assert not inside.done()
     await worker.adopt(4)
     worker.lease.alive = True
@@ -297,9 +288,9 @@ async def test_a_stray_is_not_acknowledged(worker: Worker) -> None:
     batch = a_batch("1", producer_id=7, epoch=0, sequence=0)
     layout = worker.topic.layout
     stray = asyncio.ensure_future(worker.send((3, batch)))
-    await polled("it is sent", lambda: worker.lanes.under_way)
+    await until("it is sent", lambda: worker.lanes.under_way, pause=0)
     worker.lease.alive = False
-    await polled("it is answered", lambda: worker.lanes.counts.kept)
+    await until("it is answered", lambda: worker.lanes.counts.kept, pause=0)
     cuts = {0: 1, **dict.fromkeys(range(1, 4), 0)}
     worker.topic.adopt(layout.changed(layout.next_epoch(4), cuts), {})
     worker.lease.alive = True
@@ -315,7 +306,7 @@ async def test_a_lost_connection_is_told_and_survived(worker: Worker) -> None:
     await worker.send((0, a_batch("0", producer_id=7, epoch=0, sequence=0)), (1, a_batch("p0")))
     batch = a_batch("1", producer_id=7, epoch=0, sequence=1)
     lost = asyncio.ensure_future(worker.send((0, batch), (1, a_batch("p1"))))
-    await polled("it is sent", lambda: worker.lanes.under_way)
+    await until("it is sent", lambda: worker.lanes.under_way, pause=0)
     for number in range(3):
         (await worker.links.to(1, f"lane {number}")).close()
     assert await lost == [(TIMED_OUT, -1)] * 2
@@ -330,7 +321,7 @@ async def test_a_lost_connection_is_told_and_survived(worker: Worker) -> None:
 async def test_a_drain_ends_when_all_is_answered(worker: Worker) -> None:
     """It does not wait for what is only queued (rule I6)."""
     sends = [asyncio.ensure_future(worker.send((v, a_batch(f"{n}")))) for v in range(4) for n in range(20)]
-    await polled("some are sent", lambda: worker.lanes.under_way)
+    await until("some are sent", lambda: worker.lanes.under_way, pause=0)
     sealed = worker.seal(4)
     async with asyncio.timeout(60):
         await worker.lanes.drain(worker.topic.name, sealed)

@@ -21,7 +21,7 @@ from kordon.testing.java_process import DIES_WITH_PARENT, java_command
 from kordon.testing.kafka_tools import tool_class
 from kordon.testing.managed_clients import manage
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[repor
 from kordon.testing.broker_features import REASONS_IN_TRANSACTIONS
 from kordon.testing.cluster import Cluster
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 

@@ -17,7 +17,8 @@ from kordon.testing.dialect_group import GroupMember, Told
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.rights import Allowed, Secured, log_in, login
-from kordon.testing.steps import plain, wait_until
+from kordon.testing.steps import plain
+from kordon.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 

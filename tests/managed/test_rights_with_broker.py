@@ -21,7 +21,8 @@ from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, m
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.rights import Allowed, Secured, log_in, login
-from kordon.testing.steps import plain, wait_until
+from kordon.testing.steps import plain
+from kordon.testing.waiting import wait_until
 
 SASL_AUTHENTICATE = 36
 TOPIC, ORDINARY = "guarded-orders", "guarded-ordinary"

@@ -16,7 +16,7 @@ from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import resize
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.deep, pytest.mark.timeout(600)]
 

@@ -19,7 +19,7 @@ from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order,
 from kordon.testing.order.processes import GROUPS
 from kordon.testing.order.run import Action, Plan, Run
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 

@@ -20,7 +20,7 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.leading import without_authorizer
 from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, read_all
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 
 @pytest.fixture(scope="module")

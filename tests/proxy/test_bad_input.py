@@ -11,7 +11,7 @@ import pytest
 from kordon.testing.cluster import Cluster
 from kordon.testing.plays import request_frame
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 

@@ -24,7 +24,7 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.noted import Noted
 from kordon.testing.plays import request_frame
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 
 class Worker:

@@ -21,7 +21,7 @@ from kordon.testing.certificates import Certificates, make_certificates
 from kordon.testing.cluster import Cluster
 from kordon.testing.decision_log import read_files
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 

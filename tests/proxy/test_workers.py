@@ -19,6 +19,7 @@ from kordon.proxy.config import HostPort
 from kordon.proxy.config_load import Loaded, load
 from kordon.proxy.lifecycle import EXIT_FAILED, EXIT_OK, Stop
 from kordon.proxy.workers import Supervisor, Worker
+from kordon.testing.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -90,17 +91,6 @@ def command(code: str) -> Callable[[int, Path], list[str]]:
     return lambda number, admin_socket: [sys.executable, "-c", code, str(number), str(admin_socket)]
 
 
-async def until(condition: Callable[[], Any], seconds: float = 120) -> Any:
-    """Waits until a condition, or what it awaits, is true, and gives it back."""
-    async with asyncio.timeout(seconds):
-        while True:
-            value = condition()
-            value = await value if asyncio.iscoroutine(value) else value
-            if value:
-                return value
-            await asyncio.sleep(0.02)
-
-
 @asynccontextmanager
 async def supervised(folder: Path, loaded: Loaded | None = None, code: str = WORKER) -> AsyncIterator[Supervisor]:
     """A supervisor whose workers answer; stopped at the end, with exit code 0 and no process left."""
@@ -111,7 +101,7 @@ async def supervised(folder: Path, loaded: Loaded | None = None, code: str = WOR
         return all(worker["state"] == "running" for worker in (await supervisor.status())["workers"])
 
     try:
-        await until(all_answer)
+        await until("all answer", all_answer)
         yield supervisor
     finally:
         pids = [worker.process.pid for worker in supervisor.workers if worker.process]
@@ -163,7 +153,7 @@ async def test_worker_that_dies_is_started_again(tmp_path: Path, monkeypatch: py
             row: dict[str, Any] = (await supervisor.status())["workers"][0]
             return row if row["state"] == "running" and row["restarts"] else None
 
-        back = await until(row)
+        back = await until("a row", row)
         assert (back["restarts"], back["pid"] != killed) == (1, True)
         assert process_of(other).pid == kept
         assert b'kordon_worker_restarts_total{worker="0"} 1.0' in await supervisor.metrics()
@@ -181,7 +171,7 @@ async def test_new_configuration_reaches_every_worker(tmp_path: Path) -> None:
             configs = [json.loads(page or b"{}").get("upstream", {}).get("configs") for page in pages]
             return configs == [[first.values, second.values]] * 2
 
-        await until(all_have_it)
+        await until("all have it", all_have_it)
 
 
 async def test_secrets_reach_workers_through_the_pipe_only(tmp_path: Path) -> None:

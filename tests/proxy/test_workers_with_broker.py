@@ -13,9 +13,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 
 from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from kordon.testing.cluster import Cluster
 
@@ -29,17 +30,8 @@ RECORDS = 3000
 def two_workers(cluster: Cluster) -> Iterator[ProxyProcess]:
     """Kordon with two workers."""
     with ProxyProcess.start(bootstrap=cluster.bootstrap(), args=["--workers", "2"]) as proxy:
-        wait_for(lambda: [row["state"] for row in proxy.status()["workers"]] == ["running", "running"])
+        wait_until("both run", lambda: [row["state"] for row in proxy.status()["workers"]] == ["running", "running"])
         yield proxy
-
-
-def wait_for(condition: Callable[[], Any]) -> Any:
-    """Polls until a condition is true, and gives its value back; fails when it does not come."""
-    deadline = time.monotonic() + SECONDS
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.05)
-    return value
 
 
 def client(proxy: ProxyProcess, **more: Any) -> dict[str, Any]:
@@ -81,7 +73,7 @@ def test_killed_worker_costs_no_record(two_workers: ProxyProcess) -> None:
         rows = two_workers.status()["workers"]
         return [(row["state"], row["restarts"]) for row in rows] == [("running", 1)] * 2
 
-    wait_for(all_back)
+    wait_until("all are back", all_back)
 
 
 def test_counts_of_all_workers_are_what_clients_did(two_workers: ProxyProcess) -> None:
@@ -97,7 +89,7 @@ def test_counts_of_all_workers_are_what_clients_did(two_workers: ProxyProcess) -
     assert two_workers.metric("kordon_received_bytes_total", side="downstream") - received > 20_000
     status = two_workers.status()
     assert status["connections"]["open"] == sum(row["connections"] for row in status["workers"]) >= 4
-    wait_for(lambda: two_workers.status()["requests"]["in_flight"] == 0)  # the consumer before has gone by then
+    wait_until("the consumer before has gone", lambda: two_workers.status()["requests"]["in_flight"] == 0)
 
 
 def test_status_shows_the_broker_to_a_person(two_workers: ProxyProcess, cluster: Cluster) -> None:

@@ -25,7 +25,7 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.fault_plays import BYPASS, PLAYS, Stage, clean
 from kordon.testing.faults import Fault
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 pytestmark = [
     pytest.mark.deep,

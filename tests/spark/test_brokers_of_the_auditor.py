@@ -25,7 +25,7 @@ from kordon.testing.broker_config import USERS
 from kordon.testing.cluster import Cluster as RealCluster
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.rights import Allowed
-from kordon.testing.steps import wait_until
+from kordon.testing.waiting import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
