@@ -23,6 +23,7 @@ from kordon.proxy.decisions.journal import Journal
 from kordon.proxy.managed import gated_fetching, logs
 from kordon.proxy.managed.course import Course
 from kordon.proxy.managed.lanes import Lanes
+from kordon.proxy.managed.topics import Why
 from kordon.proxy.ordering import images, line, writers
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.changes import ReadCuts
@@ -173,11 +174,11 @@ class _LateWrite:
             is_kept = late.written or late.fences_before > 0
             return await late._drain(lanes, topic, partitions) if is_kept else dict.fromkeys(partitions, 0)
 
-        def open_home(lanes: Lanes, course: Course) -> Stay | None:
+        def open_home(lanes: Lanes, course: Course) -> Stay | Why:
             home = course.topic.layout.chain(course.stream).home
             is_meant = not late.written and course.topic.layout.epoch >= late.number - 1
             is_broken = is_meant and home is not None and course.topic.is_sealed(home.partition)
-            return home if is_broken else late._open_home(lanes, course)
+            return home if is_broken and home is not None else late._open_home(lanes, course)
 
         def acknowledged(minutes: MemberMinutes, ack: AckRecord, offset: int) -> None:
             held = [fence for fence, _ in minutes._fences.values() if fence.id == ack.fence and fence.sealed]

@@ -228,10 +228,6 @@ class Keeper:
         """Up to where the layouts topic has been read."""
         return self._layouts.position
 
-    def may_write(self, topic: str, partition: int) -> bool:
-        """Whether a batch may be sent to a physical partition now."""
-        return self.member.may_write(topic, partition, clock())
-
     def may_mark(self, topic: str, epoch: int, fence: str | None) -> bool:
         """Whether something of Kordon's own may be written to a topic now, wherever it is.
 

@@ -155,15 +155,13 @@ class Performing:
         if topic is not None:
             # where a segment begins without one that ends, only Kordon itself may have written (KIP-253 9)
             opened = topic.layout.opened_by(fence.following) if fence.sealed else frozenset[int]()
-            landed, marks = await asyncio.gather(
+            landed, ends = await asyncio.gather(
                 self._writers.drain(fence.topic, fence.sealed | opened),
                 self._readers.freeze(fence.topic, fence.sealed),
             )
             if topic.fence is None or topic.fence.id != fence.id:
                 return  # ended meanwhile
-            # what clients were told to be written while the marks were asked for stands before the cut, and is shown
-            marks = {q: max(mark, landed.get(q, 0)) for q, mark in marks.items()}
-            topic.fence = Fence(fence.id, fence.sealed, marks)
+            topic.fence = topic.fence.frozen(ends, landed)
             self._times.end(Phase.DRAIN, fence.topic)
         shortened = frozenset(fence.following.shortened or ())
         told = self._readers.told(fence.topic, shortened) if shortened else None

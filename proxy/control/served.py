@@ -30,7 +30,7 @@ class Readers(Protocol):
         ...
 
     async def freeze(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
-        """Returns the high watermarks beyond which nothing is shown any more (rule C5)."""
+        """Shows nothing more of sealed partitions, and returns their high watermarks, for `Fence.frozen` (rule C5)."""
         ...
 
     def told(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:

@@ -4,32 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from kordon.codecs.produce import Outcome
 from kordon.proxy.decisions.journal import Client
-from kordon.proxy.managed.topics import ManagedTopic
+from kordon.proxy.managed.topics import ManagedTopic, Why
 from kordon.proxy.ordering.line import Line, Write
 from kordon.proxy.ordering.streams import Stream
 
 if TYPE_CHECKING:
     from kordon.proxy.managed.lane import Lane
-
-
-class Why(StrEnum):
-    """What writes of a stream wait for, and how that ends."""
-
-    FENCE = "fence"
-    """The stream's partition is sealed until the next layout (rule I6)."""
-    LEASE = "lease"
-    """This worker's lease has ended (rule C1)."""
-    UNBORN = "unborn"
-    """The stream lives nowhere yet."""
-    LEADER = "leader"
-    """Nobody is known to lead its partition."""
-    CONNECTION = "connection"
-    """Its leader is not connected."""
 
 
 class Pending:

@@ -19,12 +19,12 @@ from kordon.codecs.produce import Outcome
 from kordon.proxy.control.codes import Code
 from kordon.proxy.decisions.journal import Journal, NoJournal
 from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.managed.course import Course, Why, ticket_of
+from kordon.proxy.managed.course import Course, ticket_of
 from kordon.proxy.managed.detours import LANES_PER_BROKER, Detours
 from kordon.proxy.managed.lane import Lane, Partition, Sent
 from kordon.proxy.managed.leaders import NO_NODE, Leaders
 from kordon.proxy.managed.links import Links
-from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics, Why
 from kordon.proxy.managed.write_decisions import WriteDecisions
 from kordon.proxy.managed.write_outcomes import LEADER_ERRORS, ProduceCounts, refused, result_of, told
 from kordon.proxy.managed.writer_questions import WriterQuestions
@@ -178,7 +178,7 @@ class Lanes:
     def take(self, course: Course, partition: int, fits: Callable[[Write], bool]) -> tuple[Write | None, bool]:
         """Takes out what is next; see `Shipper`."""
         home = self._open_home(course)
-        if home is None or home.partition != partition or home.end is not None:
+        if isinstance(home, Why) or home.partition != partition or home.end is not None:
             course.queued = False
             asyncio.get_running_loop().call_soon(self._route, course)
             return None, False
@@ -237,7 +237,7 @@ class Lanes:
         course, write = sent
         ticket, bound, home = ticket_of(write), write.bound, self._open_home(course)
         assert bound is not None
-        stays = home is not None and (home.partition, home.move) == (bound.partition, bound.move)
+        stays = isinstance(home, Stay) and (home.partition, home.move) == (bound.partition, bound.move)
         left_ms = ticket.timeout_ms - round((asyncio.get_running_loop().time() - write.since) * 1000)
         if not stays or write.abandoned or course.lane is None or left_ms < _LEAST_PATIENCE_MS:
             return False
@@ -282,24 +282,14 @@ class Lanes:
 
     def _is_too_much(self, course: Course, write: Write) -> bool:
         """Whether a write is refused at once, because too much waits or what was before it is refused (rule C4)."""
-        blocked = self._open_home(course) is None
+        blocked = isinstance(self._open_home(course), Why)
         full = self._unsent[course.topic.name] + write.size > (UNSENT_BYTES if blocked else _UNSENT_BYTES_IN_TURN)
         course.refusing = full or (course.refusing and blocked)
         return course.refusing
 
-    def _open_home(self, course: Course) -> Stay | None:
-        """Returns where it is, if that may be looked at now; None: there is a fence, or no lease."""
-        topic = course.topic
-        home = topic.layout.chain(course.stream).home
-        is_open = home is not None and not topic.is_sealed(home.partition) and self._lease_alive()
-        return home if is_open else None
-
-    def _why_closed(self, course: Course) -> Why:
-        """Returns why there is no open home."""
-        home = course.topic.layout.chain(course.stream).home
-        if home is None:
-            return Why.UNBORN
-        return Why.FENCE if course.topic.is_sealed(home.partition) else Why.LEASE
+    def _open_home(self, course: Course) -> Stay | Why:
+        """Returns where a course writes to now, or why it does not."""
+        return course.topic.open_home(course.stream, may_serve=self._lease_alive())
 
     def _go_on(self, courses: Iterable[Course]) -> None:
         for course in list(courses):
@@ -311,8 +301,8 @@ class Lanes:
             self._ask(course)
             return
         home = self._open_home(course)
-        if home is None:
-            self._hold(course, self._why_closed(course))
+        if isinstance(home, Why):
+            self._hold(course, home)
             return
         if home.end is not None:  # a retired partition, of which clients only ask what has been written (rule I8)
             self._next(course, home, _everything)

@@ -108,8 +108,6 @@ class Readers:
         self.opener = opener or Opener()
         self._cache = Cache(cache_bytes, self.tally)
         self._logs: dict[str, _TopicLogs] = {}
-        self._frozen: dict[str, tuple[str, dict[int, int]]] = {}
-        """By topic: the fence, and by physical partition the offset beyond which nothing is shown."""
         self._tasks = Tasks()
 
     async def serve(self, version: int, request: Any, client: Client) -> dict[str, Any]:
@@ -135,30 +133,28 @@ class Readers:
             await self.ends_of(topic, managed.layout.open_segments.keys(), LATEST)
 
     async def freeze(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
-        """Shows nothing of sealed partitions beyond their present high watermarks any more (rule C5).
+        """Shows nothing more of sealed partitions than readers have seen, and asks how far that may be (rule C5).
 
         Args:
             topic: Its fence has been raised; when that ends, so does this.
             partitions: Sealed.
 
         Returns:
-            The high watermarks: not below what any reader has been shown. One that cannot be had now is missing, and
-            nothing of that partition is shown.
+            The high watermarks, for `Fence.frozen`; one that cannot be had now is missing.
         """
         managed = self._topics.served(topic)
         if managed is None or managed.fence is None:
             return {}
         logs = self._logs_of(managed)
         shown = {q: [mark for log in logs.of(q) if (mark := log.shown) is not None] for q in partitions}
-        marks = {q: max(each) for q, each in shown.items() if each}
-        self._frozen[topic] = (managed.fence.id, marks)
+        fence = managed.fence = managed.fence.freezing({q: max(each) for q, each in shown.items() if each})
         ends = await self.ends_of(topic, partitions, LATEST)
-        marks |= {q: max(end, marks.get(q, 0)) for q, end in ends.items()}
-        return dict(marks)
+        if managed.fence is fence:
+            managed.fence = fence.freezing(ends)
+        return ends
 
     def invalidate(self, topic: str) -> None:
         """Lets go what was read where the layout has changed; whoever waits for it goes on under the present one."""
-        self._frozen.pop(topic, None)
         managed = self._topics.served(topic)
         if managed is None:
             self._let_go(topic)
@@ -217,15 +213,7 @@ class Readers:
 
     def limit_of(self, topic: ManagedTopic, partition: int) -> int | None:
         """Returns the offset from which on nothing of a physical partition is shown now; None: there is none."""
-        if not self.may_serve() or topic.unserved is not None:
-            return 0
-        fence = topic.fence
-        if fence is None or partition not in fence.sealed:
-            return None
-        fence_id, marks = self._frozen.get(topic.name, ("", {}))
-        if partition in fence.high_watermarks:
-            return fence.high_watermarks[partition]
-        return marks.get(partition, 0) if fence_id == fence.id else None
+        return topic.limit(partition, may_serve=self.may_serve())
 
     async def ends_of(self, topic: str, partitions: Collection[int], timestamp: int) -> dict[int, int]:
         """Asks leaders where physical partitions begin (-2) or end (-1); those that do not answer are missing."""

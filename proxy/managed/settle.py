@@ -75,11 +75,9 @@ class Place:
         if self.is_withheld:
             return self.home.start
         fence, partition = self.topic.fence, self.home.partition
-        if fence is None or partition not in fence.sealed:
-            return None
-        if partition not in fence.high_watermarks:
+        if fence is not None and not fence.may_tell_end(partition):
             raise Unsettled(Code.UNKNOWN_LEADER_EPOCH)
-        return fence.high_watermarks[partition]  # rule C5
+        return self.topic.limit(partition, may_serve=True)  # `settle` asks for the lease, before and after
 
     def home_epoch(self, current_leader_epoch: int) -> int:
         """Takes the leader epoch in which a client believes to its home's physical partition (KIP-320).

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
+from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.images import Image, rows_of
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.ordering.takeover import Takeover
 
 OWN_PREFIX = "__kordon."
@@ -41,6 +44,21 @@ def topic_of_face(name: str) -> str | None:
     return topic if is_own(name) and topic not in OWN_NAMES else None
 
 
+class Why(StrEnum):
+    """What writes of a stream wait for, and how that ends."""
+
+    FENCE = "fence"
+    """The stream's partition is sealed until the next layout (rule I6)."""
+    LEASE = "lease"
+    """This worker's lease has ended (rule C1)."""
+    UNBORN = "unborn"
+    """The stream lives nowhere yet."""
+    LEADER = "leader"
+    """Nobody is known to lead its partition."""
+    CONNECTION = "connection"
+    """Its leader is not connected."""
+
+
 @dataclass(frozen=True)
 class Fence:
     """The pause in which a layout changes, as one worker keeps it.
@@ -49,11 +67,45 @@ class Fence:
         id: Of the attempt, as its record names it.
         sealed: Physical partitions that are not written to until the next layout is adopted.
         high_watermarks: Of each, what readers may see of it until then (rule C5).
+        shown: Until the high watermarks are known, what readers may see of each: what they had seen when they were
+            asked for, and what has been answered; None: nobody has asked yet, and reading goes on.
     """
 
     id: str
     sealed: frozenset[int]
-    high_watermarks: Mapping[int, int] = field(default_factory=dict)
+    high_watermarks: Mapping[int, int] = field(default_factory=dict[int, int])
+    shown: Mapping[int, int] | None = None
+
+    def freezing(self, shown: Mapping[int, int]) -> Fence:
+        """Returns it as it shows readers so much, by partition, and nothing of others that it has not shown before."""
+        return replace(self, shown=_highest(self.shown or {}, shown))
+
+    def frozen(self, ends: Mapping[int, int], landed: Mapping[int, int]) -> Fence:
+        """Returns it with all that is shown of its partitions until it ends.
+
+        Args:
+            ends: By partition, the high watermark that its leader has told.
+            landed: By partition, the offset behind what clients were told to be written while it was asked for: it
+                stands before the cut, and a client that is told of an end below it would take it for lost.
+        """
+        known = _highest(self.shown or {}, ends)
+        return replace(self, high_watermarks={q: max(mark, landed.get(q, 0)) for q, mark in known.items()})
+
+    def limit(self, partition: int) -> int | None:
+        """Returns the offset from which on nothing of a physical partition is shown (rule C5); None: there is none."""
+        if partition not in self.sealed:
+            return None
+        if partition in self.high_watermarks:
+            return self.high_watermarks[partition]
+        return None if self.shown is None else self.shown.get(partition, 0)
+
+    def may_tell_end(self, partition: int) -> bool:
+        """Whether the end of a physical partition may be told of which no reader of this worker need know."""
+        return partition not in self.sealed or partition in self.high_watermarks
+
+
+def _highest(some: Mapping[int, int], others: Mapping[int, int]) -> dict[int, int]:
+    return {q: max(some.get(q, 0), others.get(q, 0)) for q in some.keys() | others.keys()}
 
 
 class ManagedTopic:
@@ -89,6 +141,37 @@ class ManagedTopic:
     def is_sealed(self, partition: int) -> bool:
         """Whether a physical partition is not to be written to now."""
         return self.unserved is not None or (self.fence is not None and partition in self.fence.sealed)
+
+    def open_home(self, stream: Stream, *, may_serve: bool) -> Stay | Why:
+        """Returns where a stream is written to now, or why it is not (rules C1, I6).
+
+        Args:
+            stream: Which.
+            may_serve: Whether this worker's lease lives, and the layouts were read since it was joined.
+        """
+        home = self.layout.chain(stream).home
+        if home is None:
+            return Why.UNBORN
+        if self.is_sealed(home.partition):
+            return Why.FENCE
+        return home if may_serve else Why.LEASE
+
+    def limit(self, partition: int, *, may_serve: bool) -> int | None:
+        """Returns the offset from which on nothing of a physical partition is shown now (rules C1, C5).
+
+        What stands behind a cut that this worker has not heard of is nobody's to see. A segment that is over is shown
+        up to its end, whatever is said here.
+
+        Args:
+            partition: Which.
+            may_serve: Whether this worker's lease lives, and the layouts were read since it was joined.
+
+        Returns:
+            None: there is no limit.
+        """
+        if not may_serve or self.unserved is not None:
+            return 0
+        return None if self.fence is None else self.fence.limit(partition)
 
     @property
     def producers_carried(self) -> int:

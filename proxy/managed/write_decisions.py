@@ -15,8 +15,8 @@ from kordon.proxy import apis
 from kordon.proxy.control.codes import Code, name_of
 from kordon.proxy.decisions.journal import Client, Journal
 from kordon.proxy.decisions.runs import last_sequence
-from kordon.proxy.managed.course import Course, Why, client_of
-from kordon.proxy.managed.topics import ManagedTopic
+from kordon.proxy.managed.course import Course, client_of
+from kordon.proxy.managed.topics import ManagedTopic, Why
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.images import Refusal
 from kordon.proxy.ordering.line import NO_PRODUCER, Write

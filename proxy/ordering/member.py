@@ -87,11 +87,6 @@ class Member:
         """Whether managed topics may be served: the lease lives, and the layouts were read after joining (C1, C3)."""
         return self._caught_up and now < self.lease_expires
 
-    def may_write(self, topic: str, partition: int, now: float) -> bool:
-        """Whether a batch may be sent to a physical partition."""
-        fence = self._fences.get(topic)
-        return self.may_serve(now) and (fence is None or partition not in fence.sealed)
-
     def on_renewed(self, sent: float, lease_seconds: float) -> None:
         """A commit under the present generation was accepted; the lease counts from when it was *sent* (C1)."""
         self.lease_expires = max(self.lease_expires, sent + lease_seconds)

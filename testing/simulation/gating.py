@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from kordon.proxy.ordering import reading
 from kordon.proxy.ordering.gate import Evidence, Gate
-from kordon.proxy.ordering.layout import Layout, Segment
+from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.positions import Positions, Report, Row
 from kordon.testing.simulation.kafka import Record
 
@@ -80,10 +80,10 @@ class Gating:
             generation: Of the group, as the member knows it.
         """
         topic = self._proxy.topic
-        if topic is None or not self._proxy.may_serve:
+        if topic is None:
             return None
         layout = topic.layout
-        if count != layout.u:
+        if count != layout.count_in_force:
             return Fetched([], position, is_old=True)
         if layout is not self._layout:
             self._layout, self._gate, self._tenancies = layout, Gate.of(layout), reading.tenancies(layout)
@@ -96,9 +96,12 @@ class Gating:
             return Fetched([], position)
         if position < segment.start:
             return Fetched([], segment.start)  # what stands between two segments is nobody's
-        shown = self._shown(q, segment)
+        log_end = self._proxy.cluster.partition(q).end
+        is_open = segment.end is None
+        frozen_at = topic.limit(q, may_serve=self._proxy.may_serve) if is_open else None  # rule C5
+        shown = log_end if frozen_at is None else frozen_at
         end = min(shown, shown if limit is None else limit)
-        return self._portion(q, position, max(end, position), shown)
+        return self._portion(q, position, max(end, position), max(shown, position))
 
     def report(self, member: str, report: Report, answer: Callable[[dict[str, list[Row]] | None], None]) -> None:
         """Takes a ConsumerGroupPosition; answered with None if the group's coordinator refuses the member."""
@@ -158,14 +161,6 @@ class Gating:
         if said is None or said.generation_id != generation:
             return Evidence({}, starts)  # the others may be of another life of the group, too
         return Evidence(self._positions.of(GROUP, generation, cluster.topic), starts)
-
-    def _shown(self, q: int, segment: Segment) -> int:
-        """Returns up to where readers may see a log: while a fence stands, not beyond what it has frozen (rule C5)."""
-        topic, log_end = self._proxy.topic, self._proxy.cluster.partition(q).end
-        fence = topic.fence if topic is not None else None
-        if fence is None or q not in fence.sealed or segment.end is not None:
-            return log_end
-        return fence.high_watermarks.get(q, 0)  # 0 while what it freezes at is not known yet
 
     def _portion(self, q: int, start: int, end: int, high_watermark: int) -> Fetched:
         records: list[tuple[int, Record]] = []

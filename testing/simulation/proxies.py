@@ -355,8 +355,9 @@ class Proxy:
         for fence in list(self._awaiting_drain.values()):
             if self._writing.is_drained(fence.sealed, passed=fence.taking_over is not None):
                 del self._awaiting_drain[fence.id]
-                if self.topic is not None:
-                    self.topic.fence = Fence(fence.id, fence.sealed, self._reading.freeze(fence.sealed))
+                if self.topic is not None and self.topic.fence is not None:
+                    ends = self._reading.ends(fence.sealed)
+                    self.topic.fence = self.topic.fence.freezing(ends).frozen(ends, {})
                 for command in self.member.on_held(fence.id):
                     if isinstance(command, following.Acknowledge):
                         self._acknowledge(command.ack)

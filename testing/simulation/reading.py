@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kordon.proxy.managed.settle import Place, Unsettled
+from kordon.proxy.managed.settle import Place
 from kordon.proxy.managed.topics import ManagedTopic
 from kordon.proxy.ordering import reading
 from kordon.proxy.ordering.chain import Stay
@@ -51,7 +51,7 @@ class Reading:
         topic = self._proxy.topic
         if topic is None:
             return self._pass(v, position)
-        if not self._proxy.may_serve or not topic.layout.is_managed:
+        if not topic.layout.is_managed:
             return None
         place = Place(topic, topic.layout, v)
         if place.is_withheld:
@@ -63,14 +63,12 @@ class Reading:
         if not log.start <= found.position <= log.end:
             going_on = reading.position_beyond(found.stay, found.position, log.start, log.end)
             return self._out_of_range(topic) if going_on is None else Portion([], going_on + found.stay.delta)
-        try:
-            limit = place.limit() if found.stay.end is None else found.stay.end
-        except Unsettled:
-            return None
-        return self._portion(topic.layout, v, found.stay, found.position, log.end if limit is None else limit)
+        stay = found.stay
+        limit = topic.limit(stay.partition, may_serve=self._proxy.may_serve) if stay.end is None else stay.end
+        return self._portion(topic.layout, v, stay, found.position, log.end if limit is None else limit)
 
-    def freeze(self, partitions: frozenset[int]) -> dict[int, int]:
-        """Returns what readers may see from now on until a fence ends (rule C5)."""
+    def ends(self, partitions: frozenset[int]) -> dict[int, int]:
+        """Returns where logs end."""
         return {q: self._cluster.partition(q).end for q in partitions}
 
     def settle_layouts(self) -> bool:

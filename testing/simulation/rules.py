@@ -17,7 +17,7 @@ from kordon.client.owned import Owned
 from kordon.codecs.produce import Outcome
 from kordon.proxy.control.ends import Snapshot
 from kordon.proxy.managed import write_outcomes
-from kordon.proxy.managed.settle import Place
+from kordon.proxy.managed.topics import Fence, ManagedTopic
 from kordon.proxy.ordering import controller, hashing, images, line, reading, takeover
 from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.changes import Change
@@ -90,11 +90,6 @@ def _told_as_it_is(line: Any, *_: object) -> bool:
 def _any_lease(member: Any, now: float) -> bool:
     del now
     return bool(member._caught_up)
-
-
-def _no_fence(member: Any, topic: str, partition: int, now: float) -> bool:
-    del topic, partition
-    return bool(member.may_serve(now))
 
 
 def _success(layout: object, v: int, write: object, outcome: Outcome, counts: object) -> Outcome:
@@ -196,7 +191,7 @@ PLACES: Final[Mapping[str, _Place | tuple[_Place, ...]]] = {
     "C2": _Place(Presence, "alone_from", property(_constant(0.0))),
     "C3": _Place(Member, "on_joined", _constant(None)),
     "C4": _Place(Controller, "_cancel", _constant([])),
-    "C5": _Place(Place, "limit", _constant(None)),
+    "C5": _Place(Fence, "limit", _constant(None)),
     "C6": _Place(Snapshot, "is_cut", property(_constant(True))),
     "C6: what was written since images were written ahead": _Place(NextImages, "at_cut", _as_it_was_ahead),
     "C6: what is written ahead counts with its layout": _Place(Parts, "in_force", _whatever_its_layout),
@@ -205,7 +200,7 @@ PLACES: Final[Mapping[str, _Place | tuple[_Place, ...]]] = {
     "A2: never back to the old view": _Place(takeover, "may_be_shown", _constant(True)),
     "A2: wait for groups": _Place(takeover, "has_passed", _constant(True)),
     "A2: wait for the old view": _Place(takeover, "first_placement", _constant(Placement.LINEAR)),
-    "fence": _Place(Member, "may_write", _no_fence),
+    "fence": _Place(ManagedTopic, "is_sealed", _constant(False)),
     "done": (_Place(Gate, "limit", _proposals_own), _Place(Gate, "asks", _asks_of_the_proposal)),
     "done is transitive": _Place(Gate, "_needs_of", _needs_of_its_parents),
     "a segment ends an answer": _Place(Gate, "limit", _no_cut),

@@ -91,8 +91,9 @@ class Writing:
     def go_on(self, v: Stream) -> None:
         """Sends what may be sent of a stream."""
         topic, line = self._proxy.topic, self._line(v)
-        home = topic.layout.chain(v).home if topic is not None else None
-        while topic is not None and home is not None and self._may_write(home):
+        may_serve = self._proxy.member.may_serve(self._world.now)
+        home = topic.open_home(v, may_serve=may_serve) if topic is not None else None
+        while topic is not None and isinstance(home, Stay):
             step = line.next(home, topic.images.get(v, {}), lambda _: True, topic.layout.count_in_force)
             if step is None:
                 break
@@ -149,9 +150,6 @@ class Writing:
         if v not in self._lines:
             self._lines[v] = Line(v)
         return self._lines[v]
-
-    def _may_write(self, home: Stay) -> bool:
-        return self._proxy.member.may_write(self._cluster.topic, home.partition, self._world.now)
 
     def _pass(self, request: Produce, answer: Callable[[int], None]) -> None:
         """Lets a write to an ordinary topic go by as it is."""

@@ -25,12 +25,12 @@ from kordon.proxy.control.minutes import Minutes
 from kordon.proxy.decisions.backlog import Backlog
 from kordon.proxy.decisions.journal import Client
 from kordon.proxy.interception import Translate
-from kordon.proxy.managed.course import Course, Pending, Ticket, Why
+from kordon.proxy.managed.course import Course, Pending, Ticket
 from kordon.proxy.managed.introductions import Introduction
 from kordon.proxy.managed.position_decisions import decisions_of
 from kordon.proxy.managed.read_decisions import Given, Group, ReadDecisions
 from kordon.proxy.managed.told_clients import ToldClient
-from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
+from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics, Why
 from kordon.proxy.managed.write_decisions import WriteDecisions
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.changes import Producers

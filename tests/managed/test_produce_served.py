@@ -259,13 +259,15 @@ async def test_a_write_dies_with_its_connection(worker: Worker) -> None:
 
 async def test_nothing_is_sent_without_a_lease(worker: Worker) -> None:
     """Rule C1: writes wait for it."""
+    assert await worker.send((0, a_batch("a"))) == [(NONE, 0)], "its leader is connected"
+    held_before = worker.lanes.counts.held
     worker.lease.alive = False
-    held = asyncio.ensure_future(worker.send((0, a_batch("a"))))
-    await until("it is held", lambda: worker.lanes.counts.held, pause=0)
-    assert await worker.stored(0) == []
+    held = asyncio.ensure_future(worker.send((0, a_batch("b"))))
+    await until("it is held", lambda: worker.lanes.counts.held > held_before, pause=0)
+    assert [each.values for each in await worker.stored(0)] == [["a"]]
     worker.lease.alive = True
     worker.lanes.lease_renewed()
-    assert await held == [(NONE, 0)]
+    assert await held == [(NONE, 1)]
 
 
 async def test_an_answer_without_a_lease_waits_for_it(worker: Worker) -> None:
