@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import construct
 
 from kordon.codecs.errors import BuildError, TooManyRows, WireError
+from kordon.codecs.turns import LAST_AT_ONCE, ROWS_AT_ONCE, rows_done
 
 # construct is extended by `_parse` and `_build`, and codecs of this package call them on one another.
 # pyright: reportPrivateUsage=false
@@ -297,8 +298,10 @@ class Repeated(Codec):
         parse = self._element._parse
         elements: list[Any] = []
         try:
-            for _ in range(count):
-                elements.append(parse(stream, context, path))  # noqa: PERF401  the index is for the error
+            for index in range(count):
+                if not index & LAST_AT_ONCE:
+                    rows_done(min(count, ROWS_AT_ONCE))
+                elements.append(parse(stream, context, path))
         except WireError as error:
             raise error.under(f"[{len(elements)}]") from None
         return elements
@@ -333,7 +336,9 @@ class Repeated(Codec):
             return obj
         index, element = 0, None
         try:
-            for index, element in enumerate(obj):  # noqa: B007  the index is for the error
+            for index, element in enumerate(obj):
+                if not index & LAST_AT_ONCE:
+                    rows_done(min(len(obj), ROWS_AT_ONCE))
                 if isinstance(element, Built):
                     stream.write(element.data)
                 else:

@@ -10,10 +10,16 @@ from kordon.codecs.messages import response
 from kordon.codecs.schema import Buffer
 from kordon.proxy import apis
 from kordon.proxy.apis import Route
-from kordon.proxy.waiting import Body
+from kordon.proxy.waiting import Answer, Body
 
 _HEAD: Final = Struct(">ii")
 _UNSUPPORTED_VERSION: Final = 35
+
+
+def body_of(answer: Answer) -> bytes:
+    """Returns the body of an answer, made and in one piece."""
+    body = answer() if callable(answer) else answer
+    return body if isinstance(body, bytes) else b"".join(body)
 
 
 def answer_frame(route: Route, correlation_id: int, body: Body) -> list[Buffer]:

@@ -16,18 +16,24 @@ from kordon.proxy.answers import answer_frame
 from kordon.proxy.causes import CloseCause
 from kordon.proxy.errors import ProtocolError
 from kordon.proxy.events import (
+    UNDECIDED,
+    UNPROVEN,
     AwaitProof,
     Close,
     Command,
+    Decided,
+    DecideInTurns,
     DownstreamEnded,
     Drain,
     EndUpstream,
     Event,
     LearnNodes,
+    LongReadDone,
     PassToServing,
     PauseDownstream,
     PauseUpstream,
-    ProofGiven,
+    ReadInTurns,
+    ReadOn,
     ResumeDownstream,
     ResumeUpstream,
     SendDownstream,
@@ -140,6 +146,8 @@ class Connection:
         if pieces is None and len(self._waiting) < self._requests_in_flight and not self._draining:
             return None
         sent: list[Buffer] = [chunk] if pieces is None else pieces
+        if self.requests.undecided is not None:
+            return [*self._after_requests(sent), DecideInTurns(self.requests.decide_late)]
         if self.requests.lacks_proof is None or self._awaits_proof:
             return self._after_requests(sent)
         self._awaits_proof = True
@@ -167,7 +175,7 @@ class Connection:
     def _take_proof(self) -> list[Command]:
         """Reads from the client again, now that its broker has accepted it."""
         self._awaits_proof, self.requests.lacks_proof = False, None
-        return [ProofGiven()] if self.closed is None else []
+        return [ReadOn(UNPROVEN)] if self.closed is None else []
 
     def handle(self, event: Event) -> list[Command]:
         """Takes what happened; returns what to do, in order.
@@ -183,7 +191,7 @@ class Connection:
         match event:
             case DownstreamEnded():
                 self._downstream_ended = True
-                self._end_is_due = self._is_asking
+                self._end_is_due = self._is_asking or self.requests.undecided is not None
                 return [] if self._end_is_due else [EndUpstream()]
             case UpstreamEnded():
                 return [self._upstream_ended()]
@@ -195,6 +203,11 @@ class Connection:
                 return self._close_if_drained()
             case Served(waiting, body):
                 return self._on_served(waiting, body)
+            case LongReadDone():
+                return self._on_long_read(event)
+            case Decided(pieces):
+                self.requests.undecided = None
+                return [*self._after_requests(pieces), *self._end_if_due(), ReadOn(UNDECIDED)]
             case _:
                 assert_never(event)
 
@@ -221,15 +234,22 @@ class Connection:
             commands.append(LearnNodes(self.responses.nodes))
         if pieces:
             commands.append(SendDownstream(pieces))
-        if self._end_is_due and not self._is_asking:
-            self._end_is_due = False
-            commands.append(EndUpstream())
+        commands += self._end_if_due()
         commands += [PassToServing(*part) for part in self.responses.parts]
         self.responses.parts.clear()
+        commands += [ReadInTurns(*long) for long in self.responses.long]
+        self.responses.long.clear()
         if self.responses.stalled and not self._upstream_paused:
             self._upstream_paused = True
             commands.append(PauseUpstream())
         return commands + self._after_answers()
+
+    def _end_if_due(self) -> list[Command]:
+        """Tells the broker of the client's end once it has answered what Kordon has asked."""
+        if not self._end_is_due or self._is_asking:
+            return []
+        self._end_is_due = False
+        return [EndUpstream()]
 
     @property
     def _is_asking(self) -> bool:
@@ -251,6 +271,18 @@ class Connection:
             self._upstream_paused = False
             commands.append(ResumeUpstream())
         return commands + self._after_answers()
+
+    def _on_long_read(self, done: LongReadDone) -> list[Command]:
+        """Takes an answer to where it belongs: to who has asked for it, into what Kordon serves, or to the client."""
+        waiting = done.waiting
+        self.responses.forget_long(waiting)
+        commands: list[Command] = [LearnNodes(done.nodes)] if done.nodes else []
+        if not done.is_part:
+            return commands + self._on_served(waiting, done.answer)
+        if waiting.told is None:
+            return [*commands, PassToServing(waiting, done.answer)]
+        waiting.told(done.answer)
+        return commands
 
     def _after_answers(self) -> list[Command]:
         """Reads the client again where its answers were waited for, and ends what has drained."""

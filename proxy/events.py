@@ -7,12 +7,16 @@ themselves come in without a word for it (`Connection.receive_requests`, `receiv
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kordon.codecs.look import Buffer
 from kordon.proxy.causes import CloseCause
 from kordon.proxy.waiting import Body, Waiting
+
+UNPROVEN: Final = "its broker has not accepted it yet"
+UNDECIDED: Final = "a large request is decided on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,28 @@ class Served:
     """Of the response, in the request's version."""
 
 
-Event: TypeAlias = DownstreamEnded | UpstreamEnded | Tick | Drain | Served
+@dataclass(frozen=True, slots=True)
+class LongReadDone:
+    """An answer that took time is read."""
+
+    waiting: Waiting
+    is_part: bool
+    """Whether it goes into what Kordon serves, or is told."""
+    answer: Any
+    """Its body as it goes to the client; of a part: parsed."""
+    nodes: dict[int, tuple[str, int]]
+    """The brokers that it names; see `LearnNodes`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A request that took time is decided on."""
+
+    pieces: list[Buffer]
+    """What goes to the broker."""
+
+
+Event: TypeAlias = DownstreamEnded | UpstreamEnded | Tick | Drain | Served | LongReadDone | Decided
 
 
 @dataclass(slots=True)
@@ -95,6 +120,33 @@ class PassToServing:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadInTurns:
+    """Read a large answer of the broker without holding up others; `LongReadDone` tells what came of it."""
+
+    waiting: Waiting
+    read: Callable[[], tuple[Any, dict[int, tuple[str, int]]]]
+    """Returns the answer and the nodes of `LongReadDone`; raises BrokerProtocolError."""
+    is_part: bool
+    """See `LongReadDone`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecideInTurns:
+    """Decide on a large request without holding up others, and read no more of its client; `Decided` ends that."""
+
+    decide: Callable[[], list[Buffer]]
+    """Returns what goes to the broker; raises ClientProtocolError."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOn:
+    """Read from the client again, starting with the bytes that were left."""
+
+    held_for: str
+    """Why it was not read: `UNPROVEN` or `UNDECIDED`."""
+
+
+@dataclass(frozen=True, slots=True)
 class EndUpstream:
     """Tell the broker that nothing more will come; what it still answers is passed on."""
 
@@ -111,12 +163,7 @@ class ResumeDownstream:
 
 @dataclass(frozen=True, slots=True)
 class AwaitProof:
-    """Read nothing more from the client until `ProofGiven`: its broker is asked whether it has accepted the client."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProofGiven:
-    """Read from the client again, starting with the bytes that were left."""
+    """Read nothing more from the client until `ReadOn`: its broker is asked whether it has accepted the client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +190,13 @@ Command: TypeAlias = (
     | LearnNodes
     | StartServing
     | PassToServing
+    | ReadInTurns
+    | DecideInTurns
+    | ReadOn
     | EndUpstream
     | PauseDownstream
     | ResumeDownstream
     | AwaitProof
-    | ProofGiven
     | PauseUpstream
     | ResumeUpstream
     | Close

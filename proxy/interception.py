@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from kordon.codecs.messages import request
 from kordon.proxy import apis
 from kordon.proxy.apis import Route
-from kordon.proxy.waiting import Body
+from kordon.proxy.waiting import Answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Service(Interception, Protocol):
         """Returns when it is known what is managed; before that no client's request may pass."""
         ...
 
-    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Body:
+    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Answer:
         """Answers a request.
 
         Args:
@@ -127,7 +127,7 @@ class Service(Interception, Protocol):
             part: The broker's answer to the rest of it, parsed; None if it was not asked.
 
         Returns:
-            The body of the response.
+            The body of the response, or what makes it, which is called once.
 
         Raises:
             SilentWriteFailed: Nobody waits for the response, and it would be an error: the connection is to end.
@@ -171,6 +171,6 @@ class NothingManaged:
     async def ready(self) -> None:
         """Knows at once."""
 
-    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Body:
+    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Answer:
         """Is never asked."""
         raise NotImplementedError(route.api.name)

@@ -173,6 +173,12 @@ FAMILIES: Final = {
         Family("kordon_upstream_up", "gauge", ("node_id",), "1 when the broker can be reached, else 0."),
         Family("kordon_upstream_connect_failures_total", "counter", (), "Connections to brokers that failed."),
         Family("kordon_held_bytes", "gauge", (), "Bytes held in memory for all connections."),
+        Family(
+            "kordon_turns_total",
+            "counter",
+            (),
+            "Turns of a few milliseconds that large requests and answers have taken while others were served.",
+        ),
         Family("kordon_event_loop_lag_seconds", "histogram", (), "How late the event loop ran what was due."),
         Family("kordon_reloads_total", "counter", ("outcome",), "Reloads of configuration and certificates."),
         Family(
@@ -397,6 +403,7 @@ VALUES: Final[dict[str, Callable[[Metrics], Samples]]] = {
     "kordon_upstream_up": lambda m: {(str(node_id),): float(up) for node_id, up in m.upstream_up.items()},
     "kordon_upstream_connect_failures_total": lambda m: {(): m.tally.upstream_connect_failures},
     "kordon_held_bytes": lambda m: {(): m.tally.held_bytes},
+    "kordon_turns_total": lambda m: {(): m.tally.turns},
     "kordon_reloads_total": lambda m: _by_label(m.reloads),
     "kordon_certificate_expiry_timestamp_seconds": lambda m: _by_label(m.certificate_expiry),
     "kordon_managed_topics": lambda m: {(): len(m.read_managed().partitions)},

@@ -13,25 +13,34 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Callable, Coroutine
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kordon.codecs.look import Buffer
 from kordon.proxy.causes import CloseCause
 from kordon.proxy.connection import Connection
-from kordon.proxy.errors import SilentWriteFailed, UpstreamUnavailable
+from kordon.proxy.errors import ProtocolError, SilentWriteFailed, UpstreamUnavailable
 from kordon.proxy.events import (
+    UNDECIDED,
+    UNPROVEN,
     AwaitProof,
     Close,
     Command,
+    Decided,
+    DecideInTurns,
     DownstreamEnded,
     Drain,
     EndUpstream,
+    Event,
     LearnNodes,
+    LongReadDone,
     PassToServing,
     PauseDownstream,
     PauseUpstream,
-    ProofGiven,
+    ReadInTurns,
+    ReadOn,
     ResumeDownstream,
     ResumeUpstream,
     SendDownstream,
@@ -440,7 +449,9 @@ class Relay:
         | PauseDownstream
         | ResumeDownstream
         | AwaitProof
-        | ProofGiven
+        | ReadInTurns
+        | DecideInTurns
+        | ReadOn
         | PauseUpstream
         | ResumeUpstream,
     ) -> None:
@@ -453,19 +464,54 @@ class Relay:
             case ResumeDownstream():
                 self.downstream.release("too many requests in flight")
             case AwaitProof():
-                self.downstream.hold("its broker has not accepted it yet")
-            case ProofGiven():
-                self.relays.loop.call_soon(self._read_proven)
+                self.downstream.hold(UNPROVEN)
+            case ReadInTurns():
+                self._work(partial(self._read_in_turns, command), name="read a large answer")
+            case DecideInTurns(decide):
+                self.downstream.hold(UNDECIDED)
+                self._work(partial(self._decide_in_turns, decide), name="decide on a large request")
+            case ReadOn(held_for):
+                self.relays.loop.call_soon(self._read_on, held_for)
             case PauseUpstream():
                 self.upstream.hold("an answer of Kordon's own is due first")
             case ResumeUpstream():
                 self.upstream.release("an answer of Kordon's own is due first")
                 self.upstream.read_again()
 
-    def _read_proven(self) -> None:
-        """Reads from a client again that its broker has accepted, once the answer has left the worker's buffer."""
-        self.downstream.release("its broker has not accepted it yet")
+    def _read_on(self, held_for: str) -> None:
+        """Reads from a client again, beginning with what was left, once what was sent has left the worker's buffer."""
+        self.downstream.release(held_for)
         self.downstream.read_again()
+
+    async def _read_in_turns(self, asked: ReadInTurns) -> None:
+        answer, nodes = await self.relays.turns.do(asked.read)
+        self._take(LongReadDone(asked.waiting, asked.is_part, answer, nodes))
+
+    async def _decide_in_turns(self, decide: Callable[[], list[Buffer]]) -> None:
+        self._take(Decided(await self.relays.turns.do(decide)))
+
+    def _take(self, event: Event) -> None:
+        """Has the core take in what work of its own has come to."""
+        self.perform(self.core.handle(event))
+        self.note_held()
+        self.relays.bound_memory()
+
+    def _work(self, work: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> None:
+        """Starts work that this connection relies on: they end together, whichever is first."""
+        task = self.relays.tasks.start(self._see_through(work, name), name=name)
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _see_through(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        try:
+            await work()
+        except SilentWriteFailed as error:
+            self.close(CloseCause.WRITE_FAILED, str(error))
+        except ProtocolError as error:
+            self.close(error.cause, error.detail)
+        except Exception as error:
+            self.close(CloseCause.INTERNAL_ERROR, f"could not {name}: {error!r}")
+            raise
 
     def tick(self, now: float) -> None:
         """Ends what took too long."""
@@ -527,24 +573,15 @@ class Relay:
         part: asyncio.Future[Any] | None = None
         if waiting.asks:
             part = self._parts[waiting] = self.relays.loop.create_future()
-        task = self.relays.tasks.start(self._serve(waiting, request, part), name="serve request")
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
+        self._work(partial(self._serve, waiting, request, part), name=f"answer a {waiting.route.api.name} request")
 
     async def _serve(self, waiting: Waiting, request: Any, part: asyncio.Future[Any] | None) -> None:
         try:
-            body = await self._service.serve(waiting.route, request, part)
-        except SilentWriteFailed as error:
-            self.close(CloseCause.WRITE_FAILED, str(error))
-            return
-        except Exception as error:
-            self.close(CloseCause.INTERNAL_ERROR, f"{waiting.route.api.name} could not be answered: {error!r}")
-            raise
+            answer = await self._service.serve(waiting.route, request, part)
+            body = await self.relays.turns.do(answer) if callable(answer) else answer
         finally:
             self._parts.pop(waiting, None)
-        self.perform(self.core.handle(Served(waiting, body)))
-        self.note_held()
-        self.relays.bound_memory()
+        self._take(Served(waiting, body))
 
     def _end_upstream(self) -> None:
         if self.upstream.transport is None:

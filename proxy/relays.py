@@ -23,6 +23,7 @@ from kordon.proxy.relay import ReadBuffer, Relay
 from kordon.proxy.tally import Tally
 from kordon.proxy.tasks import Tasks
 from kordon.proxy.topology import Topology
+from kordon.proxy.turns import Turns
 from kordon.proxy.waiting import Waiting
 
 log = log_limits.client_log(__name__)
@@ -75,6 +76,7 @@ class Relays:
         self.loop = asyncio.get_running_loop()
         self.buffer = ReadBuffer()
         self.tasks = Tasks()
+        self.turns = Turns(tally)
         self._live: set[Relay] = set()
         self._held_bytes = 0
         self._empty = asyncio.Event()

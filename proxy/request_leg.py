@@ -3,13 +3,14 @@
 begin ──(head is all there, verdict: pass or rewrite)──> body ──(last byte)──> begin
   ├────(answered here)──> body, dropped ──(last byte)──────────────────────────^
   ├────(may concern a managed topic)──> body, held ──(last byte: decided)──────^
+  │                                       └──(large: decided on in turns)──> unread ──(decided)──> begin
   └────(the same, too large for a client that has proved nothing)──> unread ──(proof)──> begin
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from kordon.codecs.errors import TooManyRows, WireError
 from kordon.codecs.headers import RequestHeader, build_request_header, parse_request_header
@@ -26,6 +27,7 @@ from kordon.codecs.look import (
     look_request,
     look_size,
 )
+from kordon.codecs.turns import MOST_BYTES_AT_ONCE
 from kordon.proxy import apis
 from kordon.proxy.answers import unsupported_api_versions
 from kordon.proxy.apis import Route, api_name
@@ -80,6 +82,13 @@ class FrameLimits(Protocol):
         ...
 
 
+class Undecided(NamedTuple):
+    """A request that has so many rows, perhaps, that it is decided on in turns with the event loop."""
+
+    waiting: Waiting
+    frame: bytearray
+
+
 class RequestLeg:
     """One connection's requests; owned by its `Connection`."""
 
@@ -115,14 +124,17 @@ class RequestLeg:
         self._interception = interception
         self._has_session = False
         self._current: Waiting | None = None
+        self.undecided: Undecided | None = None
+        """A large request that is all there; what comes behind it stays unread until it is decided on."""
         self.completed: list[Waiting] = []
         self.served: list[tuple[Waiting, Any]] = []
         """Requests of the last chunk that Kordon is to answer, with what the interception said of each."""
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of a request that is kept until it is whole."""
-        return len(self._held) if self._held is not None else 0
+        """Bytes of a request that is kept until it is whole, and decided on."""
+        held = self._held if self.undecided is None else self.undecided.frame
+        return len(held) if held is not None else 0
 
     def receive(self, chunk: memoryview, now: float) -> list[Buffer] | None:
         """Takes the next bytes of the client.
@@ -152,7 +164,7 @@ class RequestLeg:
         """Goes through the frames of a chunk, of which the first has begun."""
         at = start = 0
         pieces: list[Buffer] = []
-        while at < end and (self._remaining or self._begin(chunk, at, end, now)):
+        while at < end and self.undecided is None and (self._remaining or self._begin(chunk, at, end, now)):
             takes_out = self._dropping or self._held is not None
             if takes_out and at > start:
                 pieces.append(chunk[start:at])
@@ -177,7 +189,7 @@ class RequestLeg:
 
     def forget(self) -> None:
         """Lets go of the request that is held: its connection is closed."""
-        self._held = None
+        self._held = self.undecided = None
         self._kept.forget()
 
     def performed(self, now: float) -> None:
@@ -189,12 +201,14 @@ class RequestLeg:
 
     @property
     def under_way(self) -> bool:
-        """Whether an accepted frame is not complete yet."""
-        return self._remaining > 0
+        """Whether an accepted frame is not complete yet, or not decided on."""
+        return self._remaining > 0 or self.undecided is not None
 
     @property
     def passing(self) -> Waiting | None:
-        """The request of which a part has gone to the broker, and a part has not come yet."""
+        """The request of which a part has gone to the broker, or may soon, and that awaits no answer yet."""
+        if self.undecided is not None:
+            return self.undecided.waiting
         return self._current if self._remaining and self._held is None and not self._dropping else None
 
     def end_sessions(self) -> None:
@@ -325,11 +339,25 @@ class RequestLeg:
         if self._current is not None and not self._dropping:
             if self._held is not None:
                 held, self._held = self._held, None
-                self._decide(self._current, held, pieces)
+                if len(held) > MOST_BYTES_AT_ONCE and self._current.route.api.key != apis.PRODUCE:
+                    self.undecided = Undecided(self._current, held)
+                else:
+                    self._decide(self._current, held, pieces)
             self.completed.append(self._current)
         self._current = None
         self._dropping = False
         self.frame_started = None
+
+    def decide_late(self) -> list[Buffer]:
+        """Decides on the request that was large; returns what goes to the broker.
+
+        Raises:
+            ClientProtocolError: It is refused.
+        """
+        pieces: list[Buffer] = []
+        if self.undecided is not None:
+            self._decide(*self.undecided, pieces)
+        return pieces
 
     def _ends_session(self, waiting: Waiting, frame: bytearray, body_at: int) -> bool:
         """Has a client name all its partitions whose session may hold what has come to be managed since (rule A2).

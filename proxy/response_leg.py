@@ -8,13 +8,15 @@ begin ──(nothing to change)──> stream ──(last byte)──> begin
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kordon.codecs.errors import WireError
 from kordon.codecs.headers import parse_response_header, response_header_version
 from kordon.codecs.look import RESPONSE_LOOK_BYTES, SIZE_BYTES, SMALLEST_RESPONSE, Buffer, look_response
 from kordon.codecs.skim import Skim
+from kordon.codecs.turns import MOST_BYTES_AT_ONCE
 from kordon.proxy import apis
 from kordon.proxy.addresses import Advertised
 from kordon.proxy.apis import Route
@@ -43,6 +45,16 @@ def _names_nobody(chunk: memoryview, frame_end: int, end: int) -> bool:
 
 def _keep_all(_: Any) -> None:
     """A part of what Kordon serves is merged as it is."""
+
+
+class LongRead(NamedTuple):
+    """An answer of so many rows, perhaps, that it is read and changed in turns with the event loop."""
+
+    waiting: Waiting
+    read: Callable[[], tuple[Any, Nodes]]
+    """Returns what it says, or its body as it goes to the client, and the brokers that it names."""
+    is_part: bool
+    """Whether it goes into what Kordon serves, or is told."""
 
 
 class ResponseLeg:
@@ -84,6 +96,9 @@ class ResponseLeg:
         self.completed: list[float] = []
         self.parts: list[tuple[Waiting, Any]] = []
         """Answers of the last chunk that go into what Kordon serves."""
+        self.long: list[LongRead] = []
+        """Answers of the last chunk that take time. Their sections are held until `forget_long`."""
+        self._long_bytes: dict[Waiting, int] = {}
         self.stalled = False
         """Whether the broker's answer under way comes behind one that Kordon has promised and not yet given."""
 
@@ -94,8 +109,8 @@ class ResponseLeg:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes kept until the section they belong to is whole."""
-        return len(self._held)
+        """Bytes kept until the section they belong to is whole, and read."""
+        return len(self._held) + sum(self._long_bytes.values())
 
     def receive(self, chunk: memoryview, now: float) -> list[Buffer] | None:
         """Takes the next bytes of the broker.
@@ -158,6 +173,11 @@ class ResponseLeg:
     def forget(self) -> None:
         """Lets go of what is held: the connection is closed."""
         self._held = bytearray()
+        self._long_bytes.clear()
+
+    def forget_long(self, waiting: Waiting) -> None:
+        """Lets go of an answer that has been read."""
+        self._long_bytes.pop(waiting, None)
 
     def performed(self, now: float) -> None:
         """Notes that the responses completed since the last call have been handed to the client's socket."""
@@ -317,6 +337,10 @@ class ResponseLeg:
         if self._edit is None or self._current is None:
             return
         section = bytes(self._held[self._head_bytes :])
+        if len(section) > MOST_BYTES_AT_ONCE and self._edit.section is Section.WHOLE:
+            self._read_later(self._current, self._edit, section)
+            self._end_section()
+            return
         if self._current.promised and isinstance(self._edit, Translated):
             value, nodes = self._edit.parse(self._current.route.version, section, self._advertised)
             self.nodes |= nodes
@@ -324,7 +348,7 @@ class ResponseLeg:
                 self._current.told(value)
             else:
                 self.parts.append((self._current, value))
-            self._edit, self._holding, self._held, self._head_bytes = None, False, bytearray(), 0
+            self._end_section()
             return
         fit = self._edit.section is Section.TAIL and self._frame_at < 0
         changed, nodes = self._edit.apply(self._current.route.version, section, self._advertised, fit=fit)
@@ -334,7 +358,27 @@ class ResponseLeg:
         if len(changed) != len(section):
             _SIZE.pack_into(frame, frame_at, _SIZE.unpack_from(frame, frame_at)[0] + len(changed) - len(section))
         self._pieces += [head, changed] if self._head_bytes else [changed]
+        self._end_section()
+
+    def _end_section(self) -> None:
         self._edit, self._holding, self._held, self._head_bytes = None, False, bytearray(), 0
+
+    def _read_later(self, waiting: Waiting, edit: Change, section: bytes) -> None:
+        """Has an answer read in turns; to its client it is promised meanwhile, as if Kordon served it."""
+        is_part = waiting.promised
+        change = edit.parse if is_part and isinstance(edit, Translated) else edit.apply
+
+        def read() -> tuple[Any, Nodes]:
+            try:
+                return change(waiting.route.version, section, self._advertised)
+            except WireError as error:
+                raise BrokerProtocolError(CloseCause.MALFORMED_RESPONSE, str(error)) from None
+
+        self.long.append(LongRead(waiting, read, is_part))
+        self._long_bytes[waiting] = len(section)
+        if not is_part:
+            waiting.promised, waiting.asks = True, False
+            self._waiting.appendleft(waiting)
 
     def _finish(self, chunk: memoryview) -> None:
         """The last byte of the response under way is here."""

@@ -20,6 +20,7 @@ from kordon.codecs.dialect import ORDERED, VERSION, is_private
 from kordon.codecs.messages import response
 from kordon.codecs.schema import Message
 from kordon.codecs.skim import Skim
+from kordon.codecs.turns import MOST_BYTES_AT_ONCE, let_go, rows_done
 from kordon.proxy import apis
 from kordon.proxy.addresses import Advertised
 from kordon.proxy.apis import Route
@@ -93,7 +94,10 @@ class Edit:
     def _whole(self, version: int, body: bytes, advertised: Advertised) -> tuple[bytes, Nodes]:
         value = self.message.parse(version, body)
         nodes = self.change(value, advertised)
-        return self.message.build(version, value), nodes
+        changed = self.message.build(version, value)
+        if len(body) > MOST_BYTES_AT_ONCE:
+            let_go(value)
+        return changed, nodes
 
     def _tail(self, version: int, tail: bytes, advertised: Advertised, *, fit: bool) -> tuple[bytes, Nodes]:
         codec = self.message.suffix(version, after=self.last)
@@ -161,7 +165,10 @@ class Translated:
         if self._only_with and not any(each in section for each in self._only_with):
             return (section, {}) if self._edit is None else self._edit.apply(version, section, advertised)
         value, nodes = self.parse(version, section, advertised)
-        return self._message.build(version, value), nodes
+        changed = self._message.build(version, value)
+        if len(section) > MOST_BYTES_AT_ONCE:
+            let_go(value)
+        return changed, nodes
 
 
 Change: TypeAlias = Edit | Offer | Translated
@@ -225,6 +232,7 @@ def _cluster(value: Any, advertised: Advertised) -> Nodes:
 def _coordinators(value: Any, advertised: Advertised) -> Nodes:
     nodes: Nodes = {}
     for coordinator in value.get("coordinators", [value]):  # of no group at all where a client names none
+        rows_done(1)
         _move(coordinator, advertised, nodes)
     return nodes
 

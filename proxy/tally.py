@@ -69,6 +69,8 @@ class Tally:
         self.limit_hits: Counter[str] = Counter()
         """How often a limit took effect, by its name in the configuration."""
         self.upstream_connect_failures = 0
+        self.turns = 0
+        """Turns that large requests and answers have taken, a few milliseconds each."""
         self.held_bytes = 0
         """Bytes kept in memory now: unsent chunks and frames that wait to be whole."""
 

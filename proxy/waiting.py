@@ -14,6 +14,8 @@ _PARSED_FACTOR: Final = 10
 Produce requests are walked, and stay as they are."""
 Body: TypeAlias = bytes | list[Buffer]
 """The body of a response of Kordon's own, in one piece or in several, which are not changed any more."""
+Answer: TypeAlias = Body | Callable[[], Body]
+"""A body, or what makes it: that may take long where it has many rows."""
 
 
 class Waiting:

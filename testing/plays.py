@@ -16,11 +16,18 @@ from kordon.proxy.addresses import Advertised
 from kordon.proxy.causes import CloseCause
 from kordon.proxy.config import Limits
 from kordon.proxy.connection import Connection
+from kordon.proxy.errors import ProtocolError
 from kordon.proxy.events import (
+    UNDECIDED,
     Close,
     Command,
+    Decided,
+    DecideInTurns,
     Event,
     LearnNodes,
+    LongReadDone,
+    ReadInTurns,
+    ReadOn,
     SendDownstream,
     SendUpstream,
 )
@@ -173,14 +180,54 @@ class _Stage:
         self._outcomes.append(outcome)
 
 
-def feed(core: Connection, side: type[Client] | type[Broker], sent: bytes) -> tuple[list[Command], bytes]:
-    """Lets a core receive bytes of one side; returns what it says is to be done, and what it left unread."""
+def feed(
+    core: Connection, side: type[Client] | type[Broker], sent: bytes, late: list[Command] | None = None
+) -> tuple[list[Command], bytes]:
+    """Lets a core receive bytes of one side.
+
+    Args:
+        core: It.
+        side: Whose bytes.
+        sent: They.
+        late: Takes what is to be done in turns; None: that is done at once.
+
+    Returns:
+        What the core says is to be done, and what it left unread.
+    """
     chunk = memoryview(bytearray(sent))
     commands = core.receive_requests(chunk, 0.0) if side is Client else core.receive_responses(chunk, 0.0)
     leg: RequestLeg | ResponseLeg = core.requests if side is Client else core.responses
     leg.performed(0.0)
+    left = sent[len(sent) - leg.unread :]
     as_it_is: Command = SendUpstream([chunk]) if side is Client else SendDownstream([chunk])
-    return [as_it_is] if commands is None else commands, sent[len(sent) - leg.unread :]
+    said = [as_it_is] if commands is None else commands
+    if late is not None:
+        late += (each for each in said if isinstance(each, IN_TURNS))
+        return [each for each in said if not isinstance(each, IN_TURNS)], left
+    done = [each for command in said for each in do_now(core, command)]
+    if ReadOn(UNDECIDED) not in done:
+        return done, left
+    done.remove(ReadOn(UNDECIDED))
+    more, left = feed(core, side, left)
+    return done + more, left
+
+
+IN_TURNS = (DecideInTurns, ReadInTurns)
+
+
+def do_now(core: Connection, command: Command) -> list[Command]:
+    """Does one of `IN_TURNS` to its end; returns what the core says then, and any other command as it is."""
+    try:
+        match command:
+            case DecideInTurns(decide):
+                return core.handle(Decided(decide()))
+            case ReadInTurns(waiting, read, is_part):
+                return core.handle(LongReadDone(waiting, is_part, *read()))
+            case _:
+                return [command]
+    except ProtocolError as error:
+        core.abandon(error.cause, error.detail)
+        return [Close(error.cause, error.detail)]
 
 
 def request_frame(api_key: int, version: int, correlation_id: int, client_id: str | None = "c", **fields: Any) -> bytes:

@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from kordon.codecs.messages import request, response
 from kordon.codecs.primitives import Rows
+from kordon.codecs.turns import let_go
 from kordon.proxy import apis
+from kordon.proxy.answers import body_of
 from kordon.proxy.apis import Route
 from kordon.proxy.interception import PROOF, Decision, Serve, Service, Translate
 from kordon.proxy.log_limits import client_log
@@ -20,7 +23,7 @@ from kordon.proxy.managed.followed import both
 from kordon.proxy.managed.names import NO_ID
 from kordon.proxy.managed.own_refusals import refusal
 from kordon.proxy.managed.own_things import OwnThings
-from kordon.proxy.waiting import Body
+from kordon.proxy.waiting import Answer
 
 TELL_UNASKED: Final = frozenset(
     {
@@ -148,26 +151,27 @@ class Closed:
 
         return Serve(_Refused(fields, proven), questions=(replace(PROOF, told=told),))
 
-    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Body:
+    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Answer:
         """Answers as the service does, and what is Kordon's own with a refusal."""
-        message = response(route.api.key)
         if isinstance(request, _Refused):
             await request.proven
-            return message.build(route.version, request.fields)
+            return response(route.api.key).build(route.version, request.fields)
         if not isinstance(request, _Screened):
             return await self._service.serve(route, request, part)
-        body = await self._service.serve(route, request.request, part)
-        value = message.parse(route.version, _joined(body))
+        return partial(self._shown, route, await self._service.serve(route, request.request, part))
+
+    def _shown(self, route: Route, answer: Answer) -> bytes:
+        """Takes what is Kordon's own out of an answer that has just been made."""
+        message = response(route.api.key)
+        value = message.parse(route.version, body_of(answer))
         self._own.show(route.api.key, value)
-        return message.build(route.version, value)
+        body = message.build(route.version, value)
+        let_go(value)
+        return body
 
     def _note(self, key: int) -> None:
         self._own.refusals += 1
         log.warning("own_thing_refused", api=apis.api_name(key), why="it names a topic, group or id of Kordon's own")
-
-
-def _joined(body: Body) -> bytes:
-    return body if isinstance(body, bytes) else b"".join(body)
 
 
 def _holds(body: memoryview, wanted: tuple[bytes, ...]) -> bool:

@@ -35,7 +35,7 @@ from kordon.proxy.managed.rights import NEEDED, Rights
 from kordon.proxy.managed.told_clients import TELLS_LAYOUTS, ToldClient
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.ordering.records import OutcomeRecord
-from kordon.proxy.waiting import Body
+from kordon.proxy.waiting import Answer
 
 _MOVE_PARTITIONS: Final = frozenset({apis.ALTER_PARTITION_REASSIGNMENTS, apis.ALTER_REPLICA_LOG_DIRS})
 """Are refused for managed topics, whose partitions are others than clients see (`physical.py`)."""
@@ -71,7 +71,7 @@ class Served(Interception, Protocol):
         """Returns when it is known what is managed."""
         ...
 
-    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None, client: Client) -> Body:
+    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None, client: Client) -> Answer:
         """Answers a client's request; see `Service.serve`."""
         ...
 
@@ -188,7 +188,7 @@ class Guard:
             self._service = self._dialect
         return Announce(private=self._service is self._dialect)
 
-    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Body:
+    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Answer:
         """Serves what the client may have, and refuses the rest."""
         if not isinstance(request, _Guarded):
             return await self._service.serve(route, request, part, self._client)

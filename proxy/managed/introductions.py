@@ -19,7 +19,7 @@ from kordon.proxy.managed.logins import SUBJECT, Login
 if TYPE_CHECKING:
     from kordon.proxy.apis import Route
     from kordon.proxy.decisions.journal import Client, Journal
-    from kordon.proxy.waiting import Body
+    from kordon.proxy.waiting import Answer
 
 SAY_WHO: Final = frozenset({apis.INIT_PRODUCER_ID, apis.SASL_HANDSHAKE, apis.SASL_AUTHENTICATE})
 """By api key, the requests that are read, or whose answers are, where decisions are recorded."""
@@ -126,6 +126,6 @@ class _Recorded:
         """Lets everything pass."""
         return self._introduction.look(route, body) if route.api.key in SAY_WHO else None
 
-    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Body:
+    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Answer:
         """Is never asked."""
         raise NotImplementedError(route.api.name)

@@ -23,6 +23,7 @@ from kordon.codecs.messages import REQUESTS, RESPONSES
 from kordon.codecs.naming import Place, entities_at, places
 from kordon.codecs.primitives import Entity
 from kordon.codecs.schema import Message
+from kordon.codecs.turns import rows_done
 from kordon.proxy import apis
 from kordon.proxy.apis import Route
 from kordon.proxy.control.codes import Code
@@ -185,11 +186,14 @@ class OwnThings:
                 continue
             if not place.is_list and self._is_about_own(value, place.inner):
                 value.update(_PAST_OWN)  # the cursor of DescribeTopicPartitions, which alone names a topic so
-            rows = [each for each in value if not self._is_about_own(each, place.inner)] if place.is_list else [value]
-            for each in rows:
-                self._take_out(each, place.inner)
+            kept: list[Any] = []
+            for each in value if place.is_list else (value,):
+                rows_done(1)
+                if not (place.is_list and self._is_about_own(each, place.inner)):
+                    self._take_out(each, place.inner)
+                    kept.append(each)
             if place.is_list:
-                row[place.field] = rows
+                row[place.field] = kept
 
     def _is_about_own(self, row: Any, found: Sequence[Place]) -> bool:
         for place in found:
@@ -236,6 +240,7 @@ def _change_all(row: Any, found: Sequence[Place], change: _Change) -> bool:
             continue
         if place.entity is None:
             for each in value if place.is_list else (value,):
+                rows_done(1)
                 changed |= _change_all(each, place.inner, change)
             continue
         entity = place.entity

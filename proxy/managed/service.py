@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeAlias
@@ -17,6 +17,7 @@ from kordon.codecs.messages import request, response
 from kordon.codecs.primitives import Rows
 from kordon.codecs.produce import Outcome, ProduceRequest
 from kordon.codecs.schema import Buffer
+from kordon.codecs.turns import ROWS_AT_ONCE, let_go
 from kordon.proxy.apis import (
     API_VERSIONS,
     CONSUMER_GROUP_HEARTBEAT,
@@ -45,7 +46,7 @@ from kordon.proxy.managed.rights import Rights
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.managed.unserved import without_unserved
 from kordon.proxy.managed.write_outcomes import answer_of, end_if_failed
-from kordon.proxy.waiting import Body
+from kordon.proxy.waiting import Answer
 
 _SAID_ONCE: Final = frozenset({CONSUMER_GROUP_HEARTBEAT})
 """Names topics that may be managed only later; it is not said again then."""
@@ -259,7 +260,7 @@ class ManagedService:
         takes_time = key in self._completions or (key in _SAY_COUNTS and self._topics.are_coming)
         return Serve(TranslatedLater(back), asked or body) if takes_time else Translate(asked, back)
 
-    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None, client: Client) -> Body:
+    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None, client: Client) -> Answer:
         """Answers a client's request; see `Service.serve`."""
         key, version = route.api.key, route.version
         request = without_unserved(key, request, self._topics, partial(self._note_unserved, client, key))
@@ -268,10 +269,10 @@ class ManagedService:
         if isinstance(request, Asked):
             fields = await self._admin.answer(key, request, None if part is None else await part)
             self._refused.parts(client, key, fields, request.wishes.keys())
-            return response(key).build(version, fields)
+            return partial(response(key).build, version, fields)
         if isinstance(request, TranslatedLater):
             assert part is not None  # the broker is asked always
-            return response(key).build(version, await self._translated(key, request, await part))
+            return partial(_built, key, version, await self._translated(key, request, await part))
         refused: list[Any] = []
         if isinstance(request, Refused):
             request, refused = request.allowed, request.rows
@@ -287,7 +288,8 @@ class ManagedService:
         if key == PRODUCE and not request.acks:
             end_if_failed(each["error_code"] for row in served[answered] for each in row["partition_responses"])
         merged = merge(key, served, None if part is None else await part)
-        return response(key).build_pieces(version, merged)
+        build = partial(response(key).build_pieces, version, merged)
+        return build() if key == FETCH and _is_short(merged) else build
 
     async def _end_session(self, version: int, part: Awaitable[Any] | None, client: Client) -> bytes:
         """Has a client name all its partitions: its session cannot hold what is managed."""
@@ -328,6 +330,18 @@ class ManagedService:
         if key in self._completions:
             await self._completions[key](answer)
         return answer
+
+
+def _is_short(answer: Any) -> bool:
+    """Whether a Fetch answer is built before a turn ends: it comes too often to have it done in turns for nothing."""
+    return sum(len(row["partitions"]) for row in answer["responses"]) < ROWS_AT_ONCE
+
+
+def _built(api_key: int, version: int, answer: MutableMapping[str, Any]) -> bytes:
+    """Writes an answer that is not needed any more."""
+    body = response(api_key).build(version, answer)
+    let_go(answer)
+    return body
 
 
 def _parsed(api_key: int, version: int, body: Buffer, rows: Rows | None = None) -> Any:

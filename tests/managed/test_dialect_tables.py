@@ -11,6 +11,7 @@ import pytest
 
 from kordon.codecs.messages import request, response
 from kordon.proxy import apis
+from kordon.proxy.answers import body_of
 from kordon.proxy.control.codes import Code
 from kordon.proxy.decisions.journal import NoJournal
 from kordon.proxy.interception import Announce, Decision, Serve, Translate
@@ -295,7 +296,7 @@ async def test_layouts_are_told_to_those_only_who_may_describe_the_topic() -> No
     question.told(table.parse(9, table.build(9, {"topics": rows})))
     route = apis.private_route(apis.PARTITION_LEADER_EPOCHS, 0)
     assert route is not None
-    pieces: Any = await guard.serve(route, decision.request, None)
-    answer = response(apis.PARTITION_LEADER_EPOCHS).parse(0, b"".join(pieces))
+    body = body_of(await guard.serve(route, decision.request, None))
+    answer = response(apis.PARTITION_LEADER_EPOCHS).parse(0, body)
     denied = {row.topic: (row.error_code, list(row.partitions)) for row in answer.topics}
     assert denied == dict.fromkeys(("orders", "others"), (Code.TOPIC_AUTHORIZATION_FAILED, []))

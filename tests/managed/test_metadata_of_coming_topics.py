@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from kordon.codecs.messages import request, response
+from kordon.proxy.answers import body_of
 from kordon.proxy.apis import DESCRIBE_TOPIC_PARTITIONS, METADATA, Route, route
 from kordon.proxy.control.codes import Code
 from kordon.proxy.decisions.journal import Client
@@ -58,9 +59,8 @@ class Proxy:
         assert isinstance(way, Route)
         decision = self._service.decide(way, memoryview(request(key).build(version, fields)))
         assert isinstance(decision, Serve)
-        body = await self._service.serve(way, decision.request, answer_of_broker(key, version), Client(1))
-        assert isinstance(body, bytes)
-        rows = response(key).parse(version, body).topics
+        answer = await self._service.serve(way, decision.request, answer_of_broker(key, version), Client(1))
+        rows = response(key).parse(version, body_of(answer)).topics
         return {row.name: (row.error_code, len(row.partitions)) for row in rows if row.name}
 
     def adopt(self) -> None:

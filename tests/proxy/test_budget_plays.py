@@ -19,7 +19,7 @@ from kordon.proxy.events import (
     AwaitProof,
     Close,
     Command,
-    ProofGiven,
+    ReadOn,
     SendUpstream,
     Served,
     StartServing,
@@ -110,7 +110,7 @@ def test_large_request_waits_until_the_broker_has_accepted_the_client(stage: Sta
     assert kinds(commands) == [SendUpstream, AwaitProof]
     assert sent(commands) == request_frame(3, 9, 0, None, topics=[], allow_auto_topic_creation=False)
     assert stage.core.held_bytes == 0
-    assert kinds(stage.broker(PROOF)) == [ProofGiven]
+    assert kinds(stage.broker(PROOF)) == [ReadOn]
     assert sent(stage.client(b"")) == heartbeat(LARGE)
 
 
@@ -118,7 +118,7 @@ def test_what_came_before_it_goes_on_in_its_order(stage: Stage) -> None:
     """Frames in front of the one that waits are sent, and the question behind them."""
     commands = stage.client(API_VERSIONS + heartbeat(LARGE))
     assert sent(commands).startswith(API_VERSIONS)
-    assert kinds(stage.broker(OFFERED + PROOF))[-1] is ProofGiven
+    assert kinds(stage.broker(OFFERED + PROOF))[-1] is ReadOn
 
 
 def test_broker_that_ends_it_instead_is_the_proof_of_the_contrary(stage: Stage) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -11,18 +14,24 @@ from hypothesis import strategies as st
 
 from kordon.codecs.headers import build_response_header
 from kordon.codecs.messages import request, response
-from kordon.proxy import apis
+from kordon.codecs.turns import MOST_BYTES_AT_ONCE
+from kordon.proxy import apis, request_leg, response_leg
 from kordon.proxy.addresses import Advertised
 from kordon.proxy.answers import answer_frame
 from kordon.proxy.apis import APIS, Route
+from kordon.proxy.causes import CloseCause
 from kordon.proxy.config import Limits
 from kordon.proxy.connection import Connection
 from kordon.proxy.events import (
+    Close,
     Command,
+    DecideInTurns,
     DownstreamEnded,
+    Drain,
     EndUpstream,
     PassToServing,
     PauseUpstream,
+    ReadOn,
     ResumeUpstream,
     SendDownstream,
     SendUpstream,
@@ -32,7 +41,7 @@ from kordon.proxy.events import (
 from kordon.proxy.interception import Decision, NothingManaged, Question, Serve, Translate
 from kordon.proxy.tally import Tally
 from kordon.proxy.waiting import Waiting
-from kordon.testing.plays import Broker, Client, feed, request_frame, response_frame
+from kordon.testing.plays import Broker, Client, do_now, feed, request_frame, response_frame
 
 HEARTBEAT, VERSION = 12, 4
 KINDS = ("pass", "translate", "serve", "merge", "slow", "question", "both", "two")
@@ -76,9 +85,15 @@ def _mark(value: Any) -> None:
 
 
 class Stage:
-    """A connection between a client and a broker that answers each heartbeat with its number as throttle time."""
+    """A connection between a client and a broker that answers each heartbeat with its number as throttle time.
 
-    def __init__(self, chunk_bytes: int) -> None:
+    Args:
+        chunk_bytes: Of which bytes come.
+        in_turns: Take every message for a large one: what is done in turns waits for `work`.
+    """
+
+    def __init__(self, chunk_bytes: int, *, in_turns: bool = False) -> None:
+        self.late: list[Command] | None = [] if in_turns else None
         self.service = ByGroup()
         self.core = Connection(Limits(), Tally(), Advertised(host="proxy", base_port=1), 0.0, self.service)
         self.to_broker = bytearray()
@@ -90,12 +105,21 @@ class Stage:
         self._chunk_bytes = chunk_bytes
         self._unread = {Client: b"", Broker: b""}
         self._kept_back = bytearray()
+        self._unsent = bytearray()
         self._answered = 0
 
     def client_sends(self, data: bytes) -> None:
-        """Sends requests in chunks."""
-        for at in range(0, len(data), self._chunk_bytes):
-            self._feed(Client, data[at : at + self._chunk_bytes])
+        """Sends requests in chunks; none is read while a large one is decided on."""
+        self._unsent += data
+        while self._unsent and not any(isinstance(each, DecideInTurns) for each in self.late or ()):
+            chunk = bytes(self._unsent[: self._chunk_bytes])
+            del self._unsent[: self._chunk_bytes]
+            self._feed(Client, chunk)
+
+    def work(self) -> None:
+        """Ends the work that was begun first."""
+        if self.late:
+            self._perform(do_now(self.core, self.late.pop(0)))
 
     def broker_answers(self) -> None:
         """Answers the next request that has reached the broker, if there is one."""
@@ -107,12 +131,15 @@ class Stage:
 
     def serve_one(self) -> None:
         """Gives the answer that was promised first, if what it waits for is there."""
-        if self.serving and (not self.serving[0][0].asks) and self._is_told(*self.serving[0]):
-            waiting, group = self.serving.popleft()
-            merged = self.parts.pop(waiting, 0)
-            assert bool(merged) == group.startswith(("merge", "both"))
+        if self.serving and self._has_part(*self.serving[0]) and self._is_told(*self.serving[0]):
+            waiting, _ = self.serving.popleft()
+            assert not waiting.asks
+            self.parts.pop(waiting, None)
             fields = {"throttle_time_ms": 2000 + waiting.correlation_id, "error_code": 0}
             self._perform(self.core.handle(Served(waiting, response(HEARTBEAT).build(VERSION, fields))))
+
+    def _has_part(self, waiting: Waiting, group: str) -> bool:
+        return (waiting in self.parts) == group.startswith(("merge", "both"))
 
     def _is_told(self, waiting: Waiting, group: str) -> bool:
         return self.service.told.count(waiting.correlation_id) == QUESTIONS.get(group.partition("-")[0], 0)
@@ -124,7 +151,7 @@ class Stage:
             self._feed(Broker, chunk)
 
     def _feed(self, side: type[Client] | type[Broker], piece: bytes) -> None:
-        commands, self._unread[side] = feed(self.core, side, self._unread[side] + piece)
+        commands, self._unread[side] = feed(self.core, side, self._unread[side] + piece, self.late)
         self._perform(commands)
 
     def _perform(self, commands: list[Command]) -> None:
@@ -142,13 +169,29 @@ class Stage:
                     self.ended = True
                 case PauseUpstream():
                     self.paused = True
-                case ResumeUpstream():
-                    self.paused = False
-                    if self._unread[Broker]:
-                        self._feed(Broker, b"")
-                    self._read_broker()
                 case _:
-                    raise AssertionError(command)
+                    self._read_on(command)
+
+    def _read_on(self, command: Command) -> None:
+        match command:
+            case ResumeUpstream():
+                self.paused = False
+                if self._unread[Broker]:
+                    self._feed(Broker, b"")
+                self._read_broker()
+            case ReadOn():
+                self._feed(Client, b"")
+                self.client_sends(b"")
+            case _:
+                raise AssertionError(command)
+
+
+@contextmanager
+def all_is_large(large: bool) -> Iterator[None]:
+    """Has every message count as large that is read, or only those that are."""
+    most = 0 if large else MOST_BYTES_AT_ONCE
+    with patch.object(request_leg, "MOST_BYTES_AT_ONCE", most), patch.object(response_leg, "MOST_BYTES_AT_ONCE", most):
+        yield
 
 
 def heartbeats(kinds: list[str]) -> bytes:
@@ -172,16 +215,19 @@ def answers(kinds: list[str]) -> bytes:
 @given(
     st.lists(st.sampled_from(KINDS), min_size=1, max_size=12),
     st.sampled_from([1 << 30, 1, 7, 40]),
-    st.lists(st.sampled_from(["broker", "serve"]), max_size=40),
+    st.lists(st.sampled_from(["broker_answers", "serve_one", "work"]), max_size=40),
+    st.booleans(),
 )
-def test_responses_leave_in_the_order_of_their_requests(kinds: list[str], chunk: int, turns: list[str]) -> None:
-    """Whoever is late, broker or Kordon: nobody overtakes, nothing is lost, nothing comes twice."""
-    stage = Stage(chunk)
-    stage.client_sends(heartbeats(kinds))
-    for turn in [*turns, *(["broker", "serve"] * (3 * len(kinds) + 2))]:
-        stage.broker_answers() if turn == "broker" else stage.serve_one()
-        expected = answers(kinds)
-        assert expected.startswith(bytes(stage.to_client))
+def test_responses_leave_in_the_order_of_their_requests(
+    kinds: list[str], chunk: int, turns: list[str], large: bool
+) -> None:
+    """Whoever is late, broker or Kordon, and large or not: nobody overtakes, nothing is lost, nothing comes twice."""
+    with all_is_large(large):
+        stage = Stage(chunk, in_turns=large)
+        stage.client_sends(heartbeats(kinds))
+        for turn in [*turns, *(["broker_answers", "serve_one", "work"] * (6 * len(kinds) + 2))]:
+            getattr(stage, turn)()
+            assert answers(kinds).startswith(bytes(stage.to_client))
     assert bytes(stage.to_client) == answers(kinds)
     assert stage.service.told == [n for n, kind in enumerate(kinds, 1) for _ in range(QUESTIONS.get(kind, 0))]
     assert stage.core.in_flight == 0
@@ -230,6 +276,38 @@ def test_a_client_that_ends_behind_its_last_request_has_it_served() -> None:
     stage.broker_answers()
     assert stage.service.told == [1]
     assert stage.ended
+
+
+def test_client_that_ends_while_its_last_request_is_decided_on_has_it_served() -> None:
+    """The broker hears of the end behind the request."""
+    with all_is_large(large=True):
+        stage = Stage(1 << 30, in_turns=True)
+        stage.client_sends(heartbeats(["translate"]))
+        assert stage.core.handle(DownstreamEnded()) == []
+        stage.work()
+        assert stage.to_broker
+        assert stage.ended
+
+
+def test_request_that_is_decided_on_counts_as_one_that_awaits_its_answer() -> None:
+    """Nothing ends behind its back: neither the connection nor what a takeover waits for (rule A2)."""
+    with all_is_large(large=True):
+        stage = Stage(1 << 30, in_turns=True)
+        stage.client_sends(heartbeats(["translate"]))
+        assert len(stage.core.unanswered(frozenset({HEARTBEAT}))) == 1
+        assert stage.core.handle(Drain()) == []
+        assert stage.core.held_bytes == len(heartbeats(["translate"]))
+        stage.work()
+        assert len(stage.core.unanswered(frozenset({HEARTBEAT}))) == 1
+
+
+def test_large_answer_that_cannot_be_read_ends_the_connection() -> None:
+    """As a small one does."""
+    with all_is_large(large=True):
+        stage = Stage(1 << 30)
+        stage.client_sends(heartbeats(["translate"]))
+        commands, _ = feed(stage.core, Broker, bytes.fromhex("00000009 00000001 00 ffffffff"))
+        assert [each.cause for each in commands if isinstance(each, Close)] == [CloseCause.MALFORMED_RESPONSE]
 
 
 class ServesWrites(ByGroup):

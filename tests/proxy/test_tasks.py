@@ -58,7 +58,7 @@ STARTED = {
     "_bring": "whoever reads waits no longer than it wants to",
     "_connect": "a lane dials; the next write dials again",
     "_dial": "whoever waits for the connection is told",
-    "_serve": "the connection whose request it is ends",
+    "_see_through": "the connection that relies on it ends",
     "_open": "the connection ends",
     "_renew": "the broker ends the connection, and another log-in follows",
     "_learn": "whoever reads waits no longer than it wants to",
