@@ -174,6 +174,20 @@ def look_names(buffer: Buffer, at: int, topics_at: int, end: int, api_version: i
         return None
 
 
+def look_names_of_body(body: Buffer, api_version: int) -> bytes | None:
+    """Does what `look_names` does, with the body of a whole Produce request."""
+    topics_at, end = 0, len(body)
+    try:
+        if api_version >= _PRODUCE_FLEXIBLE:
+            length, topics_at = _uvarint(body, 0, end)
+            topics_at += max(length - 1, 0)
+        elif api_version >= _PRODUCE_TRANSACTIONAL_ID:
+            topics_at = _INT16.size + max(int(_INT16.unpack_from(body)[0]), 0)
+    except (struct.error, WireError):
+        return None
+    return look_names(body, 0, topics_at + _INT16.size + _INT32.size, end, api_version)
+
+
 def _name_end(buffer: Buffer, position: int, *, is_flexible: bool) -> int:
     """Returns the position behind the topic's name at `position`."""
     if not is_flexible:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
+from kordon.codecs.look import look_names_of_body
 from kordon.codecs.messages import request, response
 from kordon.codecs.primitives import Rows
 from kordon.codecs.turns import let_go
@@ -93,7 +94,7 @@ class Closed:
         """Decides as the service does, on a request that names nothing of Kordon's own any more."""
         key, version = route.api.key, route.version
         raw, renamed = body, None
-        if _holds(body, self._own.asked_for(route)):
+        if _holds(_said(route, body), self._own.asked_for(route)):
             value = self._parsed(route, body)
             if (code := self._own.denial(key, value)) is not None:
                 return self._refuse(key, refusal(key, version, value, code))
@@ -174,6 +175,11 @@ class Closed:
         log.warning("own_thing_refused", api=apis.api_name(key), why="it names a topic, group or id of Kordon's own")
 
 
-def _holds(body: memoryview, wanted: tuple[bytes, ...]) -> bool:
-    raw = bytes(body) if wanted else b""
-    return any(each in raw for each in wanted)
+def _said(route: Route, body: memoryview) -> bytes:
+    """Returns what a request says; of a Produce request what stands around its records, which are most of it."""
+    names = look_names_of_body(body, route.version) if route.api.key == apis.PRODUCE else None
+    return bytes(body) if names is None else names
+
+
+def _holds(said: bytes, wanted: tuple[bytes, ...]) -> bool:
+    return any(each in said for each in wanted)

@@ -106,6 +106,8 @@ def test_names_around_records_are_found(version: int, partitions: list[int], rec
         told = [each.bytes for each in ids] if version == 13 else [each.encode() for each in names]
         assert all(each in found for each in told)
         assert len(found) <= topics_at + 20 * len(topics) + 20
+    if not is_cut:
+        assert look.look_names_of_body(body, version) == (found or b"")[len(frame) - len(body) :]
 
 
 @given(st.integers(0, 13), st.binary(max_size=80))
@@ -113,6 +115,7 @@ def test_names_of_noise_raise_nothing(version: int, noise: bytes) -> None:
     """What cannot be walked is to be looked at as a whole, and read by the tables."""
     frame, topics_at = produce(version, noise)
     look.look_names(frame, 0, topics_at, len(frame), version)
+    look.look_names_of_body(noise, version)
 
 
 @pytest.mark.parametrize("version", [9, 12, 13])

@@ -245,6 +245,29 @@ def passes(own: OwnThings, frames: bytes, step: int) -> bytes:
     return sent
 
 
+class Unasked(OwnThings):
+    """Fails where a request is read."""
+
+    def denial(self, api_key: int, value: Any) -> Code | None:
+        """Is not called."""
+        raise AssertionError("it was read")
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+@pytest.mark.parametrize("count", [1, 3])
+def test_records_are_not_looked_through_where_all_is_wanted_either(version: int, count: int) -> None:
+    """Names and ids are found in front of them, so that a write of a managed topic costs no search through its data."""
+    own = Unasked(GROUP)
+    own.learn({TOPIC: TOPIC_ID})
+    route = Route(API_BY_KEY[apis.PRODUCE], version, API_BY_KEY[apis.PRODUCE].verdict, 0)
+    records = [{"index": 0, "records": b"__kordon.layouts kordon.layouts" + TOPIC_ID.bytes}]
+    topics = [{"name": f"o-{n}", "topic_id": uuid.UUID(int=n), "partition_data": records} for n in range(count)]
+    body = REQUESTS[apis.PRODUCE].build(version, {"acks": -1, "timeout_ms": 1, "topic_data": topics})
+    passed = Recording()
+    assert Closed(passed, own, ROWS).decide(route, memoryview(bytearray(body))) is None
+    assert passed.bodies == [body]
+
+
 @pytest.mark.parametrize("version", [3, 9, 13])
 @pytest.mark.parametrize("step", [1, 7, 64, 100_000])
 def test_records_may_hold_whatever_there_is(own: OwnThings, version: int, step: int) -> None:
