@@ -1,7 +1,7 @@
 """Long work takes turns with the rest of the event loop: where loops go over rows, it pauses every so many of them.
 
-What reads, changes and writes messages is ordinary code. Where `in_turns` runs it (`kordon.proxy.turns`), it stands in
-a greenlet of its own, and `rows_done` passes control back to the event loop. Anywhere else `rows_done` does nothing.
+What reads, changes and writes messages is ordinary code. Where `kordon.proxy.turns` runs it, it stands in a greenlet of
+its own, and `rows_done` passes control back to the event loop. Anywhere else `rows_done` does nothing.
 """
 
 from __future__ import annotations

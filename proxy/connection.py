@@ -32,7 +32,6 @@ from kordon.proxy.events import (
     PassToServing,
     PauseDownstream,
     PauseUpstream,
-    ReadInTurns,
     ReadOn,
     ResumeDownstream,
     ResumeUpstream,
@@ -237,7 +236,7 @@ class Connection:
         commands += self._end_if_due()
         commands += [PassToServing(*part) for part in self.responses.parts]
         self.responses.parts.clear()
-        commands += [ReadInTurns(*long) for long in self.responses.long]
+        commands += self.responses.long
         self.responses.long.clear()
         if self.responses.stalled and not self._upstream_paused:
             self._upstream_paused = True

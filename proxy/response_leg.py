@@ -8,9 +8,8 @@ begin ──(nothing to change)──> stream ──(last byte)──> begin
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kordon.codecs.errors import WireError
 from kordon.codecs.headers import parse_response_header, response_header_version
@@ -22,6 +21,7 @@ from kordon.proxy.addresses import Advertised
 from kordon.proxy.apis import Route
 from kordon.proxy.causes import CloseCause
 from kordon.proxy.errors import BrokerProtocolError
+from kordon.proxy.events import ReadInTurns
 from kordon.proxy.request_leg import FrameLimits
 from kordon.proxy.rewrite import SMALLEST_ENDPOINTS, Change, Edit, Nodes, Section, Translated
 from kordon.proxy.tally import Tally
@@ -45,16 +45,6 @@ def _names_nobody(chunk: memoryview, frame_end: int, end: int) -> bool:
 
 def _keep_all(_: Any) -> None:
     """A part of what Kordon serves is merged as it is."""
-
-
-class LongRead(NamedTuple):
-    """An answer of so many rows, perhaps, that it is read and changed in turns with the event loop."""
-
-    waiting: Waiting
-    read: Callable[[], tuple[Any, Nodes]]
-    """Returns what it says, or its body as it goes to the client, and the brokers that it names."""
-    is_part: bool
-    """Whether it goes into what Kordon serves, or is told."""
 
 
 class ResponseLeg:
@@ -96,7 +86,7 @@ class ResponseLeg:
         self.completed: list[float] = []
         self.parts: list[tuple[Waiting, Any]] = []
         """Answers of the last chunk that go into what Kordon serves."""
-        self.long: list[LongRead] = []
+        self.long: list[ReadInTurns] = []
         """Answers of the last chunk that take time. Their sections are held until `forget_long`."""
         self._long_bytes: dict[Waiting, int] = {}
         self.stalled = False
@@ -374,7 +364,7 @@ class ResponseLeg:
             except WireError as error:
                 raise BrokerProtocolError(CloseCause.MALFORMED_RESPONSE, str(error)) from None
 
-        self.long.append(LongRead(waiting, read, is_part))
+        self.long.append(ReadInTurns(waiting, read, is_part))
         self._long_bytes[waiting] = len(section)
         if not is_part:
             waiting.promised, waiting.asks = True, False
