@@ -205,7 +205,7 @@ class Keeper:
             self._performing.perform(command, offsets[key])
         self.findings.judge_again()
         if self._generation is not None:
-            self._catch_up_with(self._generation)
+            self._catch_up(self.member.on_joined())
             self._lead_if_told(self._generation)
 
     @property
@@ -251,19 +251,16 @@ class Keeper:
         lease_seconds = max(generation.longest_lease_seconds, self._membership.lease.seconds)
         self._presence.joined(generation.number, self._members(), lease_seconds, clock())
         self._minutes.joined(generation, self.position)
-        self.member.on_joined()
-        self._catch_up_with(generation)
+        self._catch_up(self.member.on_joined())
         self._lead_if_told(generation)
         if self.leading is not None:
             self.leading.on_members()
 
-    def _catch_up_with(self, generation: Generation) -> None:
-        """Begins work that may be under way already, because its goal is the end of the log as of now."""
+    def _catch_up(self, reading: int) -> None:
+        """Reads the layouts to their end as of now, which the member waits for (rule C3)."""
         if self._catch_up_task is not None:
             self._catch_up_task.cancel()
-        self._catch_up_task = self._tasks.keep(
-            partial(self._catch_up, generation.number), name="read the layouts to their end"
-        )
+        self._catch_up_task = self._tasks.keep(partial(self._read, reading), name="read the layouts to their end")
 
     def _lead_if_told(self, generation: Generation) -> None:
         if not generation.leads:
@@ -272,15 +269,13 @@ class Keeper:
             self._lead_task = self._tasks.keep(self._lead, name="lead")
 
     def _on_renewed(self, sent: float) -> None:
-        had_ended = not self.may_serve()
         if self.member.lease_expires <= clock():
             self._minutes.lost(self._generation, self.position)
-        self.member.on_renewed(sent, self._membership.lease.seconds)
+        reading = self.member.on_renewed(sent, self._membership.lease.seconds, clock())
         self._minutes.alive(self._generation, self.position)
         self._lives.set()
-        if had_ended and self._generation is not None:
-            self.member.on_joined()  # what was read while nobody waited for this proxy may be old
-            self._catch_up_with(self._generation)
+        if reading is not None:
+            self._catch_up(reading)
 
     def on_lost(self) -> None:
         """Not a member any more, for now; what was admitted under the lease stays admitted until it ends."""
@@ -352,21 +347,14 @@ class Keeper:
             self.leading.on_wish(wish_id, wish)
 
     def take_layout(self, records: Records, offsets: Offsets) -> None:
-        """Goes on under a layout that this worker's controller has written, before it comes back as all others read it.
-
-        It is durable, and while its fence stands here nothing behind it has been read; to read it then changes nothing.
+        """Takes in a layout that this worker's controller has written.
 
         Args:
             records: Of the change.
             offsets: Where they stand.
         """
-        (written,) = (value for _, value in records if isinstance(value, TopicRecord))
-        fence = self.member.fences.get(written.layout.topic)
-        if fence is None or fence.following != written.layout.epochs[-1]:
-            return  # it has been read already, and perhaps another fence, which it must not end
-        for key, value in records:
-            for command in self.member.on_record(key, value):
-                self._performing.perform(command, offsets[key])
+        for key, command in self.member.on_own_layout(records):
+            self._performing.perform(command, offsets[key])
 
     async def _get_ready(self, topic: str) -> None:
         """Dials, before clients wait for it, whom a fence asks: brokers may have closed what was idle for long."""
@@ -396,16 +384,13 @@ class Keeper:
         except UpstreamUnavailable:
             return False
 
-    async def _catch_up(self, generation: int) -> None:
-        while not self.lost and self._generation is not None and self._generation.number == generation:
-            if not await self._following.reaches_end():
-                await asyncio.sleep(RETRY_SECONDS)
-                continue
-            if self._generation.number == generation:
-                self.member.on_caught_up()
-                if self.may_serve():
+    async def _read(self, reading: int) -> None:
+        while not self.lost:
+            if await self._following.reaches_end():
+                if self.member.on_caught_up(reading) and self.may_serve():
                     self._writers.lease_renewed()
-            return
+                return
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def _lead(self) -> None:
         while True:

@@ -264,10 +264,7 @@ class Leading:
 
     def raised(self, fence: str) -> bool:
         """Whether a fence is one of this controller's."""
-        changes = self.controller.changes.values() if self.controller is not None else ()
-        return self._adoption.raised(fence) or any(
-            each.fence is not None and each.fence.id == fence for each in changes
-        )
+        return self._adoption.raised(fence) or (self.controller is not None and self.controller.raised(fence))
 
     def on_wish(self, wish_id: str, wish: Wish) -> None:
         """Somebody wants something; wishes for one topic come true one after the other."""

@@ -93,7 +93,7 @@ class Performing:
     def _adopt(self, record: TopicRecord, images: Mapping[int, Parts], offset: int) -> None:
         layout = record.layout
         topic = self._topics.served(layout.topic)
-        if topic is not None and self._topics.named(layout.topic) is topic and _is_kept(topic, record):
+        if topic is not None and self._topics.named(layout.topic) is topic and topic.goes_on_as(record):
             if topic.layouts_offset < offset:  # it was written down again as it was
                 self._minutes.adopted(record.layout, offset)
                 topic.layouts_offset = offset
@@ -180,9 +180,3 @@ class Performing:
             await self._layouts.append([Entry(key, value)])
         except UpstreamUnavailable as error:
             log.warning("acknowledgement_unwritten", key=key, error=str(error))  # the fence is cancelled, in time
-
-
-def _is_kept(topic: ManagedTopic, record: TopicRecord) -> bool:
-    """Whether a worker goes on as a record says already, because it has written it."""
-    known = (topic.layout, topic.face_id, topic.takeover)
-    return topic.fence is None and known == (record.layout, record.face_id, record.takeover)

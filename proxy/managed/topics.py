@@ -12,6 +12,7 @@ from uuid import UUID
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.images import Image, rows_of
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.records import TopicRecord
 from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.ordering.takeover import Takeover
 
@@ -172,6 +173,11 @@ class ManagedTopic:
         if not may_serve or self.unserved is not None:
             return 0
         return None if self.fence is None else self.fence.limit(partition)
+
+    def goes_on_as(self, record: TopicRecord) -> bool:
+        """Whether this worker goes on as a record says already, because its own controller has written it."""
+        known = (self.layout, self.face_id, self.takeover)
+        return self.fence is None and known == (record.layout, record.face_id, record.takeover)
 
     @property
     def producers_carried(self) -> int:

@@ -81,6 +81,10 @@ class Controller:
         """From when on nobody serves but the members of the present generation (rule C2)."""
         return self._alone_from
 
+    def raised(self, fence: str) -> bool:
+        """Whether a fence that stands, by its id, is one of this controller's: it need not read who acknowledges it."""
+        return any(each.fence is not None and each.fence.id == fence for each in self._changes.values())
+
     def image_keys(self, topic: str) -> list[str]:
         """Returns the keys of all records of a topic's images."""
         images = self._images.get(topic, {})

@@ -6,7 +6,7 @@ while a machine sleeps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kordon.proxy.ordering.images import ImageRecord, Parts
@@ -64,6 +64,8 @@ class Member:
         self.incarnation = incarnation
         self.lease_expires = 0.0
         self._caught_up = False
+        self._reading = 0
+        """The number of the reading of the layouts that counts."""
         self._fences: dict[str, FenceRecord] = {}
         self._held: set[str] = set()
         self._topics: dict[str, TopicRecord] = {}
@@ -87,21 +89,35 @@ class Member:
         """Whether managed topics may be served: the lease lives, and the layouts were read after joining (C1, C3)."""
         return self._caught_up and now < self.lease_expires
 
-    def on_renewed(self, sent: float, lease_seconds: float) -> None:
-        """A commit under the present generation was accepted; the lease counts from when it was *sent* (C1)."""
+    def on_renewed(self, sent: float, lease_seconds: float, now: float) -> int | None:
+        """A commit under the present generation was accepted; the lease counts from when it was *sent* (C1).
+
+        Returns:
+            As `on_joined` does, if nothing was served: where the lease had ended, nobody has waited for this worker,
+            and what it knows may be old (C3). None: it goes on.
+        """
+        reading = None if self.may_serve(now) else self.on_joined()
         self.lease_expires = max(self.lease_expires, sent + lease_seconds)
+        return reading
 
-    def on_joined(self) -> None:
-        """Joined a generation anew: what was read before it may be old."""
+    def on_joined(self) -> int:
+        """What was read before may be old: nothing is served until the layouts are read to an end taken from now on.
+
+        Returns:
+            The number of that reading, for `on_caught_up`.
+        """
         self._caught_up = False
+        self._reading += 1
+        return self._reading
 
-    def on_caught_up(self) -> None:
-        """The layouts were read to an end that was taken after joining."""
-        self._caught_up = True
+    def on_caught_up(self, reading: int) -> bool:
+        """The layouts were read to the end of a reading; returns whether it is the one that counts (C3)."""
+        self._caught_up = self._caught_up or reading == self._reading
+        return reading == self._reading
 
     def forget(self) -> None:
         """All that was read is read again; until it has been, nothing is served."""
-        self._caught_up = False
+        self.on_joined()
         for each in (self._fences, self._held, self._topics, self._images):
             each.clear()
 
@@ -161,6 +177,24 @@ class Member:
             return []
         self._held.add(fence)
         return [Acknowledge(AckRecord(fence, self.incarnation, told or None))]
+
+    def on_own_layout(self, records: Sequence[tuple[str, Value | None]]) -> list[tuple[str, Command]]:
+        """Goes on under a layout that this worker's controller has written, before it comes back as all others read it.
+
+        It is durable, and while its fence stands here nothing behind it has been read; to read it then changes nothing.
+
+        Args:
+            records: Of the change.
+
+        Returns:
+            What to do, by the key of the record that says so; nothing if the layout has been read already, and perhaps
+            another fence, which it must not end.
+        """
+        (written,) = (value for _, value in records if isinstance(value, TopicRecord))
+        fence = self._fences.get(written.layout.topic)
+        if fence is None or fence.following != written.layout.epochs[-1]:
+            return []
+        return [(key, command) for key, value in records for command in self.on_record(key, value)]
 
     def _adopt(self, topic: str, record: TopicRecord) -> Adopt:
         epoch = record.layout.epoch

@@ -178,6 +178,7 @@ class Leading:
                 self._records[value.layout.topic] = value
                 if value.layout.topic not in self.controller.changes:
                     self.controller.know_again(value)
+                self._proxy.take_layout(records)
             then()
 
         self._proxy.ask(there, back)

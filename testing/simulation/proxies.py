@@ -204,7 +204,7 @@ class Proxy:
         self._joining = False
         self.generation, self.members = generation, members
         self.presence.joined(generation, members, LEASE_SECONDS, self.world.now)
-        self._catch_up()
+        self._catch_up(self.member.on_joined())
         self._renew()
         if members[0] != self.name:
             self.leading = None
@@ -213,15 +213,12 @@ class Proxy:
         else:
             self.leading.on_members(frozenset(members))
 
-    def _catch_up(self) -> None:
-        """Serves no more before the layouts are read to an end taken from now on (rule C3)."""
-        generation = self.generation
-        self.member.on_joined()
-        self._read_to_end(lambda: self._caught_up(generation))
+    def _catch_up(self, reading: int) -> None:
+        """Reads the layouts to an end taken from now on, which the member waits for (rule C3)."""
+        self._read_to_end(lambda: self._caught_up(reading))
 
-    def _caught_up(self, generation: int) -> None:
-        if generation == self.generation:
-            self.member.on_caught_up()
+    def _caught_up(self, reading: int) -> None:
+        if self.member.on_caught_up(reading):
             self._writing.judge_kept()
             self._writing.go_on_with_all()
 
@@ -245,10 +242,9 @@ class Proxy:
     def _renewed(self, sent: float) -> None:
         if self.is_ending:
             return
-        had_ended = not self.member.may_serve(self.world.now)
-        self.member.on_renewed(sent, LEASE_SECONDS)
-        if had_ended:
-            self._catch_up()  # what was read while nobody waited for this proxy may be old
+        reading = self.member.on_renewed(sent, LEASE_SECONDS, self.world.now)
+        if reading is not None:
+            self._catch_up(reading)
 
     # --- leading
 
@@ -311,7 +307,14 @@ class Proxy:
             self.presence.left(value.incarnation)
             if self.leading is not None:
                 self.leading.on_members(frozenset(self.members))
-        for command in self.member.on_record(key, value):
+        self._perform(self.member.on_record(key, value))
+
+    def take_layout(self, records: tuple[tuple[str, Value | None], ...]) -> None:
+        """Takes in a layout that its controller has written."""
+        self._perform([command for _, command in self.member.on_own_layout(records)])
+
+    def _perform(self, commands: list[following.Command]) -> None:
+        for command in commands:
             match command:
                 case following.Hold(fence):
                     self._hold(fence)
@@ -319,8 +322,10 @@ class Proxy:
                     self._adopt(record, images)
                 case following.Release():
                     self._release()
-                case following.Acknowledge() | following.Forget():
-                    raise AssertionError("only on_held acknowledges, and no topic is let go here")
+                case following.Acknowledge(ack):
+                    self._acknowledge(ack)
+                case following.Forget():
+                    raise AssertionError("no topic is let go here")
 
     def _hold(self, fence: FenceRecord) -> None:
         if self.topic is None and fence.taking_over is not None:
@@ -334,6 +339,8 @@ class Proxy:
         self._awaiting_drain.clear()
         if self.topic is None:
             self.topic = ManagedTopic(record.layout, record.face_id, images)
+        elif self.topic.goes_on_as(record):
+            return
         else:
             self.topic.adopt(record.layout, images)
         self.topic.takeover = record.takeover
@@ -358,9 +365,10 @@ class Proxy:
                 if self.topic is not None and self.topic.fence is not None:
                     ends = self._reading.ends(fence.sealed)
                     self.topic.fence = self.topic.fence.freezing(ends).frozen(ends, {})
-                for command in self.member.on_held(fence.id):
-                    if isinstance(command, following.Acknowledge):
-                        self._acknowledge(command.ack)
+                self._perform(self.member.on_held(fence.id))
 
     def _acknowledge(self, ack: AckRecord) -> None:
+        if self.leading is not None and self.leading.controller.raised(ack.fence):
+            self.leading.on_ack(ack.fence, ack.incarnation)
+            return
         self.later_there(lambda: self.cluster.layouts.append(f"ack/{ack.fence}/{ack.incarnation}", ack))

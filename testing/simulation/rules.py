@@ -92,6 +92,10 @@ def _any_lease(member: Any, now: float) -> bool:
     return bool(member._caught_up)
 
 
+def _nothing_is_old(member: Any) -> int:
+    return int(member._reading)
+
+
 def _success(layout: object, v: int, write: object, outcome: Outcome, counts: object) -> Outcome:
     del layout, write, counts
     return outcome._replace(partition=v)
@@ -189,7 +193,7 @@ PLACES: Final[Mapping[str, _Place | tuple[_Place, ...]]] = {
     "F5": _Place(Reading, "settle_layouts", _constant(True)),
     "C1": _Place(Member, "may_serve", _any_lease),
     "C2": _Place(Presence, "alone_from", property(_constant(0.0))),
-    "C3": _Place(Member, "on_joined", _constant(None)),
+    "C3": _Place(Member, "on_joined", _nothing_is_old),
     "C4": _Place(Controller, "_cancel", _constant([])),
     "C5": _Place(Fence, "limit", _constant(None)),
     "C6": _Place(Snapshot, "is_cut", property(_constant(True))),

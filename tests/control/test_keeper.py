@@ -198,8 +198,8 @@ async def test_brokers_are_dialled_when_a_change_is_wished() -> None:
     keeper.on_record(wish)
     await asyncio.sleep(0)
     assert clients.readied == []  # read as history: nothing is served yet
-    keeper.member.on_renewed(clock(), 20.0)
-    keeper.member.on_caught_up()
+    keeper.member.on_renewed(clock(), 20.0, clock())
+    keeper.member.on_caught_up(keeper.member.on_joined())
     keeper.on_record(wish)
     for _ in range(5):
         await asyncio.sleep(0)

@@ -167,6 +167,25 @@ async def test_all_is_read_again_before_anything_is_served(monkeypatch: pytest.M
     await keeper.leave()
 
 
+async def test_behind_a_lease_that_had_ended_nothing_is_served_before_the_layouts_were_read_again() -> None:
+    """Rule C3: nobody waited for this worker meanwhile; what it has read may be old."""
+    log = Log()
+    log.records = [("topic/orders", TopicRecord(ORDERS, UUID(int=2)))]
+    keeper, topics, _ = keeper_of(log)
+    keeper.start()
+    join(keeper)
+    await until("it serves", keeper.may_serve)
+    keeper.member.lease_expires = 0.0
+    log.records.append(("topic/orders", TopicRecord(GROWN, UUID(int=2))))
+    cast("Any", keeper)._on_renewed(clock())
+    assert not keeper.may_serve()
+    await until("it serves again", keeper.may_serve)
+    orders = topics.named("orders")
+    assert orders is not None
+    assert orders.layout == GROWN
+    await keeper.leave()
+
+
 async def test_layouts_that_are_lost_are_served_no_more() -> None:
     """The worker leaves the group, so that nobody waits for its acknowledgements, and says why it does not serve."""
     log = Log()

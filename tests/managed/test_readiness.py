@@ -102,9 +102,9 @@ def test_a_lease_of_its_own_that_is_lost_sends_clients_elsewhere() -> None:
     kordon.manage()
     (reason,) = kordon.pages.unready()
     assert "lease has ended" in reason
-    kordon.member.on_renewed(clock(), 20.0)
+    kordon.member.on_renewed(clock(), 20.0, clock())
     assert kordon.pages.unready() == ["managed topics: the layouts are not read to their end yet"]
-    kordon.member.on_caught_up()
+    kordon.member.on_caught_up(kordon.member.on_joined())
     assert kordon.pages.unready() == kordon.pages.notes() == []
 
 

@@ -58,6 +58,15 @@ def test_a_growth_is_committed_when_all_have_acknowledged() -> None:
     assert made.on_committed("orders", 1.4) == [Finished("orders")]
 
 
+def test_a_controller_knows_its_own_fences() -> None:
+    """Its own worker tells it at once that it holds one; of another controller's, by the layouts."""
+    made = controller("a", "b")
+    assert not made.raised("id")
+    fence = open_fence(made, 1.0)
+    assert made.raised(fence.id)
+    assert not made.raised("another")
+
+
 def test_a_shortened_log_is_mended_by_an_epoch_of_its_own() -> None:
     """Rule C10: writers are held, then the layout goes on behind all that somebody was told of."""
     made = controller("a")
