@@ -23,7 +23,7 @@ from kordon.proxy.ordering.changes import Command
 from kordon.proxy.ordering.floors import with_floors
 from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.records import OutcomeRecord
+from kordon.proxy.ordering.records import OutcomeRecord, why_no_more
 from kordon.proxy.ordering.wishes import (
     Delete,
     LeaveOut,
@@ -196,5 +196,8 @@ class Fulfilment:
         self._ledger.settled(topic)
         if partitions == layout.u or self._ledger.controller is None:
             return True
+        record = self._ledger.managed(topic)
+        if problem := why_no_more(record, layout.next_epoch(partitions)):
+            raise Refused(Code.INVALID_PARTITIONS, problem)
         self._do(self._ledger.controller.resize(topic, partitions, clock()))
         return False

@@ -33,6 +33,7 @@ from kordon.proxy.control.topic_janitor import Hands
 from kordon.proxy.control.topics_admin import TopicsAdmin, TopicsRefused
 from kordon.proxy.decisions.journal import Journal, NoJournal
 from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.log_limits import client_log
 from kordon.proxy.managed.topics import face_of
 from kordon.proxy.ordering.changes import (
     REMEMBERED_MS,
@@ -53,11 +54,12 @@ from kordon.proxy.ordering.images import Parts
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.leftovers import Leftovers
 from kordon.proxy.ordering.presence import Presence
-from kordon.proxy.ordering.records import FenceRecord, OutcomeRecord, TopicRecord
+from kordon.proxy.ordering.records import FenceRecord, OutcomeRecord, TopicRecord, why_no_more
 from kordon.proxy.ordering.wishes import Delete, Manage, Wish
 from kordon.proxy.tasks import Tasks
 
 log = structlog.get_logger(__name__)
+told = client_log(__name__)
 
 TICK_SECONDS: Final = 0.1
 CUT_SECONDS: Final = 1.5
@@ -357,8 +359,14 @@ class Leading:
         controller, record = self.controller, self._ledger.topics.get(topic)
         if controller is None or record is None or topic in controller.changes or topic in self._ledger.busy:
             return
-        if open_ones := partitions & record.layout.open_segments.keys():
-            self._do(controller.renew(topic, frozenset(open_ones), clock()))
+        open_ones = partitions & record.layout.open_segments.keys()
+        if not open_ones:
+            return
+        newest = record.layout.epochs[-1]
+        if problem := why_no_more(record, record.layout.next_epoch(newest.u, newest.placement, renewed=open_ones)):
+            told.warning("change_abandoned", topic=topic, problem=problem)  # the janitor asks again and again
+            return
+        self._do(controller.renew(topic, frozenset(open_ones), clock()))
 
     def _renewed_by(self, topic: str) -> tuple[int, ...]:
         change = self.controller.changes.get(topic) if self.controller is not None else None

@@ -283,8 +283,8 @@ def _name(segment: SegmentId) -> str:
 def _chains(layout: Layout) -> list[Facts]:
     """Virtual partitions that have always lived together share one row."""
     together: dict[Chain, list[int]] = {}
-    for v, chain in enumerate(layout.chains):
-        together.setdefault(chain, []).append(v)
+    for vs, chain in layout.runs:
+        together.setdefault(chain, []).extend(vs)
     return [_chain(vs, chain) for chain, vs in together.items()]
 
 

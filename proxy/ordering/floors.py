@@ -51,7 +51,9 @@ def needed_from(layout: Layout, partition: int) -> int:
         0 for one that no virtual partition has lived on.
     """
     floors = layout.floors or {}
-    stays = [(stay, floors.get(v, 0)) for v, chain in enumerate(layout.chains) for stay in chain.stays]
+    kept = [(run.chain, 0) for run in layout.runs if any(v not in floors for v in run.vs)]
+    raised = [(layout.chains[v], floor) for v, floor in floors.items() if 0 <= v < layout.v_count]
+    stays = [(stay, floor) for chain, floor in (*kept, *raised) for stay in chain.stays]
     here = [(stay, floor - stay.delta) for stay, floor in stays if stay.partition == partition]
     needed = [max(stay.start, floor) for stay, floor in here if stay.end is None or floor < stay.end]
     return min(needed) if needed else max((stay.end or 0 for stay, _ in here), default=0)

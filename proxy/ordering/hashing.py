@@ -12,6 +12,8 @@ from typing import Final
 
 LARGEST_VIRTUAL_PARTITIONS: Final = 32_765
 """More do not fit beside a producer id (rule I1)."""
+LARGEST_PARTITIONS: Final = 4_000
+"""Physical ones of a topic: the record of its layout names each of them, and has to fit into a batch."""
 
 
 def linear(value: int, n: int, u: int) -> int:
@@ -50,9 +52,11 @@ def slot(v: int, n: int, virtual_partitions: int) -> int:
         virtual_partitions: V = n * 2^k.
     """
     bits = (virtual_partitions // n).bit_length() - 1
-    low = v & ((1 << bits) - 1)
-    reverse = int(f"{low:0{bits}b}"[::-1], 2) if bits else 0
-    return (v >> bits) + n * reverse
+    return (v >> bits) + n * _reversed(v & ((1 << bits) - 1), bits)
+
+
+def _reversed(number: int, bits: int) -> int:
+    return int(f"{number:0{bits}b}"[::-1], 2) if bits else 0
 
 
 def home(v: int, n: int, u: int, virtual_partitions: int) -> int:
@@ -63,7 +67,30 @@ def home(v: int, n: int, u: int, virtual_partitions: int) -> int:
 @lru_cache(maxsize=64)
 def homes(n: int, u: int, virtual_partitions: int) -> tuple[int, ...]:
     """Returns the physical partition of each virtual one; those of a few counts are remembered."""
-    return tuple(home(v, n, u, virtual_partitions) for v in range(virtual_partitions))
+    found = [0] * virtual_partitions
+    for partition in range(u):
+        run = residents(partition, n, u, virtual_partitions)
+        found[run.start : run.stop] = [partition] * len(run)
+    return tuple(found)
+
+
+def residents(partition: int, n: int, u: int, virtual_partitions: int) -> range:
+    """Returns the virtual partitions that live on a physical one: a run of neighbours, empty for one beyond `u`."""
+    if not 0 <= partition < u:
+        return range(0)
+    halvings = (u // n).bit_length() - 1
+    level = n << halvings
+    if partition >= level or partition + level < u:
+        halvings += 1  # it is split already at this level, or came of a split
+    bits = (virtual_partitions // n).bit_length() - 1
+    length = 1 << (bits - halvings)
+    first = (partition % n << bits) + _reversed(partition // n, halvings) * length
+    return range(first, first + length)
+
+
+def shortest_run(n: int, u: int, virtual_partitions: int) -> int:
+    """Returns how many virtual partitions at least live together; those of each such run do at all smaller `u`, too."""
+    return virtual_partitions // (n << (-(-u // n) - 1).bit_length())
 
 
 def why_not(n: int, u: int, virtual_partitions: int) -> str | None:
@@ -78,6 +105,8 @@ def why_not(n: int, u: int, virtual_partitions: int) -> str | None:
         return f"{virtual_partitions} virtual partitions are not {n} times a power of two; {some}, … would be"
     if u < n:
         return f"{u} partitions are fewer than the {n} the topic began with, which is the least there can be"
+    if u > LARGEST_PARTITIONS:
+        return f"{u} partitions are more than the {LARGEST_PARTITIONS} that a managed topic can have"
     if u > virtual_partitions:
         return f"{u} partitions are more than the {virtual_partitions} virtual ones, so some would stay empty"
     return None

@@ -297,6 +297,6 @@ def _named(visible: Visible, keys: Iterable[bytes]) -> dict[bytes, bytes]:
 
 def has_returned(layout: Layout) -> bool:
     """Whether keys have come back to a partition that they had left: what nobody has cleaned there, nobody can."""
-    partitions = ([stay.partition for stay in chain.stays] for chain in layout.chains)
+    partitions = ([stay.partition for stay in run.chain.stays] for run in layout.runs)
     runs = ([partition for partition, _ in groupby(each)] for each in partitions)
     return any(len(set(each)) < len(each) for each in runs)

@@ -11,17 +11,19 @@ A layout is a value; `changed` makes the next one. All else is derived from the 
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from pydantic import TypeAdapter
 
 from kordon.proxy.ordering.chain import Chain, Stay
-from kordon.proxy.ordering.hashing import home, homes, why_not
+from kordon.proxy.ordering.hashing import homes, residents, shortest_run, why_not
 from kordon.proxy.ordering.streams import Stream, is_physical, physical_chains, physical_stream, shown_partition
 
 
@@ -193,8 +195,55 @@ class Layout:
     @cached_property
     def chains(self) -> tuple[Chain, ...]:
         """By virtual partition, where it lives and has lived."""
-        steps = [(epoch, self._by_epoch.get(epoch.number, {}), self._homes(epoch)) for epoch in self.epochs]
-        return tuple(self._chain(v, steps) for v in range(self.v_count))
+        return tuple(run.chain for run in self.runs for _ in run.vs)
+
+    @cached_property
+    def runs(self) -> tuple[Run, ...]:
+        """The virtual partitions as runs of neighbours that have always lived together, and so share a chain."""
+        lines: list[list[Stay]] = [[] for _ in self._run_starts]
+        for epoch in self.epochs:
+            begins_anew = {*(epoch.shortened or ()), *epoch.renewed}
+            for q, segment in self._by_epoch.get(epoch.number, {}).items():
+                before: Stay | None = None
+                after: list[Stay] = []
+                for place in itertools.chain(*self._runs_on(epoch, q)):
+                    line = lines[place]
+                    last = line.pop() if line else None
+                    if not after or last is not before:  # else the run before this one has come the same way
+                        before, after = last, _gone_on(last, epoch, segment, begins_anew=q in begins_anew)
+                    line += after
+        ends = (*self._run_starts[1:], self.v_count)
+        return tuple(
+            Run(range(start, end), Chain(tuple(line)))
+            for start, end, line in zip(self._run_starts, ends, lines, strict=True)
+        )
+
+    @cached_property
+    def _run_starts(self) -> tuple[int, ...]:
+        length = shortest_run(self.n, max(epoch.u for epoch in self.epochs), self.v_count)
+        starts = range(0, self.v_count, length)
+        if all(epoch.placement is Placement.LINEAR for epoch in self.epochs):
+            return tuple(starts)
+        return tuple(sorted({*starts, *range(min(self.n + 1, self.v_count))}))  # v < N have lived each by itself
+
+    def _runs_on(self, epoch: Epoch, partition: int) -> list[range]:
+        """Finds the runs that lived on a physical partition in an epoch, by their places."""
+        starts = self._run_starts
+        return [
+            range(bisect_left(starts, vs.start), bisect_left(starts, vs.stop))
+            for vs in self._residents(epoch, partition)
+        ]
+
+    @property
+    def run_count(self) -> int:
+        """How many `runs` there are."""
+        return len(self._run_starts)
+
+    @cached_property
+    def steps(self) -> int:
+        """How often any of the `runs` has gone on in another segment, which is what deriving the chains takes."""
+        segments = ((self.epochs[each.id.epoch], each.id.partition) for each in self.segments)
+        return sum(len(places) for epoch, q in segments for places in self._runs_on(epoch, q))
 
     @cached_property
     def _physical_chains(self) -> Mapping[int, Chain]:
@@ -219,8 +268,13 @@ class Layout:
     @cached_property
     def open_homes(self) -> Mapping[Stream, Stay]:
         """By stream, where it is written and delivered now; what is not, or withheld (rule A2), is missing."""
-        homes = {stream: self.chain(stream).home for stream in self.streams if not self.withholds(stream)}
-        return {stream: home for stream, home in homes.items() if home is not None and home.end is None}
+        shown = self.n if self.withholds(self.n) else self.v_count
+        homes: dict[Stream, Stay] = {}
+        for vs, chain in self.runs:
+            if chain.home is not None and chain.home.end is None:
+                homes |= dict.fromkeys(vs[: max(shown - vs.start, 0)], chain.home)
+        physical = ((physical_stream(q), chain.home) for q, chain in self._physical_chains.items())
+        return homes | {stream: home for stream, home in physical if home is not None and home.end is None}
 
     def knows(self, stream: Stream) -> bool:
         """Whether there is such a stream, and it lives or has lived anywhere."""
@@ -229,8 +283,8 @@ class Layout:
     @property
     def is_plain(self) -> bool:
         """Whether each virtual partition has only ever been the physical one of its number, offset by offset."""
-        chains = enumerate(self.chains)
-        return all(stay.partition == v and not stay.delta for v, chain in chains for stay in chain.stays)
+        stays = ((vs, stay) for vs, chain in self.runs for stay in chain.stays)
+        return all(vs == range(stay.partition, stay.partition + 1) and not stay.delta for vs, stay in stays)
 
     def withholds(self, v: int) -> bool:
         """Whether a virtual partition is written and not delivered now (rule A2)."""
@@ -238,7 +292,7 @@ class Layout:
 
     def residents(self, partition: int) -> tuple[int, ...]:
         """Returns the virtual partitions that live on a physical one."""
-        return tuple(v for v, q in enumerate(self.homes) if q == partition)
+        return tuple(v for vs in self._residents(self.epochs[-1], partition) for v in vs)
 
     def next_epoch(
         self,
@@ -328,12 +382,11 @@ class Layout:
                 segments.append(replace(ended, bound_epoch=epochs.get(q, -1)))
             else:
                 segments.append(segment)
-        homes = self._homes(following)
         for q in sorted(self.opened_by(following)):
-            residents = [v for v, after in enumerate(homes) if after == q]
-            before = {self.homes[v] for v in residents} - {None}
+            settlers = [v for vs in self._residents(following, q) for v in vs]
+            before = {self.homes[v] for v in settlers} - {None}
             if self.epochs[-1].placement is not Placement.LINEAR:
-                before |= {v % self.n for v in residents}  # where those write their keys who see N partitions (rule A2)
+                before |= {v % self.n for v in settlers}  # where those write their keys who see N partitions (rule A2)
             sources = tuple(self.open_segments[p].id for p in sorted(p for p in before if p is not None))
             opened = Segment(SegmentId(q, following.number), cuts[q], predecessors=sources)
             segments.append(replace(opened, bound_epoch=epochs.get(q, -1)))
@@ -346,35 +399,46 @@ class Layout:
     def _homes(self, epoch: Epoch) -> tuple[int | None, ...]:
         if epoch.placement is Placement.LINEAR:
             return homes(self.n, epoch.u, self.v_count)
-        return tuple(self._home(v, epoch) for v in range(self.v_count))
+        found: list[int | None] = [None] * self.v_count
+        for q in range(epoch.u):
+            for vs in self._residents(epoch, q):
+                found[vs.start : vs.stop] = [q] * len(vs)
+        return tuple(found)
 
-    def _home(self, v: int, epoch: Epoch) -> int | None:
-        if v < self.n and epoch.placement is not Placement.LINEAR:
-            return v
-        return None if epoch.placement is Placement.UNMANAGED else home(v, self.n, epoch.u, self.v_count)
+    def _residents(self, epoch: Epoch, partition: int) -> tuple[range, ...]:
+        """Returns the virtual partitions that live on a physical one in an epoch, as runs of neighbours."""
+        vs = residents(partition, self.n, epoch.u, self.v_count)
+        if epoch.placement is Placement.LINEAR:
+            return (vs,)
+        own = range(partition, partition + 1) if 0 <= partition < self.n else range(0)
+        if epoch.placement is Placement.UNMANAGED:
+            return (own,)
+        return own, range(max(vs.start, self.n), max(vs.stop, self.n))
 
-    def _chain(self, v: int, steps: Iterable[_Step]) -> Chain:
-        """Joins the segments in which v lived; those in a row on one partition, without a gap, are one stay."""
-        stays: list[Stay] = []
-        for epoch, opened, homes_then in steps:
-            q = homes_then[v]
-            segment = opened.get(q) if q is not None else None
-            if segment is None:
-                continue  # not born yet, or its segment goes on
-            tagged = epoch.placement is not Placement.UNMANAGED
-            last = stays[-1] if stays else None
-            moves = last is not None and (last.partition != q or q in (epoch.shortened or ()) or q in epoch.renewed)
-            if last is not None and last.tagged == tagged and last.lost_from is None and not moves:
-                stays[-1] = replace(last, end=segment.end, lost_from=segment.lost_from)
-                continue
-            move = last.move + moves if last is not None else 0
-            if last is None:
-                delta = 0 if epoch.number == 0 else -segment.start
-            else:
-                delta = (last.end or 0) + last.delta - segment.start
-            stay = Stay(segment.id.partition, move, segment.start, segment.end, delta, segment.lost_from, tagged=tagged)
-            stays.append(stay)
-        return Chain(tuple(stays))
+
+class Run(NamedTuple):
+    """Virtual partitions that have always lived together: neighbours."""
+
+    vs: range
+    chain: Chain
+    """Of each of them."""
+
+
+def _gone_on(last: Stay | None, epoch: Epoch, segment: Segment, *, begins_anew: bool) -> list[Stay]:
+    """Returns what comes in the place of a last stay when its virtual partitions live on in a segment.
+
+    Segments in a row on one partition, without a gap, are one stay, unless the partition was to begin anew.
+    """
+    q, start, end, lost_from = segment.id.partition, segment.start, segment.end, segment.lost_from
+    tagged = epoch.placement is not Placement.UNMANAGED
+    if last is None:
+        delta = 0 if epoch.number == 0 else -start
+        return [Stay(q, 0, start, end, delta, lost_from, tagged=tagged)]
+    moves = last.partition != q or begins_anew
+    if last.tagged == tagged and last.lost_from is None and not moves:
+        return [Stay(q, last.move, last.start, end, last.delta, lost_from, tagged=tagged)]
+    delta = (last.end or 0) + last.delta - start
+    return [last, Stay(q, last.move + moves, start, end, delta, lost_from, tagged=tagged)]
 
 
 def _ended(segment: Segment, cut: int, is_shortened: bool, told: int) -> Segment:
@@ -401,9 +465,6 @@ def _shortened(segment: Segment, lost_from: int, leader_epoch: int) -> Segment:
 
 
 _NOWHERE: Final = Chain(())
-
-_Step: TypeAlias = tuple[Epoch, Mapping[int, Segment], tuple[int | None, ...]]
-"""An epoch, the segments that began with it by physical partition, and the homes of all virtual ones."""
 
 LAYOUT_JSON: TypeAdapter[Layout] = TypeAdapter(Layout)
 """How a layout is written into `__kordon.layouts`."""

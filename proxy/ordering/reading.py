@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from kordon.proxy.ordering.chain import Chain, Stay
-from kordon.proxy.ordering.identity import Owner, owner_of, untag
+from kordon.proxy.ordering.identity import MOVES, NO_V, Owner, untag
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.streams import physical_stream
 
@@ -40,14 +41,17 @@ class Tenancy:
     """Who lives and has lived on one physical partition."""
 
     partition: int
-    tagged: dict[Owner, list[Stay]] = field(default_factory=dict[Owner, list[Stay]])
-    """As identities name them, also those of the physical partition as such; more than one only after 256 moves."""
+    own: tuple[Stay, ...] = ()
+    """Of the physical partition as such."""
+    lines: list[tuple[range, list[Stay]]] = field(default_factory=list[tuple[range, list[Stay]]])
+    """By virtual partitions that have always lived together, in their order: their stays here."""
     untagged: list[Resident] = field(default_factory=list[Resident])
     """Those from before the topic was taken over (rule A1)."""
-    stays: list[Resident] = field(default_factory=list[Resident])
     inheriting: frozenset[int] = frozenset()
     """Layout epochs in which clients of the dialect see the virtual partition of its number here (rule A2)."""
-    _of_segments: dict[Stay, Resident | Hidden] = field(default_factory=dict[Stay, "Resident | Hidden"])
+    _of_segments: dict[Stay, Resident | Hidden] = field(default_factory=dict[Stay, "Resident | Hidden"], compare=False)
+    _tagged: dict[Owner, list[Stay]] = field(default_factory=dict[Owner, list[Stay]], compare=False)
+    """As identities name them; more than one only after 256 moves."""
 
     def owner(self, producer_id: int, base_offset: int, *, is_control: bool) -> Resident | Hidden:
         """Says whose a batch is.
@@ -65,7 +69,7 @@ class Tenancy:
         identity = untag(producer_id)
         if identity is None:
             return Hidden.BYPASS
-        for stay in self.tagged.get(identity.owner, ()):
+        for stay in self._tagged.get(identity.owner) or self._look_up(identity.owner):
             if stay.holds(base_offset):
                 return self._of_segment(stay) if identity.is_physical else Resident(identity.v, stay)
         return Hidden.STRAY
@@ -82,27 +86,34 @@ class Tenancy:
 
     def at(self, offset: int) -> dict[int, Stay]:
         """Returns who lives here at an offset."""
-        return {each.v: each.stay for each in self.stays if each.stay.holds(offset)}
+        return {v: stay for vs, stays in self.lines for stay in stays if stay.holds(offset) for v in vs}
+
+    def _look_up(self, owner: Owner) -> list[Stay]:
+        stays: Iterable[Stay] = self.own
+        if owner.v != NO_V:
+            place = bisect_right(self.lines, owner.v, key=lambda line: line[0].start) - 1
+            stays = self.lines[place][1] if place >= 0 and owner.v in self.lines[place][0] else ()
+        found = [stay for stay in stays if stay.tagged and stay.move % MOVES == owner.move]
+        if found:
+            self._tagged[owner] = found
+        return found
 
 
 def tenancies(layout: Layout) -> Mapping[int, Tenancy]:
     """Returns by physical partition who lives and has lived there."""
     found: dict[int, Tenancy] = {}
-    for v, chain in enumerate(layout.chains):
+    for vs, chain in layout.runs:
+        here: dict[int, list[Stay]] = {}
         for stay in chain.stays:
-            tenancy = found.setdefault(stay.partition, Tenancy(stay.partition))
-            resident = Resident(v, stay)
-            tenancy.stays.append(resident)
-            if stay.tagged:
-                tenancy.tagged.setdefault(owner_of(v, stay.move), []).append(stay)
-            else:
-                tenancy.untagged.append(resident)
+            here.setdefault(stay.partition, []).append(stay)
+        for q, stays in here.items():
+            tenancy = found.setdefault(q, Tenancy(q))
+            tenancy.lines.append((vs, stays))
+            tenancy.untagged += [Resident(v, stay) for stay in stays if not stay.tagged for v in vs]
     inheriting = frozenset(epoch.number for epoch in layout.epochs if epoch.placement is Placement.OWN)
     for q, tenancy in found.items():
         tenancy.inheriting = inheriting
-        for stay in layout.chain(physical_stream(q)).stays:
-            if stay.tagged:
-                tenancy.tagged.setdefault(owner_of(physical_stream(q), stay.move), []).append(stay)
+        tenancy.own = layout.chain(physical_stream(q)).stays
     return found
 
 

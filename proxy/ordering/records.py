@@ -27,16 +27,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from pydantic_core import ErrorDetails, from_json
 
-from kordon.proxy.ordering.images import ImageRecord
+from kordon.proxy.ordering.images import PRODUCERS_OF_A_PART, ImageRecord
 from kordon.proxy.ordering.layout import Epoch, Layout
-from kordon.proxy.ordering.soundness import why_impossible, why_unsound
+from kordon.proxy.ordering.soundness import why_full, why_impossible, why_unsound
 from kordon.proxy.ordering.takeover import Takeover
 from kordon.proxy.ordering.wishes import Wish
 
@@ -44,6 +44,14 @@ FORMAT: Final = 1
 """By which rules this version writes, and which it reads."""
 MOST_BYTES: Final = 1024 * 1024
 """Of a value; what Kordon writes stays below the 900,000 of a batch."""
+MOST_WISHED_BYTES: Final = 800_000
+"""Of a layout that is wished for; what has to be mended may take more."""
+MOST_ELEMENTS: Final = 100_000
+"""Of a value, by its commas; the largest layout has some 80,000."""
+_MOST_OF_IMAGES: Final = 3 * PRODUCERS_OF_A_PART
+"""The same of a part of an image, which has two for each producer."""
+_MOST_FAULTS: Final = 10_000
+"""That are looked at one by one: as many as a layout has segments, each of which may have a field to come."""
 _MOST_SAID: Final = 200
 """Characters of what is wrong with a record."""
 
@@ -171,6 +179,7 @@ OTHER: Final = "other"
 """In place of a kind that this version does not know."""
 _PASSED_OVER: Final = frozenset({"ack", "gone", "wish", "outcome", "finding", "janitor"})
 """Kinds of records that no topic needs to be served."""
+_LARGEST_OFFSET: Final = 1 << 62
 _IMAGE_KEY: Final = re.compile(r"image/([^/]+)/(-?\d{1,9})/(\d{1,9})", re.ASCII)
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -217,6 +226,9 @@ def load(key: str, value: bytes) -> Value | Unreadable | None:
     try:
         if len(value) > MOST_BYTES:
             raise ValueError(f"it has {len(value)} bytes, and at most {MOST_BYTES} are read")
+        most = _MOST_OF_IMAGES if kind_of(key) == "image" else MOST_ELEMENTS
+        if (elements := value.count(b",")) > most:
+            raise ValueError(f"it has {elements} elements, and at most {most} are read")
         fields = from_json(value)
         if not isinstance(fields, dict):
             raise ValueError("it is no object")
@@ -245,6 +257,8 @@ def _understood(adapter: TypeAdapter[Any], fields: dict[str, Any], optional: Any
     try:
         return adapter.validate_python(fields)
     except ValidationError as error:
+        if error.error_count() > _MOST_FAULTS:
+            raise ValueError(f"{error.error_count()} of its fields are not understood") from None
         unknown = [each for each in error.errors(include_url=False) if each["type"] in _UNKNOWN_FIELD]
         names = set(optional) if isinstance(optional, Sequence) else set[Any]()
         if not unknown or any(each["loc"][-1] not in names for each in unknown):
@@ -284,9 +298,28 @@ def _mismatch(key: str, value: Value) -> str:
             return ""
 
 
+def why_no_more(record: TopicRecord, following: Epoch) -> str:
+    """Says why a topic cannot change once more by a wish or its janitor; empty if it can.
+
+    A topic keeps its whole past, and a layout with more of it would not be read by anybody (`soundness`).
+
+    Args:
+        record: As it is.
+        following: What it would become; no log has got shorter.
+    """
+    layout = record.layout
+    cuts = dict.fromkeys(layout.sealed_by(following) | layout.opened_by(following), _LARGEST_OFFSET)
+    after = layout.changed(following, cuts)
+    size = len(dump(replace(record, layout=after)))
+    too_long = f"it has {size} bytes, and at most {MOST_WISHED_BYTES} are written" if size > MOST_WISHED_BYTES else ""
+    why = why_full(after) or too_long
+    return f"{layout.topic} has changed too often; of its layout as it would be: {why}" if why else ""
+
+
 def _said(error: Exception) -> str:
     if isinstance(error, ValidationError):
-        text = "; ".join(map(_fault, error.errors(include_url=False, include_context=False, include_input=False)))
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        text = "; ".join(map(_fault, found[:_MOST_SAID]))
     else:
         text = str(error)
     return text[:_MOST_SAID]

@@ -1,13 +1,27 @@
-"""Whether a layout that was read is sound: everything that is derived from it must succeed and end."""
+"""Whether a layout that was read is sound: everything that is derived from it must succeed, and end soon.
+
+A topic keeps its whole past: its layout grows with each change, and nothing is ever taken out of it. What it may grow
+to is bounded, because a worker does nothing else while it reads a record and derives from it where everything is.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 from kordon.proxy.ordering.hashing import LARGEST_VIRTUAL_PARTITIONS, why_not
 
 if TYPE_CHECKING:
     from kordon.proxy.ordering.layout import Epoch, Layout, Segment
+
+MOST_CHANGES: Final = 1_000
+"""Of a topic in its life: growths, shrinks, and what its janitor or a log that got shorter makes necessary."""
+MOST_SEGMENTS: Final = 6_000
+"""Of a layout. A growth by one partition adds two, a change of all partitions as many as there are then."""
+MOST_STEPS: Final = 40_000
+"""Of a layout (`Layout.steps`)."""
+_SPARED: Final = 0.9
+"""Of each bound, what wishes and janitors may use up: a log that got shorter has to be mended behind that."""
 
 
 def why_unsound(layout: Layout) -> str:
@@ -15,7 +29,7 @@ def why_unsound(layout: Layout) -> str:
     if not layout.epochs or [each.number for each in layout.epochs] != list(range(len(layout.epochs))):
         return "its epochs are not numbered upwards from 0"
     counts = (why_not(layout.n, epoch.u, layout.v_count) for epoch in layout.epochs)
-    if problem := next(filter(None, counts), None):
+    if problem := next(filter(None, counts), None) or next(_too_many(layout, 1.0), None):
         return problem
     if len({segment.id for segment in layout.segments}) < len(layout.segments):
         return "a segment stands there twice"
@@ -24,12 +38,37 @@ def why_unsound(layout: Layout) -> str:
     homes = {q for q in layout.homes if q is not None}
     if missing := homes - layout.open_segments.keys():
         return f"partition {min(missing)} is written to, and has no open segment"
-    return ""
+    return next(_too_many_steps(layout, 1.0), "")
 
 
 def why_impossible(layout: Layout, following: Epoch) -> str:
     """Says why a layout cannot go over into an epoch; empty if it can."""
     return why_not(layout.n, following.u, layout.v_count) or ""
+
+
+def why_full(layout: Layout) -> str:
+    """Says why a topic is not to get to a layout by a wish, or by its janitor; empty if it can.
+
+    It is larger than what stays so far below the bounds that there is room for what has to be.
+    """
+    return next(_too_many(layout, _SPARED), "") or next(_too_many_steps(layout, _SPARED), "")
+
+
+def _too_many(layout: Layout, share: float) -> Iterator[str]:
+    renewed = sum(len(epoch.renewed) + len(epoch.shortened or ()) for epoch in layout.epochs)
+    for what, number, most in (
+        ("changes", len(layout.epochs) - 1, MOST_CHANGES),
+        ("segments", len(layout.segments), MOST_SEGMENTS),
+        ("renewed segments", renewed, MOST_SEGMENTS),
+    ):
+        if number > most * share:
+            yield f"it has {number} {what} behind it, and at most {most * share:.0f} are followed"
+
+
+def _too_many_steps(layout: Layout, share: float) -> Iterator[str]:
+    most = MOST_STEPS * share
+    if len(layout.segments) * layout.run_count > most and layout.steps > most:
+        yield f"it has {layout.steps} steps of virtual partitions behind it, and at most {most:.0f} are followed"
 
 
 def _is_possible(segment: Segment, newest: int) -> bool:

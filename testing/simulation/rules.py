@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -18,7 +18,7 @@ from kordon.codecs.produce import Outcome
 from kordon.proxy.control.ends import Snapshot
 from kordon.proxy.managed import write_outcomes
 from kordon.proxy.managed.topics import Fence, ManagedTopic
-from kordon.proxy.ordering import controller, hashing, images, line, reading, takeover
+from kordon.proxy.ordering import controller, images, line, reading, takeover
 from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.changes import Change
 from kordon.proxy.ordering.controller import Controller
@@ -110,8 +110,8 @@ def _home_at_once(chain: Chain, offset: int) -> Stay | None:
     return home if home is None or offset < home.virtual_start else _STAY_OF(chain, offset)
 
 
-def _hashed_all_along(layout: Layout, v: int, epoch: Epoch) -> int | None:
-    return hashing.home(v, layout.n, epoch.u, layout.v_count) if _is_of_before(epoch) else _HOME(layout, v, epoch)
+def _hashed_all_along(layout: Layout, epoch: Epoch, partition: int) -> tuple[range, ...]:
+    return _RESIDENTS(layout, replace(epoch, placement=Placement.LINEAR) if _is_of_before(epoch) else epoch, partition)
 
 
 def _is_of_before(epoch: Epoch) -> bool:
@@ -179,7 +179,7 @@ def _constant(value: object) -> Callable[..., Any]:
 _JUDGE: Final = Writers.judge
 _IMAGES_AFTER: Final = vars(controller)["_images_after"]
 _STAY_OF: Final = Chain.stay_of
-_HOME: Final[Callable[[Layout, int, Epoch], int | None]] = vars(Layout)["_home"]
+_RESIDENTS: Final[Callable[[Layout, Epoch, int], tuple[range, ...]]] = vars(Layout)["_residents"]
 _BEYOND: Final = reading.position_beyond
 _LIMIT: Final = Gate.limit
 _AT_CUT: Final = NextImages.at_cut
@@ -200,7 +200,7 @@ PLACES: Final[Mapping[str, _Place | tuple[_Place, ...]]] = {
     "C6: what was written since images were written ahead": _Place(NextImages, "at_cut", _as_it_was_ahead),
     "C6: what is written ahead counts with its layout": _Place(Parts, "in_force", _whatever_its_layout),
     "C7": _Place(write_outcomes, "_written", _success),
-    "A1": _Place(Layout, "_home", _hashed_all_along),
+    "A1": _Place(Layout, "_residents", _hashed_all_along),
     "A2: never back to the old view": _Place(takeover, "may_be_shown", _constant(True)),
     "A2: wait for groups": _Place(takeover, "has_passed", _constant(True)),
     "A2: wait for the old view": _Place(takeover, "first_placement", _constant(Placement.LINEAR)),

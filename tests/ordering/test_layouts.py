@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kordon.proxy.ordering.chain import Stay
-from kordon.proxy.ordering.hashing import home, linear, parent, slot, why_not
+from kordon.proxy.ordering.hashing import home, homes, linear, parent, residents, shortest_run, slot, why_not
 from kordon.proxy.ordering.identity import LARGEST_CLIENT_ID, Identity, tag, untag
 from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout, Placement
 from kordon.proxy.ordering.streams import physical_stream
@@ -41,6 +42,62 @@ def histories(draw: st.DrawFn) -> Layout:
                 layout = layout.changed(following, ends, told={q: told})
         layout = layout.changed(layout.next_epoch(u, placement), ends)
     return layout
+
+
+def chain_by_its_definition(layout: Layout, v: int) -> tuple[Stay, ...]:
+    """Joins the segments of one virtual partition, epoch by epoch, by the home that its slot has in each."""
+    stays: list[Stay] = []
+    for epoch in layout.epochs:
+        own = v if v < layout.n and epoch.placement is not Placement.LINEAR else None
+        q = own if own is not None else home(v, layout.n, epoch.u, layout.v_count)
+        if own is None and epoch.placement is Placement.UNMANAGED:
+            continue
+        for segment in layout.segments:
+            if (segment.id.partition, segment.id.epoch) != (q, epoch.number):
+                continue
+            tagged = epoch.placement is not Placement.UNMANAGED
+            last = stays[-1] if stays else None
+            moves = last is not None and (last.partition != q or q in {*(epoch.shortened or ()), *epoch.renewed})
+            if last is not None and last.tagged == tagged and last.lost_from is None and not moves:
+                stays[-1] = replace(last, end=segment.end, lost_from=segment.lost_from)
+                continue
+            start = 0 if epoch.number == 0 else -segment.start
+            delta = start if last is None else (last.end or 0) + last.delta - segment.start
+            move = 0 if last is None else last.move + moves
+            stays.append(Stay(q, move, segment.start, segment.end, delta, segment.lost_from, tagged=tagged))
+    return tuple(stays)
+
+
+@given(histories())
+def test_chains_are_what_each_virtual_partition_by_itself_would_come_to(layout: Layout) -> None:
+    """They are derived run by run, and runs in order hold all virtual partitions."""
+    assert [v for run in layout.runs for v in run.vs] == list(range(layout.v_count))
+    for v in range(layout.v_count):
+        assert layout.chains[v].stays == chain_by_its_definition(layout, v)
+
+
+@given(COUNTS, st.data())
+def test_homes_are_those_of_the_slots(counts: tuple[int, int], data: st.DataObject) -> None:
+    """They are found run by run, without asking for each slot."""
+    n, v_count = counts
+    u = data.draw(st.integers(n, v_count))
+    assert homes(n, u, v_count) == tuple(home(v, n, u, v_count) for v in range(v_count))
+    runs = [residents(q, n, u, v_count) for q in range(u)]
+    assert [list(run) for run in runs] == [[v for v in range(v_count) if home(v, n, u, v_count) == q] for q in range(u)]
+    assert min(map(len, runs)) == shortest_run(n, u, v_count)
+
+
+def test_what_a_long_history_costs_does_not_grow_with_the_virtual_partitions() -> None:
+    """16,384 of them over 100 growths by one: each growth goes on with the runs that move, not with all there are."""
+    layout = Layout.created("orders", TOPIC_ID, 1, 16_384)
+    for number in range(100):
+        following = layout.next_epoch(number + 2)
+        cuts = dict.fromkeys(layout.sealed_by(following) | layout.opened_by(following), 1_000 * number)
+        layout = layout.changed(following, cuts)
+    assert layout.run_count == 128
+    assert layout.steps < 2_000
+    made = {id(stay) for chain in layout.chains for stay in chain.stays}
+    assert len(made) <= layout.steps
 
 
 def test_a_topic_goes_on_behind_what_a_shortened_log_lost() -> None:

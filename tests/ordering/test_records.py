@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
@@ -12,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kordon.proxy.ordering.images import ImageRecord, Written
+from kordon.proxy.ordering.images import PRODUCERS_OF_A_PART, ImageRecord, Written
 from kordon.proxy.ordering.layout import Epoch, Layout, Placement
 from kordon.proxy.ordering.member import Member
+from kordon.proxy.ordering.reading import tenancies
 from kordon.proxy.ordering.records import (
     KINDS,
     MOST_BYTES,
@@ -30,6 +32,7 @@ from kordon.proxy.ordering.records import (
     WishRecord,
     dump,
     load,
+    why_no_more,
 )
 from kordon.proxy.ordering.soundness import why_unsound
 from kordon.proxy.ordering.takeover import Takeover
@@ -265,6 +268,110 @@ def test_a_layout_that_cannot_be_is_not_gone_by(place: tuple[int | str, ...], va
     found = load("topic/orders", json.dumps(whole).encode())
     assert isinstance(found, Unreadable)
     assert why in found.why
+
+
+def forged(n: int, v_count: int, counts: Sequence[int], segments: Sequence[tuple[int, int]], **fields: Any) -> bytes:
+    """A layout in as few bytes as can be: counts by epoch, and segments as (partition, epoch)."""
+    layout = {
+        "topic": "orders",
+        "topic_id": str(UUID(int=1)),
+        "n": n,
+        "v_count": v_count,
+        "epochs": [{"number": number, "u": u} | fields for number, u in enumerate(counts)],
+        "segments": [{"id": {"partition": q, "epoch": epoch}, "start": 0} for q, epoch in segments],
+    }
+    return json.dumps({"layout": layout, "face_id": str(UUID(int=2))}, separators=(",", ":")).encode()
+
+
+TOO_LARGE: Final = {
+    "changes": forged(1, 16_384, [1] * 1_002, [(0, 0)]),
+    "segments": forged(1, 16_384, [1], [(q, 0) for q in range(6_001)]),
+    "renewed segments": forged(1, 1, [1] * 90, [(0, 0)], renewed=[0] * 100),
+    "steps": forged(1, 16_384, [4_000, *([1] * 900)], [(0, epoch) for epoch in range(901)]),
+    "partitions": forged(9_000, 9_000, [9_000], [(q, 0) for q in range(9_000)]),
+    "elements": forged(1, 1, [1] * 60, [(0, 0)], renewed=[0] * 2_000),
+}
+
+
+@pytest.mark.parametrize(("what", "written"), TOO_LARGE.items(), ids=TOO_LARGE)
+def test_a_layout_with_too_much_behind_it_is_not_gone_by(what: str, written: bytes) -> None:
+    """To derive from it where everything is would hold up all clients of a worker for seconds."""
+    assert len(written) <= MOST_BYTES
+    found = load("topic/orders", written)
+    assert isinstance(found, Unreadable)
+    assert found.topic == "orders"
+    assert what in found.why
+
+
+def calls_of(what: Callable[[], object]) -> int:
+    """Counts the calls, of Python's functions and of those in C, that something takes."""
+    calls = 0
+
+    def count(_: object, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        what()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+LARGEST: Final = {
+    "many epochs of one partition": forged(1, 16_384, [2, *([1] * 1_000)], [(0, epoch) for epoch in range(1_001)]),
+    "many partitions": forged(1, 16_384, [4_000], [(q, 0) for q in range(6_000)]),
+    "many steps": forged(1, 16_384, [1_000, *([1] * 38)], [(0, epoch) for epoch in range(39)]),
+}
+
+
+@pytest.mark.parametrize("written", LARGEST.values(), ids=LARGEST)
+def test_the_largest_layouts_that_are_gone_by_take_few_calls(written: bytes) -> None:
+    """A call is some 0.2 µs: 100,000 are 20 ms."""
+    record = load("topic/orders", written)
+    assert isinstance(record, TopicRecord)
+    assert calls_of(lambda: load("topic/orders", written)) < 100_000
+    layout = record.layout
+    assert calls_of(lambda: (layout.chains, layout.open_homes, tenancies(layout))) < 250_000
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        b'{"layout":{"segments":[' + b",".join([b"{}"] * 90_000) + b"]}}",
+        b"{" + b",".join(b'"%d":0' % number for number in range(90_000)) + b"}",
+    ],
+    ids=["segments", "fields"],
+)
+def test_what_is_wrong_with_a_record_is_not_listed_without_end(written: bytes) -> None:
+    """A list of 90,000 faults would take longer than anything that can be read."""
+    found = load("topic/orders", written)
+    assert isinstance(found, Unreadable)
+    assert "of its fields are not understood" in found.why
+    assert calls_of(lambda: load("topic/orders", written)) < 1_000
+
+
+def test_a_part_of_an_image_has_as_many_producers_as_kordon_writes() -> None:
+    """Twice as many are read as junk: nobody has written them."""
+    for producers, is_read in ((PRODUCERS_OF_A_PART, True), (2 * PRODUCERS_OF_A_PART, False)):
+        rows = ",".join(f'"{number}":[0,0]' for number in range(producers))
+        found = load("image/orders/1/2", f'{{"written":{{{rows}}},"cut_ms":5}}'.encode())
+        assert isinstance(found, ImageRecord) == is_read
+
+
+def test_a_topic_is_not_changed_so_often_that_nobody_would_read_it() -> None:
+    """A wish is refused while there is still room for what has to be mended."""
+    record = TopicRecord(Layout.created("orders", UUID(int=1), 1, 2), UUID(int=2))
+    changes = 0
+    while not (why := why_no_more(record, record.layout.next_epoch(2 if record.layout.u == 1 else 1))):
+        following = record.layout.next_epoch(2 if record.layout.u == 1 else 1)
+        cuts = dict.fromkeys(range(2), 10**15 * (changes + 1))
+        record = replace(record, layout=record.layout.changed(following, cuts))
+        changes += 1
+    assert changes == 900
+    assert "changed too often" in why
+    assert load("topic/orders", dump(record)) == record
 
 
 @pytest.mark.parametrize(
