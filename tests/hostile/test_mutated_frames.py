@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
+log = logging.getLogger(__name__)
 pytestmark = pytest.mark.broker
 MANAGED = "fuzz-managed"
 GROWTH_BYTES = 100 * 2**20
@@ -40,17 +42,17 @@ def test_every_kind_of_request_is_sent() -> None:
 
 
 @contextmanager
-def another_client(bootstrap: str) -> Iterator[list[int]]:
+def another_client(bootstrap: str, topic: str) -> Iterator[list[int]]:
     """Asks for the ends of a managed topic on one connection all the while; yields the error codes so far."""
     done, codes = threading.Event(), list[int]()
     partitions = [{"partition_index": 0, "timestamp": -1}]
-    asked = {"replica_id": -1, "topics": [{"name": MANAGED, "partitions": partitions}]}
+    asked = {"replica_id": -1, "topics": [{"name": topic, "partitions": partitions}]}
 
     def ask() -> None:
         with PlainConnection(bootstrap) as connection:
             while not done.is_set():
-                (topic,) = connection.ask(apis.LIST_OFFSETS, 7, asked).topics
-                codes.append(topic.partitions[0].error_code)
+                (row,) = connection.ask(apis.LIST_OFFSETS, 7, asked).topics
+                codes.append(row.partitions[0].error_code)
                 done.wait(0.05)
         codes.append(0)  # the connection has lived until here
 
@@ -69,13 +71,14 @@ def fuzz(cluster: Cluster, seed: int, frames: int) -> None:
     A few of them wait at the broker for longer than their clients (JoinGroup for other members): it keeps their
     connections until then, as it does without a proxy.
     """
+    topic = f"{MANAGED}-{seed}"
     with ProxyProcess.start(cluster.bootstrap("PLAINTEXT")) as proxy:
-        create_managed(proxy.bootstrap, MANAGED)
+        create_managed(proxy.bootstrap, topic)
         process = psutil.Process(proxy.pid)
-        asyncio.run(send_mutated(proxy.bootstrap, Mutator(0, [MANAGED]), 200))  # takes what is taken once
+        asyncio.run(send_mutated(proxy.bootstrap, Mutator(0, [topic]), 200))  # takes what is taken once
         before = process.memory_info().rss
-        with another_client(proxy.bootstrap) as codes:
-            asyncio.run(send_mutated(proxy.bootstrap, Mutator(seed, [MANAGED]), frames))
+        with another_client(proxy.bootstrap, topic) as codes:
+            asyncio.run(send_mutated(proxy.bootstrap, Mutator(seed, [topic]), frames))
             asked = len(codes)
             wait_until("the other client is answered still", lambda: len(codes) > asked + 1)
         assert codes[-1] == 0
@@ -99,3 +102,4 @@ def test_a_million_damaged_frames_harm_nobody(open_cluster: Cluster) -> None:
     """The same, for as long as it takes."""
     for seed in range(10):
         fuzz(open_cluster, seed=seed, frames=100_000)
+        log.info("%d frames sent", (seed + 1) * 100_000)
