@@ -20,6 +20,8 @@ from kordon.proxy.ordering.takeover import may_be_shown
 NO_ID: Final = UUID(int=0)
 NO_TOPIC: Final = "/"
 """Is no legal name: asked for in place of nothing where asking for nothing would mean all topics."""
+_ASKED_BY_ID: Final = 12
+"""From this version of Metadata on a topic can be asked for by its id (KIP-516); 10 and 11 have the field already."""
 _MOST_PARTITIONS: Final = 2000
 """Of a DescribeTopicPartitions answer: max.request.partition.size.limit as brokers have it by default."""
 
@@ -71,10 +73,10 @@ class MetadataTranslation:
         """Asks by the real topics' ids where a client asks by those of faces, and not for what is Kordon's own."""
         if _asks_all(version, value):
             return False
-        rows = [row for row in value.topics if _is_for_broker(row, topics)]
+        rows = [row for row in value.topics if _is_for_broker(version, row, topics)]
         changed = len(rows) < len(value.topics)
         for row in rows:
-            topic = topics.with_face_id(row.get("topic_id", NO_ID))
+            topic = topics.with_face_id(_asked_id(version, row))
             if topic is not None:
                 row["topic_id"] = topic.layout.topic_id
                 changed = True
@@ -92,10 +94,10 @@ class MetadataTranslation:
             if not is_own(row.name) and row.name != NO_TOPIC
         ]
         if not _asks_all(version, asked):
-            rows += [_absent(row) for row in asked.topics if not _is_for_broker(row, topics)]
+            rows += [_absent(version, row) for row in asked.topics if not _is_for_broker(version, row, topics)]
             known = {row["topic_id"] for row in rows if "topic_id" in row}
-            ids = [row for row in asked.topics if row.get("topic_id", NO_ID) not in (NO_ID, *known)]
-            rows += [_absent(row) for row in ids]  # of Kordon's own topics
+            ids = [row for row in asked.topics if _asked_id(version, row) not in (NO_ID, *known)]
+            rows += [_absent(version, row) for row in ids]  # of Kordon's own topics
         value["topics"] = rows
         return True
 
@@ -104,16 +106,22 @@ def _asks_all(version: int, request: Any) -> bool:
     return request.topics is None or (version == 0 and not request.topics)
 
 
-def _is_for_broker(row: Any, topics: ManagedTopics) -> bool:
+def _asked_id(version: int, row: Any) -> UUID:
+    """Returns the id by which a topic is asked for; brokers refuse all of a request with an id in an older version."""
+    topic_id: UUID = row.get("topic_id", NO_ID) if version >= _ASKED_BY_ID else NO_ID
+    return topic_id
+
+
+def _is_for_broker(version: int, row: Any, topics: ManagedTopics) -> bool:
     """Whether a broker may be asked: not for Kordon's own, nor by an id that a topic had before it was managed."""
-    topic_id = row.get("topic_id", NO_ID)
+    topic_id = _asked_id(version, row)
     if topic_id == NO_ID:
         return not is_own(row.name)
     return all(topic.layout.topic_id != topic_id for topic in topics)
 
 
-def _absent(row: Any) -> dict[str, Any]:
-    topic_id = row.get("topic_id", NO_ID)
+def _absent(version: int, row: Any) -> dict[str, Any]:
+    topic_id = _asked_id(version, row)
     code = Code.UNKNOWN_TOPIC_OR_PARTITION if topic_id == NO_ID else Code.UNKNOWN_TOPIC_ID
     return {"error_code": code, "name": row.name if topic_id == NO_ID else None, "topic_id": topic_id}
 

@@ -131,6 +131,17 @@ def test_topic_ids_are_those_of_faces(version: int) -> None:
     assert len(topics[FACE_ID].partitions) == 4
 
 
+@pytest.mark.parametrize("version", [10, 11])
+def test_ids_in_versions_that_do_not_ask_by_them_are_left_to_the_broker(version: int) -> None:
+    """It refuses all that is asked then, and an answer of these versions has a name in each row."""
+    wishes = [{"topic_id": topic_id, "name": "other"} for topic_id in (FACE_ID, REAL_ID, OTHER_ID, OWN_ID)]
+    asked, value = asking(version, {"topics": wishes}), asking(version, {"topics": wishes})
+    assert not MetadataTranslation().request(version, value, managed())
+    assert value == asked
+    rows = [topic_row("other", NO_ID, 0, error=42)] * len(wishes)
+    assert [(topic.name, topic.error_code) for topic in seen(version, asked, rows)] == [("other", 42)] * len(wishes)
+
+
 def test_a_topic_that_the_broker_refuses_is_refused() -> None:
     """Errors of the broker pass, and an id in them is the one that the client knows."""
     asked = asking(12, {"topics": [{"name": "orders"}]})
