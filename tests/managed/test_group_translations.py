@@ -19,7 +19,7 @@ from kordon.proxy.managed.member_bytes import rename_assignment, rename_subscrip
 from kordon.proxy.managed.names import to_face, to_topic
 from kordon.proxy.managed.subscriptions import Subscriptions
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
-from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.layout import Layout, Placement
 
 REAL_ID, FACE_ID, NEW_REAL_ID, NEW_FACE_ID, OTHER_ID, OWN_ID = (UUID(int=number) for number in range(1, 7))
 FACE = "__kordon.orders"
@@ -199,6 +199,20 @@ def test_a_commit_from_before_that_is_still_in_a_transaction_is_waited_for() -> 
     assert merged == {"orders": {0: (70, 0), 1: (-1, UNSTABLE_OFFSET_COMMIT)}}
     merged = told(to_client(apis.OFFSET_FETCH, 9, of_groups(9, [face, gone]), asked))
     assert merged == {"orders": {0: (70, 0), 1: (-1, 0)}}
+
+
+def test_a_commit_from_before_counts_up_to_where_its_virtual_partition_has_moved_on() -> None:
+    """Groups of the dialect commit there on what others have written since: that is no progress of this one."""
+    layout = Layout.unmanaged("orders", REAL_ID, 2, 4)
+    taken = layout.changed(layout.next_epoch(2, Placement.OWN), {0: 30, 1: 30})
+    moved = taken.changed(taken.next_epoch(2), {0: 40, 1: 40})
+    topics = ManagedTopics()
+    topics.add(ManagedTopic(moved, FACE_ID))
+    asked = parsed_request(apis.OFFSET_FETCH, 9, of_groups(9, asking({("orders", FACE_ID): [0, 1]})))
+    table = response(apis.OFFSET_FETCH)
+    value = table.parse(9, table.build(9, of_groups(9, [commits("orders", REAL_ID, {0: 50, 1: 50})])))
+    TRANSLATIONS[apis.OFFSET_FETCH].response(9, value, topics, asked)
+    assert told(table.parse(9, table.build(9, value))) == {"orders": {0: (50, 0), 1: (40, 0)}}
 
 
 def test_an_error_of_the_face_is_told_rather_than_an_old_commit() -> None:

@@ -1,5 +1,7 @@
 """ListOffsets, OffsetForLeaderEpoch and DeleteRecords of a managed topic, with a layout made by hand over a real one.
 
+The same in front of a broker in memory, which is quick, and of a real one, which says whether the former is like it.
+
 V = 4 on one partition, that grew to two and to three: each record has its own time, its place in the list.
 
     partition 0   [0, 10) all   [10, 15) v 0, 1   [15, 17) v 0
@@ -10,7 +12,7 @@ V = 4 on one partition, that grew to two and to three: each record has its own t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -35,11 +37,15 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.topology import Topology
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS, PENDING_UPLOADS
 from kordon.testing.cluster import Cluster
+from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 
-pytestmark = [
+REAL = [
     pytest.mark.broker,
     pytest.mark.skipif(DESCRIBED_PRODUCERS.is_missing, reason=DESCRIBED_PRODUCERS.reason),
 ]
+"""Marks of what a real broker is needed for."""
+TIMES = {0: [*range(1000, 1010), *range(2000, 2005), 3000, 3001], 1: [*range(2000, 2007)], 2: [*range(3000, 3004)]}
+"""Of the records, by physical partition."""
 NONE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH = 0, 74, 75
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
 MOVED_ONCE = 1 << 15
@@ -140,23 +146,97 @@ async def write(cluster: Cluster, topic: str, times: Mapping[int, Collection[int
                 await producer.send_and_wait(topic, b"x", partition=partition, timestamp_ms=stamp)
 
 
-@pytest.fixture
-async def stage(cluster: Cluster) -> AsyncIterator[Stage]:
-    """The topic of the picture above."""
+class Memory(FakeBroker):
+    """A broker in memory that has the records of the picture above."""
+
+    def __init__(self, name: str) -> None:
+        handlers = {apis.LIST_OFFSETS: self._list, apis.OFFSET_FOR_LEADER_EPOCH: self._epochs}
+        super().__init__({name: len(TIMES)}, {**handlers, apis.DELETE_RECORDS: self._delete})
+        self.starts = dict.fromkeys(TIMES, 0)
+        self.forbids = NONE
+        """The error of whoever would delete records."""
+
+    def _list(self, asked: Asked) -> Answer:
+        return self._rows(asked, "name", lambda row: self._offset(row.partition_index, row.timestamp))
+
+    def _offset(self, q: int, timestamp: int) -> dict[str, int]:
+        times, start = TIMES[q], self.starts[q]
+        found = next((at for at, each in enumerate(times) if each >= timestamp and at >= start), None)
+        match timestamp:
+            case -1:
+                told = (len(times), -1)
+            case -2 | -4:
+                told = (start, -1)
+            case -3:
+                told = (times.index(max(times)), max(times))
+            case _ if timestamp >= 0 and found is not None:
+                told = (found, times[found])
+            case _:
+                told = (-1, -1)
+        epoch = -1 if told[0] < 0 else 0
+        return {"partition_index": q, "offset": told[0], "timestamp": told[1], "leader_epoch": epoch}
+
+    def _epochs(self, asked: Asked) -> Answer:
+        return self._rows(asked, "topic", lambda row: self._end(row.partition, row.leader_epoch))
+
+    def _end(self, q: int, epoch: int) -> dict[str, int]:
+        return {"partition": q, "leader_epoch": -1 if epoch else 0, "end_offset": -1 if epoch else len(TIMES[q])}
+
+    def _delete(self, asked: Asked) -> Answer:
+        return self._rows(asked, "name", lambda row: self._deleted(row.partition_index, row.offset))
+
+    def _deleted(self, q: int, offset: int) -> dict[str, int]:
+        if self.forbids:
+            return {"partition_index": q, "low_watermark": -1, "error_code": self.forbids}
+        self.starts[q] = max(self.starts[q], offset)
+        return {"partition_index": q, "low_watermark": self.starts[q]}
+
+    def _rows(self, asked: Asked, name: str, told: Callable[[Any], dict[str, int]]) -> Answer:
+        (topic,) = asked.body.topics
+        believed = [row.get("current_leader_epoch", -1) for row in topic.partitions]
+        rows = [
+            {"error_code": UNKNOWN_LEADER_EPOCH if epoch > 0 else NONE} | told(row)
+            for epoch, row in zip(believed, topic.partitions, strict=True)
+        ]
+        return {"topics": [{name: topic[name], "partitions": rows}]}
+
+
+def stage_of(links: Links, leaders: Leaders, name: str, topic_id: UUID) -> Stage:
+    """Manages a topic of three partitions by the layout of the picture above."""
+    layout = Layout.created(name, topic_id, 1, 4)
+    layout = layout.changed(layout.next_epoch(2), {0: 10, 1: 0})
+    layout = layout.changed(layout.next_epoch(3), {0: 15, 2: 0})
+    assert layout.homes == (0, 2, 1, 1)
+    topics = ManagedTopics()
+    topic = ManagedTopic(layout, UUID(int=5))
+    topics.add(topic)
+    return Stage(links, topics, topic, Questions(links, leaders))
+
+
+@asynccontextmanager
+async def on_a_broker(cluster: Cluster) -> AsyncIterator[Stage]:
+    """The topic of the picture above on a real broker."""
     name = f"queries-{uuid4().hex[:8]}"
     async with linked(cluster) as links:
         leaders = Leaders(links)
         topic_id = await make_topic(links, leaders, name)
-        times = {0: [*range(1000, 1010), *range(2000, 2005), 3000, 3001], 1: range(2000, 2007), 2: range(3000, 3004)}
-        await write(cluster, name, times)
-        layout = Layout.created(name, topic_id, 1, 4)
-        layout = layout.changed(layout.next_epoch(2), {0: 10, 1: 0})
-        layout = layout.changed(layout.next_epoch(3), {0: 15, 2: 0})
-        assert layout.homes == (0, 2, 1, 1)
-        topics = ManagedTopics()
-        topic = ManagedTopic(layout, UUID(int=5))
-        topics.add(topic)
-        yield Stage(links, topics, topic, Questions(links, leaders))
+        await write(cluster, name, TIMES)
+        yield stage_of(links, leaders, name, topic_id)
+
+
+@asynccontextmanager
+async def in_memory() -> AsyncIterator[Stage]:
+    """The same on a broker in memory."""
+    broker = Memory("queries")
+    yield stage_of(broker, Leaders(broker), "queries", UUID(int=1))
+    await broker.close()
+
+
+@pytest.fixture(params=["memory", pytest.param("broker", marks=REAL)])
+async def stage(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
+    """The topic of the picture above."""
+    async with in_memory() if request.param == "memory" else on_a_broker(request.getfixturevalue("cluster")) as made:
+        yield made
 
 
 async def test_both_ends_of_each_chain(stage: Stage) -> None:
@@ -270,9 +350,17 @@ async def test_a_lower_end_is_told_only_under_the_newest_layout(stage: Stage) ->
     assert reads == ["layouts", "layouts"]
 
 
-async def test_a_lease_that_is_away_for_a_moment_is_waited_for(stage: Stage) -> None:
+async def test_a_lease_that_is_away_for_a_moment_is_waited_for(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each change of the proxies' group takes it away; librdkafka hands the error to whoever asked for an offset."""
     leases = [False, False, True, False, True]  # it comes, goes while brokers are asked, and comes again
+    asked: list[Form] = []
+    ask = stage.questions.ask
+
+    async def counted(form: Form, questions: Collection[Question], fields: Mapping[str, Any]) -> Any:
+        asked.append(form)
+        return await ask(form, questions, fields)
+
+    monkeypatch.setattr(stage.questions, "ask", counted)
 
     def may_serve() -> bool:
         return leases.pop(0) if leases else True
@@ -280,6 +368,7 @@ async def test_a_lease_that_is_away_for_a_moment_is_waited_for(stage: Stage) -> 
     lists = ListOffsets(stage.topics, stage.questions, may_serve=may_serve)
     (found,) = await lists.find([OffsetWish(stage.topic.name, 1, LATEST)])
     assert (found.error, found.offset, leases) == (NONE, 19, [])
+    assert len(asked) == 2, "what was told without a lease does not count"
 
 
 async def test_without_a_lease_nothing_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,6 +435,16 @@ async def test_deletions_out_of_range_change_nothing(stage: Stage) -> None:
     assert await stage.log_starts() == [0, 0, 0]
 
 
+async def test_where_brokers_forbid_it_no_floor_rises() -> None:
+    """A topic that is compacted only, or a client without the right (KafkaApis.handleDeleteRecordsRequest)."""
+    async with in_memory() as stage:
+        assert isinstance(stage.links, Memory)
+        stage.links.forbids = 44  # POLICY_VIOLATION
+        assert await stage.delete({1: 12}) == {1: (44, -1)}
+        stage.links.forbids = NONE
+        assert await stage.all_offsets(EARLIEST) == [0, 0, 0, 0]
+
+
 async def test_floors_that_cannot_be_raised_are_a_timeout(stage: Stage) -> None:
     """While there is no controller the client may try again; nothing is deleted."""
 
@@ -358,21 +457,17 @@ async def test_floors_that_cannot_be_raised_are_a_timeout(stage: Stage) -> None:
     served = await DeleteRecords(stage.topics, stage.questions, lists, nobody).serve(2, asked)
     assert served["topics"][0]["partitions"] == [{"partition_index": 0, "low_watermark": -1, "error_code": 7}]
     assert await stage.all_offsets(EARLIEST) == [0, 0, 0, 0]
+    assert await stage.log_starts() == [0, 0, 0]
 
 
-async def test_a_dead_broker_is_a_retriable_error() -> None:
+@pytest.mark.broker
+async def test_a_dead_broker_is_a_retriable_error(unled_cluster: Cluster) -> None:
     """Clients are sent to look for a leader, and nothing hangs."""
-    with Cluster.start(brokers=1) as own:
-        async with linked(own) as links:
-            leaders = Leaders(links)
-            topic_id = await make_topic(links, leaders, "orders")
-            topics = ManagedTopics()
-            topics.add(ManagedTopic(Layout.created("orders", topic_id, 3, 3), UUID(int=5)))
-            stage = Stage(links, topics, next(iter(topics)), Questions(links, leaders))
-            assert (await stage.offsets({0: LATEST}))[0].offset == 0
-            own.brokers[0].kill()
-            async with asyncio.timeout(60):
-                assert (await stage.offsets({0: LATEST}))[0].error_code in {5, 6}
+    async with on_a_broker(unled_cluster) as stage:
+        assert (await stage.offsets({0: LATEST}))[0].offset == 17
+        unled_cluster.brokers[0].kill()
+        async with asyncio.timeout(60):
+            assert (await stage.offsets({0: LATEST}))[0].error_code in {5, 6}
 
 
 async def test_questions_to_one_leader_are_one_request(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,6 +486,7 @@ async def test_questions_to_one_leader_are_one_request(stage: Stage, monkeypatch
     assert sorted(row["partition_index"] for row in body["topics"][0]["partitions"]) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("stage", [pytest.param("broker", marks=REAL)], indirect=True)
 async def test_metadata_of_a_real_broker(stage: Stage) -> None:
     """The broker's own answers are translated: V partitions, and the broker's leader with the move in its epoch."""
     client = await stage.links.to(1, "test")
@@ -405,6 +501,7 @@ async def test_metadata_of_a_real_broker(stage: Stage) -> None:
     assert rows == [(0, 1, 0), (1, 1, MOVED_ONCE), (2, 1, MOVED_ONCE), (3, 1, MOVED_ONCE)]
 
 
+@pytest.mark.parametrize("stage", [pytest.param("broker", marks=REAL)], indirect=True)
 async def test_pages_of_a_real_broker(stage: Stage) -> None:
     """A real broker takes the cursors that are made for it: past its own topics' names, and past a topic."""
     client = await stage.links.to(1, "test")
