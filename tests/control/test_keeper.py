@@ -33,12 +33,14 @@ class Clients:
 
     def __init__(self) -> None:
         self.drained = asyncio.Event()
+        self.drains: list[frozenset[int]] = []
         self.landed: dict[int, int] = {}
         self.expected: frozenset[int] = frozenset()
         self.readied: list[str] = []
 
     async def drain(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
         """Waits until the test says that nothing is under way."""
+        self.drains.append(partitions)
         await self.drained.wait()
         return self.landed
 
@@ -155,6 +157,7 @@ async def test_a_fence_is_acknowledged_when_nothing_is_under_way_any_more() -> N
     assert layouts.appended == ["ack/f1/me"]
     assert topic.fence is not None
     assert topic.fence.high_watermarks == {0: 7}
+    assert clients.drains == [frozenset({0, 3})], "also where a segment begins: Kordon itself may have written there"
 
 
 async def test_what_was_acknowledged_while_a_fence_drains_is_shown() -> None:
@@ -370,9 +373,13 @@ class Passed:
     def __init__(self) -> None:
         self.renewed: list[str] = []
         self.reconnected = asyncio.Event()
+        self.settled = asyncio.Event()
+        """Set unless clients have requests under way that went round Kordon's own lanes."""
+        self.settled.set()
 
     async def settle(self) -> None:
-        """Has nothing under way."""
+        """Waits until nothing is under way."""
+        await self.settled.wait()
 
     async def renew_views(self, topic: str) -> None:
         """Waits until the test says that clients have come back."""
@@ -404,6 +411,41 @@ async def test_clients_see_a_quiesced_topic_anew_before_it_is_said_to_be_managed
     for _ in range(10):
         await asyncio.sleep(0)
     assert layouts.appended == ["ack/f2/me"]
+
+
+async def test_a_takeover_waits_for_what_clients_have_sent_to_the_ordinary_topic() -> None:
+    """It lands in front of the cut, or is not acknowledged (rule A2)."""
+    clients, layouts, passed = Clients(), Layouts(), Passed()
+    clients.drained.set()
+    passed.settled.clear()
+    keeper, _ = keeper_of(clients, layouts)
+    keeper.passed = passed
+    following = BEFORE.next_epoch(3, Placement.OWN)
+    fence = FenceRecord("f1", "invoices", following, frozenset(range(3)), TopicRecord(BEFORE, UUID(int=2)))
+    keeper.on_record(record("fence/invoices", fence))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert layouts.appended == []
+    passed.settled.set()
+    async with asyncio.timeout(60):
+        await layouts.changed.wait()
+    assert layouts.appended == ["ack/f1/me"]
+
+
+@pytest.mark.parametrize(
+    ("fence", "epoch", "may"), [("f1", 0, True), ("f2", 0, False), (None, 0, False), ("f1", 1, False)]
+)
+async def test_kordon_itself_writes_under_its_own_fence_and_layout_alone(
+    fence: str | None, epoch: int, *, may: bool
+) -> None:
+    """A marker that came under another one could take away what its key has got since."""
+    keeper, _ = keeper_of(Clients(), Layouts())
+    assert not keeper.may_mark("orders", 0, None), "there is no lease yet"
+    keeper.member.on_renewed(clock(), 20.0, clock())
+    keeper.member.on_caught_up(keeper.member.on_joined())
+    assert keeper.may_mark("orders", 0, None)
+    keeper.on_record(record("fence/orders", FENCE))
+    assert keeper.may_mark("orders", epoch, fence) is may
 
 
 async def test_a_proxy_that_comes_later_renews_no_view() -> None:

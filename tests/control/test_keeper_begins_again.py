@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from kordon.proxy.control.batches import Record
+from kordon.proxy.control.batches import Entry, Record
 from kordon.proxy.control.keeper import Keeper
 from kordon.proxy.control.lease import clock
 from kordon.proxy.control.membership import Generation
@@ -35,7 +35,7 @@ class Log:
         self.position = 0
         self.records: list[tuple[str, Value | None]] = []
         self.failure: Exception | None = None
-        self._moved = asyncio.Event()
+        self.appended: list[str] = []
 
     async def exists(self) -> bool:
         """There is one."""
@@ -53,8 +53,9 @@ class Log:
                 raise failure
             await asyncio.sleep(0.001)
 
-    async def append(self, entries: object) -> int:
-        """Takes an acknowledgement."""
+    async def append(self, entries: list[Entry]) -> int:
+        """Keeps the keys."""
+        self.appended += [entry.key for entry in entries]
         return 0
 
     def rewind(self) -> None:
@@ -68,10 +69,18 @@ class Log:
 
 
 class Clients:
-    """Stands for lanes and readers, that have nothing to do."""
+    """Stands for lanes and readers, that have nothing to do but what a test has them do."""
+
+    def __init__(self) -> None:
+        self.landed = asyncio.Event()
+        """Set unless something is under way."""
+        self.landed.set()
+        self.renewed = 0
+        """How often what was kept was judged."""
 
     async def drain(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
-        """Nothing is under way."""
+        """Waits until nothing is under way."""
+        await self.landed.wait()
         return {}
 
     async def freeze(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
@@ -85,7 +94,8 @@ class Clients:
         """Has read nothing."""
 
     def lease_renewed(self) -> None:
-        """Has kept nothing."""
+        """Counts."""
+        self.renewed += 1
 
 
 class Group:
@@ -105,9 +115,9 @@ class Group:
         self.stopped = True
 
 
-def keeper_of(log: Log) -> tuple[Keeper, ManagedTopics, Group]:
+def keeper_of(log: Log, lanes: Clients | None = None) -> tuple[Keeper, ManagedTopics, Group]:
     """Makes a keeper that has joined a generation in which another one leads."""
-    topics, group, clients = ManagedTopics(), Group(), cast("Any", Clients())
+    topics, group, clients = ManagedTopics(), Group(), cast("Any", lanes or Clients())
     keeper = Keeper(
         topics=topics,
         layouts=cast("Any", log),
@@ -200,3 +210,52 @@ async def test_layouts_that_are_lost_are_served_no_more() -> None:
     assert keeper.lost == "__kordon.layouts was deleted"
     assert topics.names == {"orders"}
     await keeper.leave()
+
+
+async def test_what_was_kept_is_judged_when_there_is_a_lease_and_the_layouts_have_been_read() -> None:
+    """Neither is enough by itself (rule C7)."""
+    log, clients = Log(), Clients()
+    log.records = [("topic/orders", TopicRecord(ORDERS, UUID(int=2)))]
+    keeper, topics, _ = keeper_of(log, clients)
+    keeper.start()
+    keeper.on_generation(Generation(1, "a member", "another", ()))
+    await until("all is read", lambda: len(topics) == 1)
+    for _ in range(10):
+        await asyncio.sleep(0.001)
+    assert (keeper.may_serve(), clients.renewed) == (False, 0), "there is no lease"
+    cast("Any", keeper)._on_renewed(clock())
+    assert (keeper.may_serve(), clients.renewed) == (False, 0), "nothing was read since it began"
+    await until("what was kept is judged", lambda: clients.renewed == 1)
+    assert keeper.may_serve()
+    await keeper.leave()
+
+
+async def test_a_new_generation_needs_all_layouts_of_meanwhile() -> None:
+    """Whoever was missing in the one before was not waited for, though its lease lives on (rule C3)."""
+    log = Log()
+    log.records = [("topic/orders", TopicRecord(ORDERS, UUID(int=2)))]
+    keeper, _, _ = keeper_of(log)
+    keeper.start()
+    join(keeper)
+    await until("it serves", keeper.may_serve)
+    keeper.on_generation(Generation(2, "a member", "another", ()))
+    assert not keeper.may_serve()
+    await until("it serves", keeper.may_serve)
+    await keeper.leave()
+
+
+async def test_whoever_leaves_says_so_when_nothing_can_land_any_more() -> None:
+    """The others do not wait for its lease then (rule C2)."""
+    log, clients = Log(), Clients()
+    log.records = [("topic/orders", TopicRecord(ORDERS, UUID(int=2)))]
+    keeper, _, _ = keeper_of(log, clients)
+    keeper.start()
+    join(keeper)
+    await until("it serves", keeper.may_serve)
+    clients.landed.clear()
+    leaving = asyncio.ensure_future(keeper.leave())
+    await asyncio.sleep(0.01)
+    assert (keeper.may_serve(), log.appended) == (False, [])
+    clients.landed.set()
+    await leaving
+    assert log.appended == ["gone/me"]

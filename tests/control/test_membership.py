@@ -11,8 +11,8 @@ from uuid import uuid4
 import pytest
 
 from kordon.proxy.control.codes import Code
-from kordon.proxy.control.group import About, GroupCoordinator, GroupRefused, Joined
-from kordon.proxy.control.lease import Lease, Renewer, clock
+from kordon.proxy.control.group import About, GroupCoordinator, GroupRefused
+from kordon.proxy.control.lease import clock
 from kordon.proxy.control.membership import Generation, Membership, new_incarnation
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.testing.waiting import until
@@ -179,38 +179,3 @@ async def test_a_proxy_that_the_group_has_given_up_joins_again_as_another_member
         await until("another generation", lambda: a.lost == 1 and a.generations[-1].number > before.number)
         assert a.generations[-1].member_id != before.member_id
         assert a.generations[-1].members[0].incarnation == a.membership.incarnation
-
-
-class SlowCoordinator(GroupCoordinator):
-    """Accepts every commit, some time after it came."""
-
-    def __init__(self) -> None:
-        self.came = 0.0
-
-    async def commit(self, joined: Joined, topic: str, offset: int, metadata: str) -> None:
-        """Takes its time."""
-        self.came = clock()
-        await asyncio.sleep(0.05)
-
-
-async def test_a_lease_is_counted_from_when_its_commit_was_sent() -> None:
-    """The time that the answer took is no time in which the proxy was confirmed."""
-    lease, coordinator = Lease(20.0), SlowCoordinator()
-    renewer = Renewer(lease, coordinator, "incarnation", lambda: 0)
-    assert not await renewer.confirm()  # there is no generation to confirm
-    renewer.joined(Joined(1, "member", "member", ()))
-    assert await renewer.confirm()
-    assert lease.expires - lease.seconds <= coordinator.came
-
-
-def test_a_lease_counts_from_the_sending_and_never_back() -> None:
-    """An answer that was long on its way gives less; one that overtook it is not taken back."""
-    lease = Lease(20.0)
-    assert not lease.alive()
-    lease.renew(clock() - 20.5)
-    assert not lease.alive()
-    lease.renew(clock() - 5.0)
-    assert lease.alive()
-    expires = lease.expires
-    lease.renew(clock() - 10.0)
-    assert lease.expires == expires

@@ -129,6 +129,40 @@ def test_nothing_is_held_while_somebody_missing_may_still_serve() -> None:
     assert len(made.on_tick(5.0 + LEASE, "id")) == 1
 
 
+def test_a_fence_is_taken_back_when_somebody_turns_out_to_be_missing() -> None:
+    """It may serve for a lease's time; to wait for that would hold writes for as long (rules C2, C4)."""
+    made = controller("a", "b")
+    fence = open_fence(made, 0.0)
+    made.on_confirmed("orders", 0.0)
+    made.on_ack(fence.id, "a", 0.1)
+    (cancel,) = made.on_members(frozenset({"a"}), 0.2, 0.2 + LEASE)
+    assert isinstance(cancel, Commit)
+    assert cancel.records[0] == ("fence/orders", None)
+
+
+def test_each_attempt_needs_acknowledgements_of_its_own() -> None:
+    """Whoever held the fence before has gone on writing since that was taken back."""
+    made = controller("a", "b")
+    fence = open_fence(made, 0.0)
+    made.on_confirmed("orders", 0.0)
+    made.on_ack(fence.id, "a", 0.1)
+    assert len(made.on_tick(FENCE_SECONDS + 0.1, "id")) == 1
+    made.on_committed("orders", 3.0)
+    now = 3.1 + MISSED_RETRY_SECONDS
+    assert made.on_tick(now, "id") == [Prepare("orders", 4)]
+    made.on_prepared("orders", None, now)
+    (commit,) = made.on_tick(now, "again")
+    assert isinstance(commit, Commit)
+    made.on_committed("orders", now)
+    made.on_confirmed("orders", now)
+    assert made.on_ack("again-orders", "b", now) == []
+    (cuts,) = made.on_ack("again-orders", "a", now)
+    assert cuts == ReadCuts("orders", "again-orders", frozenset({0, 3}), None)
+    producers = Producers(100, {}, in_transaction=False, leader_epoch=0, read_ms=0)
+    assert made.on_cuts("orders", fence.id, {0: producers, 3: producers}, now) == [], "of the attempt before"
+    assert len(made.on_cuts("orders", "again-orders", {0: producers, 3: producers}, now)) == 1
+
+
 def test_a_change_that_the_cluster_refuses_is_given_up() -> None:
     """It was tried again for ever, and every other change of the topic refused meanwhile (rule C8)."""
     made, violation = controller("a"), 44

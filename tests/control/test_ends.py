@@ -1,0 +1,77 @@
+"""What a controller asks leaders before it cuts a log, and what it makes of the answers; with brokers in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kordon.proxy import apis
+from kordon.proxy.control.brokers import Brokers
+from kordon.proxy.control.codes import Code
+from kordon.proxy.control.ends import PartitionEnds
+from kordon.proxy.control.topics_admin import TopicsRefused
+from kordon.testing.fake_broker import Answer, Asked, FakeBroker, led
+
+NAME = "orders"
+DEBUGGING_CONSUMER, CONSUMER = -2, -1
+
+
+class Leader(FakeBroker):
+    """Leads a topic's partition in an epoch; each look at its log end finds what a test says."""
+
+    def __init__(self, ends: list[int], mark: int, epoch: int = 3) -> None:
+        super().__init__(handlers={apis.LIST_OFFSETS: self._offsets, apis.DESCRIBE_PRODUCERS: self._producers})
+        self.topics[NAME] = led([0], epoch=epoch)
+        self.epoch = epoch
+        self.asked: list[str] = []
+        self._ends, self._mark = ends, mark
+
+    def _offsets(self, asked: Asked) -> Answer:
+        ((row,),) = (topic.partitions for topic in asked.body.topics)
+        is_end = asked.body.replica_id == DEBUGGING_CONSUMER
+        self.asked.append("end" if is_end else "mark")
+        told = {"partition_index": 0, "leader_epoch": self.epoch}
+        if row.current_leader_epoch != self.epoch:
+            return self._of(told | {"error_code": Code.FENCED_LEADER_EPOCH, "offset": -1})
+        return self._of(told | {"error_code": 0, "offset": self._ends.pop(0) if is_end else self._mark})
+
+    def _of(self, row: dict[str, Any]) -> Answer:
+        return {"topics": [{"name": NAME, "partitions": [row]}]}
+
+    def _producers(self, asked: Asked) -> Answer:
+        self.asked.append("producers")
+        return self._of({"partition_index": 0, "error_code": 0, "active_producers": []})
+
+
+@pytest.mark.parametrize(
+    ("ends", "mark", "is_cut"),
+    [
+        pytest.param([7, 7], 7, True, id="it stands still and is replicated"),
+        pytest.param([6, 7], 7, False, id="something came while producers were asked for"),
+        pytest.param([7, 7], 6, False, id="the last record is not replicated: another leader may not have it"),
+    ],
+)
+async def test_a_cut_is_where_the_log_end_stood_still_and_is_replicated(
+    ends: list[int], mark: int, *, is_cut: bool
+) -> None:
+    """End and producers belong together: asked for in this order, on one connection (rule C6)."""
+    broker = Leader(ends, mark)
+    snapshot = await PartitionEnds(Brokers(broker)).snapshot(NAME, 0)
+    assert broker.asked == ["end", "producers", "end", "mark"]
+    assert snapshot.is_cut is is_cut
+    assert (snapshot.ends.log_end_offset, snapshot.ends.leader_epoch) == (7, 3)
+    await broker.close()
+
+
+async def test_all_answers_are_of_one_leadership() -> None:
+    """Whoever leads in another epoch than Metadata said refuses, and is looked for anew (rule C6)."""
+    broker = Leader([7, 7, 7, 7], 7)
+    ends = PartitionEnds(Brokers(broker))
+    await ends.snapshot(NAME, 0)
+    broker.epoch = 4
+    with pytest.raises(TopicsRefused):
+        await ends.snapshot(NAME, 0)
+    broker.topics[NAME] = led([0], epoch=4)
+    assert (await ends.snapshot(NAME, 0)).ends.leader_epoch == 4
+    await broker.close()
