@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from kordon.codecs.decision import Kind
 from kordon.codecs.messages import request, response
 from kordon.codecs.produce import ProduceRequest, look_produce
 from kordon.proxy import apis
@@ -25,6 +26,7 @@ from kordon.proxy.managed.rights import NEEDED, Rights
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
 from kordon.testing.managed_writes import a_batch
+from kordon.testing.noted import Noted
 
 NONE, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED = 0, 3, 29
 READ, WRITE, ALL, DENY, ALLOW = Operation.READ, Operation.WRITE, 2, 2, 3
@@ -198,6 +200,31 @@ async def test_one_topic_is_refused_and_the_other_served(api_key: int, version: 
     assert partition.error_code == TOPIC_AUTHORIZATION_FAILED
 
 
+@pytest.mark.parametrize(
+    ("api_key", "right"),
+    [
+        (apis.PRODUCE, Operation.WRITE),
+        (apis.FETCH, Operation.READ),
+        (apis.LIST_OFFSETS, Operation.DESCRIBE),
+        (apis.OFFSET_FOR_LEADER_EPOCH, Operation.DESCRIBE),
+        (apis.DELETE_RECORDS, Operation.DELETE),
+        (apis.CREATE_PARTITIONS, Operation.ALTER),
+        (apis.INCREMENTAL_ALTER, Operation.ALTER_CONFIGS),
+    ],
+)
+async def test_the_right_that_brokers_ask_for_is_enough_and_no_other_is(api_key: int, right: Operation) -> None:
+    """As Kafka documents it (Authorizer; KafkaApis)."""
+    client = Client()
+    client.is_told(client.asks("orders")[0], *(each for each in Operation if each is not right))
+    assert client.rights.of("orders", NEEDED[api_key]) == TOPIC_AUTHORIZATION_FAILED
+    client.now = 2.0
+    client.is_told(client.asks("orders")[0], right)
+    assert client.rights.of("orders", NEEDED[api_key]) == NONE
+    client.now = 4.0
+    client.is_told(client.asks("orders")[0], *Operation, code=TOPIC_AUTHORIZATION_FAILED)
+    assert client.rights.of("orders", NEEDED[api_key]) == TOPIC_AUTHORIZATION_FAILED
+
+
 async def test_a_write_that_is_refused_never_reaches_the_lanes() -> None:
     """Only the other topic's entry is left."""
     rows = [
@@ -214,6 +241,27 @@ async def test_a_write_that_is_refused_never_reaches_the_lanes() -> None:
     assert [topic.name for topic in service.served.allowed.topic_data] == ["allowed"]
     ((name, _, outcomes),) = service.served.rows
     assert (name, [outcome.error_code for outcome in outcomes]) == ("denied", [TOPIC_AUTHORIZATION_FAILED])
+
+
+async def test_a_request_is_served_when_rights_are_known_and_a_denial_is_on_record() -> None:
+    """Not a moment before; a denial says which topic, and why."""
+    noted = Noted()
+    rows = [{"topic": "denied", "partitions": [REQUESTS[apis.FETCH]]}]
+    value = request(apis.FETCH).parse(12, request(apis.FETCH).build(12, {"topics": rows}))
+    guard, service, client = guarded(apis.FETCH, 12, value, noted=noted.journal)
+    decision = guard.decide(route(apis.FETCH, 12), memoryview(b""))
+    assert isinstance(decision, Serve)
+    (question,) = decision.questions
+    serving = asyncio.ensure_future(guard.serve(route(apis.FETCH, 12), decision.request, None))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert service.served is None
+    tell(client, question, {"denied": 1 << DESCRIBE})
+    await serving
+    assert isinstance(service.served, Refused)
+    noted.journal.end_runs()
+    (refused,) = noted.of(Kind.REFUSE)
+    assert (refused.topic, refused.reason, refused.rule) == ("denied", "TOPIC_AUTHORIZATION_FAILED", "rights")
 
 
 async def test_where_all_clients_are_equal_nothing_is_asked() -> None:
@@ -256,10 +304,12 @@ def test_what_the_broker_is_asked_anyway_proves_as_much() -> None:
     assert guard.decide(route(apis.CREATE_TOPICS, 7), memoryview(b"")) is service.decision
 
 
-def guarded(api_key: int, version: int, value: Any, *, needed: bool = True) -> tuple[Guard, Serving, Client]:
+def guarded(
+    api_key: int, version: int, value: Any, *, needed: bool = True, noted: journal.Journal | None = None
+) -> tuple[Guard, Serving, Client]:
     """A guard in front of a service that would serve a request."""
     client, service = Client(), Serving(Serve(value))
-    return Guard(service, managed("denied", "allowed"), client.rights, lambda: needed), service, client
+    return Guard(service, managed("denied", "allowed"), client.rights, lambda: needed, journal=noted), service, client
 
 
 def route(api_key: int, version: int) -> apis.Route:
