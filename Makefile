@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 KAFKA ?=
 export KAFKA
 
-.PHONY: help demo test deep lint bench image lock clean
+.PHONY: help demo test quick mutate deep lint bench image lock clean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-7s %s\n", $$1, $$2}'
@@ -25,6 +25,12 @@ demo: $(VENV)/ready ## real clients on a real broker, direct and through Kordon,
 
 test: $(VENV)/ready ## every test, with real brokers (KAFKA=3.9 or 2.4 for older ones)
 	$(BIN)/python -m kordon.testing.lanes $(PYTEST_ARGS)
+
+quick: $(VENV)/ready ## the tests that need no broker, Spark, Java, browser or image (two minutes on two cores)
+	$(BIN)/python -m kordon.testing.lanes --quick $(PYTEST_ARGS)
+
+mutate: $(VENV)/ready ## Kordon broken in one line at a time: does the test notice that the list names? (five minutes, no broker)
+	$(BIN)/python -m kordon.testing.mutations $(MUTATE_ARGS)
 
 deep: $(VENV)/ready ## the long profiles: a million mutated inputs, ten thousand clusters in virtual time (hours)
 	$(BIN)/pytest -m deep $(PYTEST_ARGS)
