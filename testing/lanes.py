@@ -5,6 +5,8 @@ processes share them: one begins with those on the brokers that a Kordon leads, 
 brokers are started once. Tests that need none are run meanwhile, at a lower priority (nice), so that nobody who waits
 for an answer waits for them. With them go the tests marked `beside`, which have a cluster of their own. A process that
 is done with its lane helps with the next, file by file.
+
+With `--quick` in front only those are run that need no broker, Spark, Java, browser or image, by two processes.
 """
 
 from __future__ import annotations
@@ -28,10 +30,17 @@ from kordon.testing.seconds import RECORD, Seconds, record
 LED: Final = "led"
 BROKERS: Final = "brokers"
 BESIDE: Final = "beside"
-_PROCESSES: Final = {LED: [LED, BROKERS, BESIDE], BROKERS: [BROKERS, LED, BESIDE], BESIDE: [BESIDE]}
+PLAIN: Final = "plain"
+_PROCESSES: Final = {
+    LED: [LED, BROKERS, BESIDE, PLAIN],
+    BROKERS: [BROKERS, LED, BESIDE, PLAIN],
+    BESIDE: [BESIDE, PLAIN],
+}
 """The lanes that each runs tests of, in this order; what the first says is shown as it comes."""
+_QUICK: Final = {"quick": [PLAIN], "quick beside": [PLAIN]}
+"""The same where only what is quick is run."""
 _LONG: Final = ("beside", "image", "spark")
-"""Marks of tests that take minutes: the lane beside begins with their files."""
+"""Marks of tests that take minutes: each lane begins with their files."""
 _STARTS: Final = ("Cluster.start(", "Secured.start(", "without_authorizer(")
 """How a test starts brokers of its own."""
 _NOTHING_TO_RUN: Final = int(pytest.ExitCode.NO_TESTS_COLLECTED)
@@ -40,7 +49,7 @@ _LOWER_PRIORITY: Final = ("nice", "-n", "5")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Makes the processes known to pytest, whose plugin this module is."""
-    parser.addoption("--process", choices=list(_PROCESSES), help="run the tests that this process claims")
+    parser.addoption("--process", choices=[*_PROCESSES, *_QUICK], help="run the tests that this process claims")
     parser.addoption("--between", type=Path, help="a folder for what the processes tell each other")
 
 
@@ -58,7 +67,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     name: str | None = config.getoption("--process")
     if name is None:
         return
-    lanes = _PROCESSES[name]
+    lanes = {**_PROCESSES, **_QUICK}[name]
     left_out = [item for item in items if lane_of(item) not in lanes]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
@@ -70,9 +79,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def lane_of(item: pytest.Item) -> str:
-    """Says in which of the three a test is run."""
+    """Says in which of the four a test is run."""
     if item.get_closest_marker("beside") or not _needs_brokers(item):
-        return BESIDE
+        return BESIDE if _needs_programs(item) else PLAIN
     return LED if "open_cluster" in getattr(item, "fixturenames", ()) else BROKERS
 
 
@@ -81,6 +90,12 @@ def _needs_brokers(item: pytest.Item) -> bool:
     fixtures = getattr(item, "fixturenames", ())
     gets_one = any("cluster" in name for name in fixtures)
     return gets_one or bool(item.get_closest_marker("broker")) or _starts_brokers(item.path)
+
+
+def _needs_programs(item: pytest.Item) -> bool:
+    """Says whether a test is marked as a long one or as one that runs other programs, or gets a Spark."""
+    is_marked = any(map(item.get_closest_marker, (*_LONG, "programs")))
+    return is_marked or "spark" in getattr(item, "fixturenames", ())
 
 
 @cache
@@ -95,12 +110,15 @@ def main(arguments: Sequence[str]) -> int:
     Returns:
         pytest's exit code; of several, the first that is not 0.
     """
+    names = _QUICK if arguments[:1] == ["--quick"] else _PROCESSES
+    if names is _QUICK:
+        arguments = arguments[1:]
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         between = Path(folder)
         (between / "claims").mkdir()
-        _shown, *others = _PROCESSES
+        _shown, *others = names
         words = {name: stack.enter_context((between / f"{name}.words").open("w+b")) for name in others}
-        processes = [_started(name, between, arguments, words.get(name)) for name in _PROCESSES]
+        processes = [_started(name, between, arguments, words.get(name)) for name in names]
         codes = [_ended(process) for process in processes]
         for each in words.values():
             each.seek(0)

@@ -29,6 +29,20 @@ def test_with_cluster(open_cluster):
 def test_beside(open_cluster):
     assert {0}
 """
+WITH_SPARK = """
+import pytest
+
+@pytest.fixture
+def spark():
+    return None
+
+def test_with_spark(spark):
+    assert {0}
+
+@pytest.mark.programs
+def test_in_a_browser():
+    assert {0}
+"""
 STARTS_ONE = """
 def test_starts_one():
     "Cluster.start()"
@@ -50,7 +64,7 @@ def test_slow(open_cluster):
 
 def lanes(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs the tests of a folder."""
-    command = [sys.executable, "-m", "kordon.testing.lanes", "--strict-markers", "-v", *arguments]
+    command = [sys.executable, "-m", "kordon.testing.lanes", *arguments, "--strict-markers", "-v"]
     bare = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(command, cwd=folder, env=bare, capture_output=True, text=True, timeout=120, check=False)
 
@@ -58,7 +72,7 @@ def lanes(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """One with a configuration that knows the marks."""
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    broker: x\n    beside: x\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    broker: x\n    beside: x\n    programs: x\n")
     return tmp_path
 
 
@@ -80,6 +94,20 @@ def test_each_test_is_run_once(folder: Path) -> None:
     assert passed(done.stdout) == sorted(everything)
     beside = passed(done.stdout.split("test session starts")[3])
     assert [name for name in beside if not name.endswith(("beside", "plain"))] == []
+    assert done.returncode == 0
+
+
+def test_what_is_quick_can_be_run_alone(folder: Path) -> None:
+    """By two processes: no test that needs brokers or Spark, that runs other programs or takes long."""
+    (folder / "test_a.py").write_text(PLAIN.format(True))
+    (folder / "test_b.py").write_text(WITH_BROKER.format(True))
+    (folder / "test_c.py").write_text(STARTS_ONE)
+    (folder / "test_d.py").write_text(WITH_SPARK)
+    for number in range(6):
+        (folder / f"test_e{number}.py").write_text(PLAIN.format(True).replace("test_", f"test_{number}_"))
+    done = lanes(folder, "--quick")
+    assert passed(done.stdout) == sorted(["test_plain", *(f"test_{number}_plain" for number in range(6))])
+    assert done.stdout.count("test session starts") == 2
     assert done.returncode == 0
 
 

@@ -163,6 +163,7 @@ def test_filler_leads_onwards_and_not_too_far(base: int, end: int) -> None:
         filler(base, end, 0)
 
 
+@pytest.mark.programs
 def test_java_reads_fillers_between_batches(tmp_path: Path) -> None:
     """Kafka's own reader, told to read all records of a segment, finds it whole and the fillers control batches."""
     file = tmp_path / "00000000000000000000.log"

@@ -32,7 +32,7 @@ NEWEST = list(
 )
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def collector_at_rest() -> Iterator[None]:
     """Keeps the collector from all that other tests have made, as the service keeps it from what it began with."""
     gc.collect()

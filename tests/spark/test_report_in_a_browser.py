@@ -12,9 +12,12 @@ import pytest
 from kordon.spark_jobs import report
 from kordon.testing import browser, report_picture, report_sample
 
-pytestmark = pytest.mark.skipif(
-    browser.PROGRAM is None, reason="there is no Chromium here: install it (Debian: apt install chromium)"
-)
+pytestmark = [
+    pytest.mark.programs,
+    pytest.mark.skipif(
+        browser.PROGRAM is None, reason="there is no Chromium here: install it (Debian: apt install chromium)"
+    ),
+]
 
 
 @pytest.fixture(scope="module")
