@@ -23,7 +23,7 @@ $(VENV)/ready: requirements/dev.txt pyproject.toml
 demo: $(VENV)/ready ## real clients on a real broker, direct and through Kordon, a topic that grows and shrinks, and Spark's audit of it (about 8 minutes)
 	$(BIN)/python -m kordon.testing.demo
 
-test: $(VENV)/ready ## every test, with real brokers (KAFKA=3.9 or 2.4 for older ones)
+test: $(VENV)/ready ## every test, with real brokers (KAFKA=4.4, 3.9 or 2.4 for others)
 	$(BIN)/python -m kordon.testing.lanes $(PYTEST_ARGS)
 
 quick: $(VENV)/ready ## the tests that need no broker, Spark, Java, browser or image (two minutes on two cores)

@@ -1,7 +1,7 @@
 """The table of verdicts: what Kordon does with each (api key, version), and nothing else decides it.
 
-Versions are those that brokers 2.4 to 4.3 speak, read from the message schemas in the kafka-clients jars of 2.4.1,
-3.9.2 and 4.3.0 (a test compares). A version that is not in the table is not advertised and is refused: Kordon cannot
+Versions are those that brokers 2.4 to 4.4 speak, read from the message schemas in the kafka-clients jars of 2.4.1,
+3.9.2 and 4.4.0 (a test compares). A version that is not in the table is not advertised and is refused: Kordon cannot
 know whether it carries a broker's address. Where the range is narrower than Kafka's, the row says why.
 """
 
@@ -82,6 +82,7 @@ ALTER_REPLICA_LOG_DIRS: Final = 34
 DESCRIBE_LOG_DIRS: Final = 35
 SASL_AUTHENTICATE: Final = 36
 CREATE_PARTITIONS: Final = 37
+DELETE_GROUPS: Final = 42
 ELECT_LEADERS: Final = 43
 INCREMENTAL_ALTER: Final = 44
 ALTER_PARTITION_REASSIGNMENTS: Final = 45
@@ -134,7 +135,7 @@ APIS: Final[tuple[Api, ...]] = (
     _row(16, "ListGroups", "0-5", PASS),
     # v0 is followed by tokens without a frame header (before KIP-152, Kafka 1.0): nothing could be told apart
     _row(17, "SaslHandshake", "1", PASS),
-    _row(18, "ApiVersions", "0-4", REWRITE),
+    _row(18, "ApiVersions", "0-5", REWRITE),
     _row(19, "CreateTopics", "0-7", PASS),
     _row(20, "DeleteTopics", "0-6", PASS),
     _row(21, "DeleteRecords", "0-2", PASS),
@@ -144,7 +145,7 @@ APIS: Final[tuple[Api, ...]] = (
     _row(25, "AddOffsetsToTxn", "0-4", PASS),
     _row(26, "EndTxn", "0-5", PASS),
     _row(27, "WriteTxnMarkers", "none", REFUSE),
-    _row(28, "TxnOffsetCommit", "0-5", PASS),
+    _row(28, "TxnOffsetCommit", "0-6", PASS),
     _row(29, "DescribeAcls", "0-3", PASS),
     _row(30, "CreateAcls", "0-3", PASS),
     _row(31, "DeleteAcls", "0-3", PASS),
@@ -158,7 +159,7 @@ APIS: Final[tuple[Api, ...]] = (
     _row(39, "RenewDelegationToken", "0-2", PASS),
     _row(40, "ExpireDelegationToken", "0-2", PASS),
     _row(41, "DescribeDelegationToken", "0-3", PASS),
-    _row(42, "DeleteGroups", "0-2", PASS),
+    _row(42, "DeleteGroups", "0-3", PASS),
     _row(43, "ElectLeaders", "0-2", PASS),
     _row(44, "IncrementalAlterConfigs", "0-1", PASS),
     _row(45, "AlterPartitionReassignments", "0-1", PASS),
@@ -205,11 +206,15 @@ APIS: Final[tuple[Api, ...]] = (
     _row(85, "WriteShareGroupState", "none", REFUSE),
     _row(86, "DeleteShareGroupState", "none", REFUSE),
     _row(87, "ReadShareGroupStateSummary", "none", REFUSE),
-    _row(88, "StreamsGroupHeartbeat", "0", PASS),
-    _row(89, "StreamsGroupDescribe", "0", PASS),
+    _row(88, "StreamsGroupHeartbeat", "0-1", PASS),
+    _row(89, "StreamsGroupDescribe", "0-1", PASS),
     _row(90, "DescribeShareGroupOffsets", "0-1", PASS),
     _row(91, "AlterShareGroupOffsets", "0", PASS),
     _row(92, "DeleteShareGroupOffsets", "0", PASS),
+    # a description that brokers keep for people to look at; what a group reads its members say in StreamsGroupHeartbeat
+    _row(93, "StreamsGroupTopologyDescriptionUpdate", "0", PASS),
+    # of an operator, as UnregisterBroker; it names a controller by its number alone
+    _row(94, "UnregisterController", "0", PASS),
     # Kordon's own, for connections that speak the dialect; brokers never see them
     _row(CONSUMER_GROUP_POSITION, "ConsumerGroupPosition", "0", ANSWER),
     _row(PARTITION_LEADER_EPOCHS, "PartitionLeaderEpochsForPartitions", "0", ANSWER),
@@ -243,5 +248,5 @@ def api_name(api_key: int) -> str:
     return api.name if api else "unknown"
 
 
-NEWEST_API_VERSIONS: Final = ROUTES[[(r.api.key, r.version) for r in ROUTES].index((API_VERSIONS, 4))]
+NEWEST_API_VERSIONS: Final = [route for route in ROUTES if route.api.key == API_VERSIONS][-1]
 """Where ApiVersions requests of a version to come are counted."""

@@ -34,7 +34,7 @@ from kordon.testing.certificates import Certificates, make_certificates
 from kordon.testing.folders import make_folder, remove_folder
 from kordon.testing.jars import jars_dir, kafka_version
 from kordon.testing.java_process import DIES_WITH_PARENT, START_SECONDS, ClusterFailed, JavaProcess, java_command
-from kordon.testing.kafka_tools import tool_class
+from kordon.testing.kafka_tools import tool_command
 from kordon.testing.ports import free_ports
 from kordon.testing.zookeeper import ZooKeeper
 
@@ -192,8 +192,7 @@ class Cluster:
         Raises:
             LookupError: This Kafka has no such tool.
         """
-        java = java_command(jars_dir(self.version), self.folder, tool=True)
-        return [*java, tool_class(name, self.version), *arguments]
+        return [*tool_command(name, self.version, self.folder), *arguments]
 
     def tool(
         self, name: str, *arguments: str, stdin: str | None = None, timeout: float = TOOL_SECONDS, check: bool = True
@@ -251,7 +250,7 @@ class Cluster:
 
 def known_brokers(host: str, port: int) -> set[int]:
     """Asks a broker's plain listener, and returns the node ids of all brokers that it tells of."""
-    # Metadata v0 (every Kafka to 4.3 takes it) for no topics, as v0 cannot say so: for one that is not a legal name.
+    # Metadata v0 (every Kafka to 4.4 takes it) for no topics, as v0 cannot say so: for one that is not a legal name.
     name = b"/"
     ask = struct.pack(">hhih", 3, 0, 1, -1) + struct.pack(">ih", 1, len(name)) + name
     with suppress(OSError, struct.error), socket.create_connection((host, port), 5) as sock:
@@ -314,7 +313,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m kordon.testing.cluster", description=__doc__)
     parser.add_argument("--brokers", type=int, default=1, choices=(1, 3))
     parser.add_argument("--listeners", default="PLAINTEXT", help="separated by commas")
-    parser.add_argument("--kafka", default=None, metavar="VERSION", help="4.3 (default), 3.9, 2.4")
+    parser.add_argument("--kafka", default=None, metavar="VERSION", help="4.4, 4.3 (default), 3.9, 2.4")
     told = parser.parse_args()
     if told.kafka:
         os.environ["KAFKA"] = told.kafka

@@ -17,6 +17,7 @@ _TOPIC_FIELDS: Final = frozenset(
         "name",
         "resource_name",
         "resource_name_filter",
+        "sink_topic",
         "source_topics",
         "subscribed_topic_names",
         "topic",

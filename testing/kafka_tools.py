@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import zipfile
 from functools import cache
+from pathlib import Path
 from typing import Final
 
-from kordon.testing.jars import jars_dir
+from kordon.testing.jars import tools_dir
+from kordon.testing.java_process import java_command
 
 _TOOLS: Final = "org.apache.kafka.tools"
 TOOLS: Final = {
@@ -46,15 +48,29 @@ TOOLS: Final = {
 """Java classes of each of Kafka's scripts, the newest first (4.3, 3.9, 2.4)."""
 
 
+def tool_command(name: str, version: str, folder: Path) -> list[str]:
+    """Returns the command line of a tool without its arguments.
+
+    Args:
+        name: As the script is called, or a class.
+        version: Of the brokers.
+        folder: Where the settings of logging are written to.
+
+    Raises:
+        LookupError: There is no such tool for them.
+    """
+    return [*java_command(tools_dir(version), folder, tool=True), tool_class(name, version)]
+
+
 def tool_class(name: str, version: str) -> str:
-    """Returns the class of a tool in a version of Kafka.
+    """Returns the class of a tool for brokers of a version.
 
     Args:
         name: As the script is called, or a class, which is returned as it is.
-        version: Kafka's.
+        version: Of the brokers.
 
     Raises:
-        LookupError: That version has no such tool.
+        LookupError: There is no such tool for them.
     """
     if name not in TOOLS:
         return name
@@ -67,7 +83,7 @@ def tool_class(name: str, version: str) -> str:
 @cache
 def _classes(version: str) -> frozenset[str]:
     found: set[str] = set()
-    for jar in jars_dir(version).glob("kafka*.jar"):
+    for jar in tools_dir(version).glob("kafka*.jar"):
         with zipfile.ZipFile(jar) as opened:
             found.update(name[: -len(".class")].replace("/", ".") for name in opened.namelist())
     return frozenset(found)

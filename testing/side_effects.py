@@ -155,7 +155,7 @@ def _without(value: Any, prefix: str) -> Any:
 
 
 class _Fetcher:
-    """One connection that sends Fetch requests of version 4, which every broker from 2.4 to 4.3 takes."""
+    """One connection that sends Fetch requests of version 4, which every broker from 2.4 to 4.4 takes."""
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")

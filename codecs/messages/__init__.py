@@ -1,9 +1,9 @@
 """One module per api key, each with the tables REQUEST and RESPONSE; `request` and `response` find them.
 
-The tables cover all versions that brokers 2.4 to 4.3 speak, those that Kafka 4.0 dropped included. To add a field
+The tables cover all versions that brokers 2.4 to 4.4 speak, those that Kafka 4.0 dropped included. To add a field
 or a version, edit the table: `tests/codecs` compares each row with Kafka's own schemas.
 
-Source: `common/message/*.json` in kafka-clients 4.3.0, for versions older than it has, 3.9.2. What Kordon's dialect has
+Source: `common/message/*.json` in kafka-clients 4.4.0, for versions older than it has, 3.9.2. What Kordon's dialect has
 of its own (api keys and tags from 16384 up) is KIP-253's; docs/dialect.md sets both side by side.
 """
 
@@ -69,6 +69,7 @@ from kordon.codecs.messages import (
     share_group_heartbeat,
     streams_group_describe,
     streams_group_heartbeat,
+    streams_group_topology_description_update,
     sync_group,
     txn_offset_commit,
 )
@@ -132,6 +133,7 @@ _MODULES: Final = (
     describe_share_group_offsets,
     alter_share_group_offsets,
     delete_share_group_offsets,
+    streams_group_topology_description_update,
     consumer_group_position,
     partition_leader_epochs_for_partitions,
 )

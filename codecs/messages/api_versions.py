@@ -12,12 +12,15 @@ from kordon.codecs.schema import array, field, message, struct
 # Versions 0 through 2 of ApiVersionsRequest are the same.
 # Version 3 is the first flexible version and adds ClientSoftwareName and ClientSoftwareVersion.
 # Version 4 fixes KAFKA-17011, which blocked SupportedFeatures.MinVersion in the response from being 0.
+# Version 5 says whom the client means to reach; whoever is somebody else answers so (KIP-1242).
 REQUEST = message(
     "ApiVersionsRequest",
     field("client_software_name", STRING, "3+"),
     field("client_software_version", STRING, "3+"),
+    field("cluster_id", STRING, "5+", nullable="5+", default=None),
+    field("node_id", INT32, "5+", default=-1),
     field("kordon_client", INT16, "3+", tag=16384, tagged="3+"),
-    key=18, versions="0-4", flexible="3+",
+    key=18, versions="0-5", flexible="3+",
 )
 
 # Version 1 adds throttle time to the response.
@@ -27,6 +30,7 @@ REQUEST = message(
 # Starting from Apache Kafka 2.4 (KIP-511), ApiKeys field is populated with the supported versions of the
 # ApiVersionsRequest when an UNSUPPORTED_VERSION error is returned.
 # Version 4 fixes KAFKA-17011, which blocked SupportedFeatures.MinVersion from being 0.
+# Version 5 is the same as version 4, but for REBOOTSTRAP_REQUIRED as an error (KIP-1242).
 RESPONSE = message(
     "ApiVersionsResponse",
     field("error_code", INT16, "0+"),
@@ -48,5 +52,5 @@ RESPONSE = message(
         field("min_version_level", INT16, "3+"),
     )), "3+", tag=2, tagged="3+"),
     field("zk_migration_ready", BOOL, "3+", tag=3, tagged="3+"),
-    key=18, versions="0-4", flexible="3+",
+    key=18, versions="0-5", flexible="3+",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import GROUP_ID, INT16, INT32
+from kordon.codecs.primitives import GROUP_ID, INT16, INT32, STRING
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -10,20 +10,23 @@ from kordon.codecs.schema import array, field, message, struct
 
 # Version 1 is the same as version 0.
 # Version 2 is the first flexible version.
+# Version 3 is the same as version 2.
 REQUEST = message(
     "DeleteGroupsRequest",
     field("groups_names", array(GROUP_ID), "0+"),
-    key=42, versions="0-2", flexible="2+",
+    key=42, versions="0-3", flexible="2+",
 )
 
 # Starting in version 1, on quota violation, brokers send out responses before throttling.
 # Version 2 is the first flexible version.
+# Version 3 says why a group was not deleted.
 RESPONSE = message(
     "DeleteGroupsResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("results", array(struct(
         field("group_id", GROUP_ID, "0+"),
         field("error_code", INT16, "0+"),
+        field("error_message", STRING, "3+", nullable="3+", default=None),
     )), "0+"),
-    key=42, versions="0-2", flexible="2+",
+    key=42, versions="0-3", flexible="2+",
 )

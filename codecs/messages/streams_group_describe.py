@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import BOOL, GROUP_ID, INT16, INT32, INT64, STRING, TOPIC_NAME, UINT16
+from kordon.codecs.primitives import BOOL, GROUP_ID, INT8, INT16, INT32, INT64, STRING, TOPIC_NAME, UINT16
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
+# Version 1 can ask for the topology's description (KIP-1331).
 REQUEST = message(
     "StreamsGroupDescribeRequest",
     field("group_ids", array(GROUP_ID), "0+"),
     field("include_authorized_operations", BOOL, "0+"),
-    key=89, versions="0", flexible="0+",
+    field("include_topology_description", BOOL, "1+"),
+    key=89, versions="0-1", flexible="0+",
 )
 
 ENDPOINT = struct(
@@ -49,6 +51,16 @@ TOPIC_INFO = struct(
     field("topic_configs", array(KEY_VALUE), "0+"),
 )
 
+NODE = struct(
+    field("name", STRING, "1+"),
+    field("node_type", INT8, "1+"),
+    field("source_topics", array(TOPIC_NAME), "1+"),
+    field("sink_topic", TOPIC_NAME, "1+", nullable="1+", default=None),
+    field("stores", array(STRING), "1+"),
+    field("successors", array(STRING), "1+"),
+)
+
+# Version 1 adds the topology's description (KIP-1331) and the assignor's name (KIP-1357).
 RESPONSE = message(
     "StreamsGroupDescribeResponse",
     field("throttle_time_ms", INT32, "0+"),
@@ -87,6 +99,18 @@ RESPONSE = message(
             field("is_classic", BOOL, "0+"),
         )), "0+"),
         field("authorized_operations", INT32, "0+", default=-2147483648),
+        field("topology_description", struct(
+            field("subtopologies", array(struct(
+                field("subtopology_id", STRING, "1+"),
+                field("nodes", array(NODE), "1+"),
+            )), "1+"),
+            field("global_stores", array(struct(
+                field("source", NODE, "1+"),
+                field("processor", NODE, "1+"),
+            )), "1+"),
+        ), "1+", nullable="1+", default=None),
+        field("topology_description_status", INT8, "1+"),
+        field("assignor_name", STRING, "1+", nullable="1+", default=None),
     )), "0+"),
-    key=89, versions="0", flexible="0+",
+    key=89, versions="0-1", flexible="0+",
 )

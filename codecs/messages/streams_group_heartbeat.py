@@ -36,6 +36,7 @@ TASK_IDS = struct(
     field("partitions", array(INT32), "0+"),
 )
 
+# Version 1 is the same as version 0.
 REQUEST = message(
     "StreamsGroupHeartbeatRequest",
     field("group_id", GROUP_ID, "0+"),
@@ -70,7 +71,7 @@ REQUEST = message(
     field("task_offsets", array(TASK_OFFSET), "0+", nullable="0+", default=None),
     field("task_end_offsets", array(TASK_OFFSET), "0+", nullable="0+", default=None),
     field("shutdown_application", BOOL, "0+"),
-    key=88, versions="0", flexible="0+",
+    key=88, versions="0-1", flexible="0+",
 )
 
 STATUS = struct(
@@ -83,6 +84,7 @@ TOPIC_PARTITION = struct(
     field("partitions", array(INT32), "0+"),
 )
 
+# Version 1 asks for the topology's description (KIP-1331), has a wider lag, and a status for missing client tags.
 RESPONSE = message(
     "StreamsGroupHeartbeatResponse",
     field("throttle_time_ms", INT32, "0+"),
@@ -91,17 +93,19 @@ RESPONSE = message(
     field("member_id", STRING, "0+"),
     field("member_epoch", INT32, "0+"),
     field("heartbeat_interval_ms", INT32, "0+"),
-    field("acceptable_recovery_lag", INT32, "0+"),
+    field("acceptable_recovery_lag_legacy", INT32, "0"),
     field("task_offset_interval_ms", INT32, "0+"),
+    field("acceptable_recovery_lag", INT64, "1+", default=-1),
     field("status", array(STATUS), "0+", nullable="0+"),
     field("active_tasks", array(TASK_IDS), "0+", nullable="0+", default=None),
     field("standby_tasks", array(TASK_IDS), "0+", nullable="0+", default=None),
     field("warmup_tasks", array(TASK_IDS), "0+", nullable="0+", default=None),
+    field("topology_description_required", BOOL, "1+"),
     field("endpoint_information_epoch", INT32, "0+"),
     field("partitions_by_user_endpoint", array(struct(
         field("user_endpoint", ENDPOINT, "0+"),
         field("active_partitions", array(TOPIC_PARTITION), "0+"),
         field("standby_partitions", array(TOPIC_PARTITION), "0+"),
     )), "0+", nullable="0+", default=None),
-    key=88, versions="0", flexible="0+",
+    key=88, versions="0-1", flexible="0+",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kordon.codecs.primitives import GROUP_ID, INT16, INT32, INT64, STRING, TOPIC_NAME, TRANSACTIONAL_ID
+from kordon.codecs.primitives import GROUP_ID, INT16, INT32, INT64, STRING, TOPIC_ID, TOPIC_NAME, TRANSACTIONAL_ID
 from kordon.codecs.schema import array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -16,17 +16,19 @@ from kordon.codecs.schema import array, field, message, struct
 # transaction V2 (KIP_890 part 2) is enabled, the TxnOffsetCommit request will also include the function for a
 # AddOffsetsToTxn call. If V2 is disabled, the client can't use TxnOffsetCommit request version higher than 4
 # within a transaction.
+# Version 6 names topics by their ids alone (KIP-1319).
 REQUEST = message(
     "TxnOffsetCommitRequest",
     field("transactional_id", TRANSACTIONAL_ID, "0+"),
     field("group_id", GROUP_ID, "0+"),
     field("producer_id", INT64, "0+"),
     field("producer_epoch", INT16, "0+"),
-    field("generation_id", INT32, "3+", default=-1),
+    field("generation_id_or_member_epoch", INT32, "3+", default=-1),
     field("member_id", STRING, "3+"),
     field("group_instance_id", STRING, "3+", nullable="3+", default=None),
     field("topics", array(struct(
-        field("name", TOPIC_NAME, "0+"),
+        field("name", TOPIC_NAME, "0-5"),
+        field("topic_id", TOPIC_ID, "6+"),
         field("partitions", array(struct(
             field("partition_index", INT32, "0+"),
             field("committed_offset", INT64, "0+"),
@@ -34,7 +36,7 @@ REQUEST = message(
             field("committed_metadata", STRING, "0+", nullable="0+"),
         )), "0+"),
     )), "0+"),
-    key=28, versions="0-5", flexible="3+",
+    key=28, versions="0-6", flexible="3+",
 )
 
 # Starting in version 1, on quota violation, brokers send out responses before throttling.
@@ -42,15 +44,17 @@ REQUEST = message(
 # Version 3 adds illegal generation, fenced instance id, and unknown member id errors.
 # Version 4 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
 # Version 5 is the same with version 3 (KIP-890).
+# Version 6 names topics by their ids alone, and has the errors of OffsetCommit 9 and 10 (KIP-1319).
 RESPONSE = message(
     "TxnOffsetCommitResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("topics", array(struct(
-        field("name", TOPIC_NAME, "0+"),
+        field("name", TOPIC_NAME, "0-5"),
+        field("topic_id", TOPIC_ID, "6+"),
         field("partitions", array(struct(
             field("partition_index", INT32, "0+"),
             field("error_code", INT16, "0+"),
         )), "0+"),
     )), "0+"),
-    key=28, versions="0-5", flexible="3+",
+    key=28, versions="0-6", flexible="3+",
 )

@@ -183,6 +183,8 @@ class OwnThings:
             if place.entity is not None:
                 if place.is_list:
                     row[place.field] = [each for each in value if not self.owns(place.entity, each)]
+                elif place.field in _MAY_BE_UNSAID and self.owns(place.entity, value):
+                    row[place.field] = None
                 continue
             if not place.is_list and self._is_about_own(value, place.inner):
                 value.update(_PAST_OWN)  # the cursor of DescribeTopicPartitions, which alone names a topic so
@@ -197,12 +199,16 @@ class OwnThings:
 
     def _is_about_own(self, row: Any, found: Sequence[Place]) -> bool:
         for place in found:
+            if place.field in _MAY_BE_UNSAID:
+                continue
             meant = _meant(place.entity, row) if place.entity is not None and not place.is_list else None
             if meant is not None and self.owns(meant, row.get(place.field)):
                 return True
         return False
 
 
+_MAY_BE_UNSAID: Final = frozenset({"sink_topic"})
+"""Of a node in a description of streams: null says that it is found while they run. Its row is kept: others name it."""
 _PAST_OWN: Final = {"topic_name": OWN_PREFIX[:-1] + "/", "partition_index": 0}
 """What follows all names that begin with `OWN_PREFIX`: "/" comes next to "." in the order of names."""
 
@@ -255,6 +261,8 @@ def _say_why(api_key: int, entity: Entity, row: Any) -> None:
     """Makes a row say that the client may not have what is Kordon's own, or that no such topic exists."""
     if entity in _DENIED and "error_code" in row:
         row["error_code"] = _DENIED[entity]
+        if "error_message" in row:
+            row["error_message"] = None  # the broker's says that it has not found the stand-in
     elif entity is Entity.TOPIC_NAME:
         _say_no_such(row, is_new=api_key == apis.CREATE_TOPICS)
 

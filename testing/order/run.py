@@ -14,9 +14,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.testing.folders import make_folder, remove_folder
-from kordon.testing.jars import jars_dir, kafka_version
-from kordon.testing.java_process import java_command
-from kordon.testing.kafka_tools import tool_class
+from kordon.testing.jars import kafka_version
+from kordon.testing.kafka_tools import tool_command
 from kordon.testing.order.checker import check_all
 from kordon.testing.order.client import Settings, now_us
 from kordon.testing.order.findings import Verdict
@@ -263,12 +262,10 @@ class TopicTool:
         self._run("--alter", "--partitions", str(partitions))
 
     def _run(self, *arguments: str) -> None:
-        version = kafka_version()
         folder = make_folder(FOLDER_PREFIX)
         try:
-            begin = java_command(jars_dir(version), folder, tool=True)
             at = ("--bootstrap-server", self._bootstrap, "--topic", self._topic)
-            self._call([*begin, tool_class("kafka-topics", version), *at, *arguments])
+            self._call([*tool_command("kafka-topics", kafka_version(), folder), *at, *arguments])
         finally:
             remove_folder(folder)
 

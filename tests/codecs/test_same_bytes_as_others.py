@@ -1,4 +1,4 @@
-"""Equal byte for byte with two libraries that others wrote: kio 0.6 and kafka-python 3."""
+"""Equal byte for byte with what others wrote: kio 0.6, kafka-python 3, and the classes of the newest Kafka itself."""
 
 import contextlib
 import datetime
@@ -6,9 +6,11 @@ import enum
 import importlib
 import io
 import pkgutil
+import subprocess
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -19,12 +21,19 @@ from kio.static.constants import EntityType
 
 from kordon.codecs.dialect import is_private
 from kordon.codecs.messages import REQUESTS, RESPONSES, request, response
-from kordon.codecs.schema import Array, Field, Message, Struct
+from kordon.codecs.schema import Array, Field, Message, Struct, versions_of
+from kordon.testing.jars import NEWEST, kafka_clients_jar, need
 from kordon.testing.values import Values
 
 MESSAGES = [message for message in (*REQUESTS.values(), *RESPONSES.values()) if not is_private(message.api_key)]
 """All but those that only Kordon's dialect has."""
 SEEDS = range(6)
+NEWER_THAN_KIO = {"StreamsGroupTopologyDescriptionUpdate"}
+RENAMED = {
+    "generation_id_or_member_epoch": "generation_id",
+    "acceptable_recovery_lag_legacy": "acceptable_recovery_lag",
+}
+"""What kio calls fields that Kafka has given other names since."""
 UNKNOWN_TO_KAFKA_PYTHON = {
     "ConsumerGroupHeartbeat",
     "ConsumerGroupDescribe",
@@ -37,7 +46,15 @@ UNKNOWN_TO_KAFKA_PYTHON = {
     "DescribeShareGroupOffsets",
     "AlterShareGroupOffsets",
     "DeleteShareGroupOffsets",
+    "StreamsGroupTopologyDescriptionUpdate",
 }
+ReadSchemas = Callable[[str], dict[tuple[int | str, str], dict[str, Any]]]
+JAVA = Path(__file__).parent / "java" / "Messages.java"
+
+
+def short_name(message: Message) -> str:
+    """The name that request and response share."""
+    return message.name.removesuffix("Request").removesuffix("Response")
 
 
 def kio_class(message: Message, version: int) -> Any:
@@ -72,7 +89,7 @@ def assert_same(ours: Any, theirs: Any, path: str) -> None:
     if isinstance(ours, dict):
         for name, value in ours.items():
             if name != "_tagged":
-                short = name if hasattr(theirs, name) else name.removesuffix("_ms")  # kio has types for times
+                short = name if hasattr(theirs, name) else RENAMED.get(name, name.removesuffix("_ms"))  # it has times
                 assert_same(value, getattr(theirs, short), f"{path}.{name}")
     elif isinstance(ours, list):
         assert len(ours) == len(theirs), path
@@ -90,7 +107,7 @@ def assert_same(ours: Any, theirs: Any, path: str) -> None:
 def test_kio_reads_and_writes_the_same_bytes(message: Message) -> None:
     """What we build, kio reads to the same values by the same names, and writes to the same bytes; so do we."""
     versions = kio_versions(message)
-    assert versions
+    assert versions or short_name(message) in NEWER_THAN_KIO
     for version in versions:
         cls = kio_class(message, version)
         for seed in SEEDS:
@@ -154,7 +171,7 @@ def test_kafka_python_reads_and_writes_the_same_bytes(message: Message, kafka_py
     """It has all the old versions too, back to 0, that Kafka 4 and kio have dropped."""
     cls = kafka_python_classes.get(message.name)
     if cls is None:
-        assert message.name.removesuffix("Request").removesuffix("Response") in UNKNOWN_TO_KAFKA_PYTHON
+        assert short_name(message) in UNKNOWN_TO_KAFKA_PYTHON
         return
     for version in kafka_python_versions(message, cls):
         for seed in SEEDS:
@@ -165,6 +182,29 @@ def test_kafka_python_reads_and_writes_the_same_bytes(message: Message, kafka_py
             theirs = cls.decode(data, version=version)
             theirs._header = None  # it forgets to, and then cannot encode
             assert bytes(theirs.encode(version=version)) == data, f"{message.name} v{version}"
+
+
+def kafka_versions(message: Message, kafka_schemas: ReadSchemas) -> list[int]:
+    """The versions of a message that the newest Kafka has."""
+    schema = kafka_schemas(NEWEST)[message.api_key, "request" if message.name.endswith("Request") else "response"]
+    return [version for version in versions_of(schema["validVersions"]) if version in message.versions]
+
+
+def test_kafka_reads_and_writes_the_same_bytes(kafka_schemas: ReadSchemas) -> None:
+    """Kafka's own classes leave no byte unread of what we build, and write the same: every version they have."""
+    sent: list[tuple[str, str]] = []
+    for message in MESSAGES:
+        kind = "Request" if message.name.endswith("Request") else "Response"
+        for version in kafka_versions(message, kafka_schemas):
+            for seed in SEEDS:
+                value = Values(Random(seed), plausible=True, private=False).message(message, version)
+                sent.append((f"{message.api_key} {kind} {version}", message.build(version, value).hex()))
+    command = [need("java"), "-XX:TieredStopAtLevel=1", "-cp", str(kafka_clients_jar(NEWEST)), str(JAVA)]
+    asked = "".join(f"{what} {body}\n" for what, body in sent)
+    done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=120, check=True)
+    written = done.stdout.splitlines()
+    different = [(what, body, theirs) for (what, body), theirs in zip(sent, written, strict=True) if body != theirs]
+    assert different == []
 
 
 EXTENDED = [(request(18), 3), (request(18), 4), (response(3), 9), (request(0), 9), (request(1), 12)]
@@ -187,10 +227,13 @@ def test_kafka_python_skips_the_fields_of_the_dialect(
     assert with_fields
 
 
-def test_every_version_is_compared_with_one_of_the_two(kafka_python_classes: dict[str, Any]) -> None:
+def test_every_version_is_compared_with_one_of_the_three(
+    kafka_python_classes: dict[str, Any], kafka_schemas: ReadSchemas
+) -> None:
     """So that the tests above cannot come to compare nothing."""
     compared: set[tuple[str, int]] = set()
     for message in MESSAGES:
+        compared.update((message.name, version) for version in kafka_versions(message, kafka_schemas))
         compared.update((message.name, version) for version in kio_versions(message))
         if message.name in kafka_python_classes:
             versions = kafka_python_versions(message, kafka_python_classes[message.name])

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from kordon.codecs.errors import WireError
 from kordon.codecs.records import BATCH_HEADER, ControlType, batches, parse_control_batch
 from kordon.codecs.split import MOST_FILLED, filler, patch, split
-from kordon.testing.jars import jars_dir, kafka_version
-from kordon.testing.java_process import java_command
-from kordon.testing.kafka_tools import tool_class
+from kordon.testing.jars import kafka_version
+from kordon.testing.kafka_tools import tool_command
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # how kafka-python reads its own schemas
@@ -168,10 +167,7 @@ def test_java_reads_fillers_between_batches(tmp_path: Path) -> None:
     """Kafka's own reader, told to read all records of a segment, finds it whole and the fillers control batches."""
     file = tmp_path / "00000000000000000000.log"
     file.write_bytes(batch(0, 2) + filler(2, 1_000, 0) + batch(1_000, 1) + filler(1_001, 1_001 + MOST_FILLED, 0))
-    tool = [
-        *java_command(jars_dir(kafka_version()), tmp_path, tool=True),
-        tool_class("kafka-dump-log", kafka_version()),
-    ]
+    tool = tool_command("kafka-dump-log", kafka_version(), tmp_path)
     done = run(
         [*tool, "--deep-iteration", "--files", str(file)], capture_output=True, text=True, timeout=60, check=True
     )

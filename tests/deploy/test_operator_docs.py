@@ -1,4 +1,4 @@
-"""The documents for operators: their commands are run, their configurations are checked, their tables are complete.
+"""Documents with commands: these are run, configurations are checked, tables are complete.
 
 A code block says in the comment before it what is done with it here: `file: NAME` writes it, `run` runs its commands
 and compares their output where some is shown, `not run: REASON` leaves it to the reader.
@@ -18,6 +18,7 @@ import pytest
 
 from kordon.proxy.causes import LIMIT_OF_CAUSE
 from kordon.proxy.config import Limits
+from kordon.testing.jars import DEFAULT, NEWEST, VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import trustme
 
 ROOT = Path(__file__).parents[2]
-DOCS = ("deployment.md", "security.md", "limits.md", "runbook.md")
+DOCS = ("deployment.md", "security.md", "limits.md", "runbook.md", "kafka-versions.md")
 BLOCK = re.compile(r"(?:<!-- (?P<mark>[^>]*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)```", re.DOTALL)
 
 
@@ -137,6 +138,14 @@ def test_files_that_the_documents_name_are_there() -> None:
     for name in DOCS:
         for path in re.findall(r"`((?:deploy|requirements|tests)/[\w./-]+)`", (ROOT / "docs" / name).read_text()):
             assert (ROOT / path).exists(), f"{name}: {path}"
+
+
+def test_the_page_on_versions_has_those_that_tests_run() -> None:
+    """With the name by which they are asked for, what the tables have first and the default second."""
+    text = (ROOT / "docs" / "kafka-versions.md").read_text()
+    rows = re.findall(r"^\| [\w ]+ \| ([\d.]+)[^|]* \| `([\d.]+)` \|", text, flags=re.MULTILINE)
+    assert [full for full, _ in rows][:2] == [NEWEST, DEFAULT]
+    assert {name: full for full, name in rows} == VERSIONS
 
 
 def test_every_limit_is_explained_with_its_default_and_cause() -> None:

@@ -29,7 +29,7 @@ FACE = f"__kordon.{TOPIC}"
 GROUP, WRITER = "kordon", "kordon.layouts"
 NO_TOPIC, NO_ID = Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID
 NO_GROUP, NO_WRITER = Code.GROUP_AUTHORIZATION_FAILED, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-LEAVE_GROUP, SYNC_GROUP, ADD_OFFSETS, END_TXN, DELETE_GROUPS = 13, 14, 25, 26, 42
+LEAVE_GROUP, SYNC_GROUP, ADD_OFFSETS, END_TXN = 13, 14, 25, 26
 WRITTEN = {"partition_data": [{"index": 0, "records": a_batch("forged")}]}
 PRODUCED = {"acks": -1, "timeout_ms": 1000}
 FETCHED = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1000, "isolation_level": 0, "session_epoch": -1}
@@ -190,7 +190,7 @@ def test_the_group_of_the_proxies_is_closed(attacker: PlainConnection) -> None:
             0,
             {"group_id": GROUP, "topics": [{"name": ORDINARY, "partitions": [{"partition_index": 0}]}]},
         ),
-        (DELETE_GROUPS, 2, {"groups_names": [GROUP]}),
+        (apis.DELETE_GROUPS, 2, {"groups_names": [GROUP]}),
         (apis.DESCRIBE_GROUPS, 5, {"groups": [GROUP]}),
         (apis.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [GROUP]}),
         (apis.FIND_COORDINATOR, 1, {"key_type": 0, "key": GROUP}),

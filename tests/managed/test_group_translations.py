@@ -76,6 +76,8 @@ def names(rows: Any) -> list[Any]:
 
 
 COMMITTING = versions(apis.OFFSET_COMMIT, apis.TXN_OFFSET_COMMIT, apis.OFFSET_DELETE)
+BY_ID = {apis.OFFSET_COMMIT: 10, apis.TXN_OFFSET_COMMIT: 6}
+"""The first versions that name topics by their ids."""
 
 
 @pytest.mark.parametrize(("api_key", "version"), COMMITTING)
@@ -83,7 +85,7 @@ def test_commits_go_to_the_face_and_their_answers_name_the_topic(api_key: int, v
     """All versions, those with topic ids included; other topics are left alone."""
     asked = {"topics": [named("orders", FACE_ID), named("other", OTHER_ID)]}
     sent, changed = to_broker(api_key, version, asked)
-    by_id = api_key == apis.OFFSET_COMMIT and version >= 10
+    by_id = version >= BY_ID.get(api_key, version + 1)
     assert names(sent.topics) == ([FACE_ID, OTHER_ID] if by_id else [FACE, "other"])
     assert changed is not by_id  # clients know the face's id anyway
     answer = to_client(api_key, version, {"topics": sent.topics}, asked)
@@ -97,12 +99,13 @@ def test_commits_on_other_topics_pass_as_they_came(api_key: int, version: int) -
     assert TRANSLATIONS[api_key].answers_always is False
 
 
-def test_a_commit_by_the_id_of_old_goes_to_the_face() -> None:
+@pytest.mark.parametrize(("api_key", "version"), BY_ID.items())
+def test_a_commit_by_the_id_of_old_goes_to_the_face(api_key: int, version: int) -> None:
     """A client may remember the id that its topic had before it was managed."""
     asked = {"topics": [named("", REAL_ID)]}
-    sent, changed = to_broker(apis.OFFSET_COMMIT, 10, asked)
+    sent, changed = to_broker(api_key, version, asked)
     assert (changed, names(sent.topics)) == (True, [FACE_ID])
-    assert names(to_client(apis.OFFSET_COMMIT, 10, {"topics": sent.topics}, asked).topics) == [REAL_ID]
+    assert names(to_client(api_key, version, {"topics": sent.topics}, asked).topics) == [REAL_ID]
 
 
 # OffsetFetch

@@ -192,6 +192,43 @@ def test_every_api_whose_answers_may_name_it_is_looked_through(api_key: int, own
                 assert GROUP.encode() not in built, (version, path)
 
 
+DESCRIBING = {
+    apis.DESCRIBE_GROUPS: "groups",
+    apis.CONSUMER_GROUP_DESCRIBE: "groups",
+    apis.SHARE_GROUP_DESCRIBE: "groups",
+    apis.STREAMS_GROUP_DESCRIBE: "groups",
+    apis.DELETE_GROUPS: "results",
+}
+"""Whose answers have a message of the broker's for each group, with the name of its row."""
+
+
+@pytest.mark.parametrize(("api_key", "rows"), DESCRIBING.items(), ids=[apis.api_name(key) for key in DESCRIBING])
+def test_no_message_tells_of_a_stand_in(api_key: int, rows: str, own: OwnThings) -> None:
+    """Brokers say of what name they have not found a group; of one that they refuse they say nothing."""
+    asked = REQUESTS[api_key]
+    named = next(path[-1] for path in naming(asked, places(asked)))
+    value = {named: [GROUP]}
+    assert own.hide(api_key, value)
+    (stand_in,) = value[named]
+    answer = {rows: [{"group_id": stand_in, "error_code": 69, "error_message": f"Group {stand_in} not found."}]}
+    own.show(api_key, answer)
+    denied = {"group_id": GROUP, "error_code": Code.GROUP_AUTHORIZATION_FAILED, "error_message": None}
+    assert answer == {rows: [denied]}
+
+
+def test_a_node_of_streams_keeps_its_place_without_the_topic_that_it_writes_to(own: OwnThings) -> None:
+    """Other nodes name it as the next one; that a topic is found while they run is what null says (KIP-1331)."""
+    node: dict[str, Any] = {"name": "sink", "source_topics": [], "sink_topic": TOPIC}
+    source: dict[str, Any] = {"name": "source", "source_topics": [TOPIC, "orders"], "sink_topic": None}
+    described = {"subtopologies": [{"nodes": [node, source]}], "global_stores": [{"source": source, "processor": node}]}
+    own.show(apis.STREAMS_GROUP_DESCRIBE, {"groups": [{"group_id": "g", "topology_description": described}]})
+    assert (node["sink_topic"], source["source_topics"]) == (None, ["orders"])
+    assert described == {
+        "subtopologies": [{"nodes": [node, source]}],
+        "global_stores": [{"source": source, "processor": node}],
+    }
+
+
 async def test_a_group_of_kordons_own_is_refused_once_the_broker_has_let_the_client_in(own: OwnThings) -> None:
     """Kordon speaks to nobody whose log-in the broker has not accepted."""
     closed = Closed(NothingManaged(), own, ROWS)

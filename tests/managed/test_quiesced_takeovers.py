@@ -16,9 +16,9 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
-from kordon.testing.jars import jars_dir, kafka_version
-from kordon.testing.java_process import DIES_WITH_PARENT, java_command
-from kordon.testing.kafka_tools import tool_class
+from kordon.testing.jars import kafka_version
+from kordon.testing.java_process import DIES_WITH_PARENT
+from kordon.testing.kafka_tools import tool_command
 from kordon.testing.managed_clients import manage
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
@@ -90,8 +90,7 @@ class Java:
     """Kafka's console producer, which sends what it reads."""
 
     def __init__(self, bootstrap: str, folder: Path) -> None:
-        version = kafka_version()
-        tool = [*java_command(jars_dir(version), folder, tool=True), tool_class("kafka-console-producer", version)]
+        tool = tool_command("kafka-console-producer", kafka_version(), folder)
         options = ["--bootstrap-server", bootstrap, "--topic", TOPIC]
         options += ["--property", "parse.key=true", "--property", "key.separator=:"]
         self._process = subprocess.Popen([*DIES_WITH_PARENT, *tool, *options], stdin=subprocess.PIPE, text=True)

@@ -232,7 +232,7 @@ def test_a_too_new_api_versions_is_answered_in_its_turn() -> None:
     """Brokers answer an ApiVersions version they do not know in version 0, with error 35 and the range to use."""
     sent = heartbeat(1) + b"\0\0\0\x0b" + b"\0\x12\0\x63\0\0\0\2\xff\xff\0" + heartbeat(3)
     own = response_frame(
-        apis.API_VERSIONS, 0, 2, error_code=35, api_keys=[{"api_key": 18, "min_version": 0, "max_version": 4}]
+        apis.API_VERSIONS, 0, 2, error_code=35, api_keys=[{"api_key": 18, "min_version": 0, "max_version": 5}]
     )
     perform(
         [

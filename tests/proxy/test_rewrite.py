@@ -1,8 +1,5 @@
 """No broker's address leaves: what is changed in responses, and that nothing with an address was forgotten."""
 
-import json
-import re
-import zipfile
 from typing import Any
 
 import pytest
@@ -19,6 +16,7 @@ from kordon.proxy.events import LearnNodes, SendDownstream
 from kordon.proxy.rewrite import EDITS
 from kordon.proxy.tally import Tally
 from kordon.testing.jars import NEWEST, VERSIONS, kafka_clients_jar
+from kordon.testing.kafka_schemas import read_schemas
 from kordon.testing.plays import Broker, Client, feed, request_frame, response_frame
 
 HOST = "broker-7.internal.example"
@@ -44,11 +42,9 @@ def addresses_in(fields: list[dict[str, Any]], version: int, structs: dict[str, 
 @pytest.mark.parametrize("kafka", VERSIONS.values())
 def test_every_response_that_can_name_a_host_is_changed(kafka: str) -> None:
     """Kafka's own schemas: each (api key, version) that Kordon lets through and that has a host has an edit."""
-    with zipfile.ZipFile(kafka_clients_jar(kafka)) as jar:
-        names = [name for name in jar.namelist() if re.fullmatch(r"common/message/\w+Response\.json", name)]
-        texts = [re.sub(r"^\s*//.*$|\s//[^\"\n]*$", "", jar.read(name).decode(), flags=re.MULTILINE) for name in names]
+    schemas = read_schemas(kafka_clients_jar(kafka))
     with_addresses: set[tuple[int, int]] = set()
-    for schema in map(json.loads, texts):
+    for schema in (each for (_, type_), each in schemas.items() if type_ == "response"):
         structs = {each["name"]: each["fields"] for each in schema.get("commonStructs", [])}
         for route in apis.ROUTES:
             if route.api.key in OF_CLIENTS:
