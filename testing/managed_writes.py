@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -314,3 +314,16 @@ class Producer:
         """Reads what it has written, along the chain: each record once, in order."""
         values = [value for value in await self.worker.read(self.v) if value.startswith(f"{self.number}-")]
         assert values == [f"{self.number}-{n}" for n in range(self.count)]
+
+
+async def write_meanwhile(others: Coroutine[Any, Any, None], producers: Collection[Producer]) -> None:
+    """Has producers write what they are to, and more until something else has ended."""
+    done = asyncio.ensure_future(others)
+
+    async def write(producer: Producer) -> None:
+        await producer.run()
+        while not done.done():
+            producer.count += _WINDOW
+            await producer.run()
+
+    await asyncio.gather(done, *map(write, producers))

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -10,7 +11,8 @@ from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.managed.leaders import Leader, Leaders
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_writes import Producer, a_worker
+from kordon.testing.managed_writes import Producer, a_worker, write_meanwhile
+from kordon.testing.waiting import until
 
 pytestmark = pytest.mark.broker
 
@@ -40,17 +42,22 @@ async def test_a_broker_that_does_not_lead_is_left(cluster3: Cluster) -> None:
         assert isinstance(leaders, MisledLeaders)
         producers = [Producer(worker, n + 1, n % 6, 60) for n in range(12)]
 
+        def retries() -> int:
+            return sum(producer.retries for producer in producers)
+
+        def are_misled(before: int) -> bool:
+            leaders.misled = True
+            return retries() > before
+
         async def mislead() -> None:
-            while any(len(producer.acked) < producer.count for producer in producers):
-                leaders.misled = True
-                await asyncio.sleep(0.1)
+            for _ in range(5):
+                await until("somebody is misled", partial(are_misled, retries()))
 
         async with asyncio.timeout(100):
-            await asyncio.gather(mislead(), *(producer.run() for producer in producers))
+            await write_meanwhile(mislead(), producers)
         leaders.misled = False
         for producer in producers:
             await producer.check()
-        assert sum(producer.retries for producer in producers) > 0, "nobody was misled"
 
 
 async def test_who_leads_new_partitions_is_found_out_before_they_are_written_to(cluster3: Cluster) -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_writes import Producer, a_worker
+from kordon.testing.managed_writes import Producer, a_worker, write_meanwhile
+from kordon.testing.waiting import until
 
 pytestmark = [
     pytest.mark.broker,
@@ -26,10 +27,13 @@ async def test_nothing_is_lost_doubled_or_reordered(cluster: Cluster) -> None:
         async def disturb() -> None:
             for u in (8, 3, 8, 2, 5):
                 await asyncio.sleep(0.2)
-                for _ in range(3):
-                    number = random.randrange(3)
-                    (await worker.links.to(1, f"lane {number}")).close()
-                    await asyncio.sleep(0.03)
+                retries = sum(producer.retries for producer in producers)
+
+                async def break_a_lane(before: int = retries) -> bool:
+                    (await worker.links.to(1, f"lane {random.randrange(3)}")).close()
+                    return sum(producer.retries for producer in producers) > before
+
+                await until("somebody was disturbed", break_a_lane, pause=0.03)
                 sealed = worker.seal(u)
                 async with asyncio.timeout(60):
                     await asyncio.gather(*(each.lanes.drain(worker.topic.name, sealed) for each in workers))
@@ -37,9 +41,8 @@ async def test_nothing_is_lost_doubled_or_reordered(cluster: Cluster) -> None:
 
         try:
             async with asyncio.timeout(100):
-                await asyncio.gather(disturb(), *(producer.run() for producer in producers))
+                await write_meanwhile(disturb(), producers)
         finally:
             await other.lanes.close()
         for producer in producers:
             await producer.check()
-        assert sum(producer.retries for producer in producers) > 0, "nothing was disturbed"
