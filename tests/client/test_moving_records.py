@@ -327,44 +327,36 @@ def test_what_is_refused_or_forgotten_doubles_nothing_and_ends_no_producer(seed:
     assert seen - ({OutcomeUnknownError} if trouble else set()) == {RecordMetadata, MessageSizeTooLargeError}
 
 
-def test_what_may_be_written_is_not_sent_under_another_identity() -> None:
+async def test_what_may_be_written_is_not_sent_under_another_identity() -> None:
     """Its answer was lost, and then it was forgotten: sent again it could be doubled, so that is left to the caller."""
+    model = Model(1)
+    producer = await start(model)
+    await producer.send_and_wait("orders", b"0", b"key")
 
-    async def run() -> None:
-        model = Model(1)
-        producer = await start(model)
-        await producer.send_and_wait("orders", b"0", b"key")
+    async def lose_the_answer(node_id: int, request: Any, **options: Any) -> Any:
+        await model.send(node_id, request, **options)
+        model.forget()
+        producer.client.send = model.send
+        raise RequestTimedOutError
 
-        async def lose_the_answer(node_id: int, request: Any, **options: Any) -> Any:
-            await model.send(node_id, request, **options)
-            model.forget()
-            producer.client.send = model.send
-            raise RequestTimedOutError
-
-        producer.client.send = lose_the_answer
-        with pytest.raises(OutcomeUnknownError, match=r"orders-\d+ may be written or not"):
-            await producer.send_and_wait("orders", b"1", b"key")
-        await producer.send_and_wait("orders", b"2", b"key")
-        await producer.stop()
-        assert model.values(b"key") == [b"0", b"1", b"2"]
-
-    asyncio.run(run())
+    producer.client.send = lose_the_answer
+    with pytest.raises(OutcomeUnknownError, match=r"orders-\d+ may be written or not"):
+        await producer.send_and_wait("orders", b"1", b"key")
+    await producer.send_and_wait("orders", b"2", b"key")
+    await producer.stop()
+    assert model.values(b"key") == [b"0", b"1", b"2"]
 
 
-def test_a_producer_gets_another_id_when_its_epochs_are_used_up() -> None:
+async def test_a_producer_gets_another_id_when_its_epochs_are_used_up() -> None:
     """Brokers count epochs up to 32767."""
-
-    async def run() -> None:
-        model = Model(1)
-        producer = await start(model)
-        assert producer._txn_manager is not None
-        producer._txn_manager._pid_and_epoch = PidAndEpoch(7, 32766)
-        for number in range(4):
-            with pytest.raises(MessageSizeTooLargeError):
-                await producer.send_and_wait("orders", b"large", b"key")
-            await producer.send_and_wait("orders", b"%d" % number, b"key")
-        assert producer._txn_manager.producer_epoch == 0
-        await producer.stop()
-        assert model.values(b"key") == [b"0", b"1", b"2", b"3"]
-
-    asyncio.run(run())
+    model = Model(1)
+    producer = await start(model)
+    assert producer._txn_manager is not None
+    producer._txn_manager._pid_and_epoch = PidAndEpoch(7, 32766)
+    for number in range(4):
+        with pytest.raises(MessageSizeTooLargeError):
+            await producer.send_and_wait("orders", b"large", b"key")
+        await producer.send_and_wait("orders", b"%d" % number, b"key")
+    assert producer._txn_manager.producer_epoch == 0
+    await producer.stop()
+    assert model.values(b"key") == [b"0", b"1", b"2", b"3"]

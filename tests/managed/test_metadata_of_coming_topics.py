@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -96,72 +97,49 @@ async def some_turns() -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.parametrize(("end", "partitions"), [(Proxy.adopt, 8), (Proxy.release, 2)], ids=["adopted", "called off"])
 @pytest.mark.parametrize(("key", "version", "fields"), WAYS)
-def test_an_answer_waits_for_the_layout(key: int, version: int, fields: dict[str, Any]) -> None:
-    """By name, by id, of all topics, in pages: a client that has seen 8 partitions elsewhere does not see 2 again."""
+async def test_an_answer_waits_for_the_layout(
+    key: int, version: int, fields: dict[str, Any], end: Callable[[Proxy], None], partitions: int
+) -> None:
+    """By name, by id, of all topics, in pages: a client that has seen 8 partitions elsewhere does not see 2 again.
 
-    async def play() -> None:
-        proxy = Proxy()
-        asked = proxy.ask(key, version, fields)
-        await some_turns()
-        assert not asked.done()
-        proxy.adopt()
-        assert await asked == {"orders": (Code.NONE, 8), "other": (Code.NONE, 2)}
-
-    asyncio.run(play())
-
-
-@pytest.mark.parametrize(("key", "version", "fields"), WAYS)
-def test_an_answer_says_what_was_when_a_takeover_is_called_off(key: int, version: int, fields: dict[str, Any]) -> None:
-    """No proxy has shown anything else then."""
-
-    async def play() -> None:
-        proxy = Proxy()
-        asked = proxy.ask(key, version, fields)
-        await some_turns()
-        assert not asked.done()
-        proxy.release()
-        assert await asked == {"orders": (Code.NONE, 2), "other": (Code.NONE, 2)}
-
-    asyncio.run(play())
+    When a takeover is called off no proxy has shown anything but 2.
+    """
+    proxy = Proxy()
+    asked = proxy.ask(key, version, fields)
+    await some_turns()
+    assert not asked.done()
+    end(proxy)
+    assert await asked == {"orders": (Code.NONE, partitions), "other": (Code.NONE, 2)}
 
 
 @pytest.mark.parametrize(("key", "version", "fields"), WAYS)
-def test_an_answer_waits_for_a_moment_only(
+async def test_an_answer_waits_for_a_moment_only(
     monkeypatch: pytest.MonkeyPatch, key: int, version: int, fields: dict[str, Any]
 ) -> None:
     """A proxy that does not come to read the layout tells clients of the others, and to ask again for this one."""
     monkeypatch.setattr("kordon.proxy.managed.metadata.HOLD_SECONDS", 0.01)
 
-    async def play() -> None:
-        told = await Proxy().ask(key, version, fields)
-        assert told == {"orders": (Code.LEADER_NOT_AVAILABLE, 0), "other": (Code.NONE, 2)}
-
-    asyncio.run(play())
+    told = await Proxy().ask(key, version, fields)
+    assert told == {"orders": (Code.LEADER_NOT_AVAILABLE, 0), "other": (Code.NONE, 2)}
 
 
-def test_an_answer_that_was_asked_for_before_says_nothing_of_it_either() -> None:
+async def test_an_answer_that_was_asked_for_before_says_nothing_of_it_either() -> None:
     """It was under way when the takeover began; the client asks again."""
     asked = request(METADATA).parse(12, request(METADATA).build(12, {"topics": [{"name": "orders"}]}))
 
-    async def play() -> None:
-        answer = await answer_of_broker(METADATA, 12)
-        MetadataTranslation().response(12, answer, Proxy().topics, asked)
-        told = {row["name"]: row["error_code"] for row in answer.topics}
-        assert told == {"orders": Code.LEADER_NOT_AVAILABLE, "other": Code.NONE}
-
-    asyncio.run(play())
+    answer = await answer_of_broker(METADATA, 12)
+    MetadataTranslation().response(12, answer, Proxy().topics, asked)
+    told = {row["name"]: row["error_code"] for row in answer.topics}
+    assert told == {"orders": Code.LEADER_NOT_AVAILABLE, "other": Code.NONE}
 
 
-def test_where_nothing_is_coming_nothing_waits() -> None:
+async def test_where_nothing_is_coming_nothing_waits() -> None:
     """Metadata goes on the way on which it is translated as it passes."""
-
-    async def play() -> None:
-        proxy = Proxy()
-        proxy.adopt()
-        way = route(METADATA, 12)
-        assert isinstance(way, Route)
-        body = request(METADATA).build(12, {"topics": [{"name": "orders"}]})
-        assert isinstance(proxy._service.decide(way, memoryview(body)), Translate)
-
-    asyncio.run(play())
+    proxy = Proxy()
+    proxy.adopt()
+    way = route(METADATA, 12)
+    assert isinstance(way, Route)
+    body = request(METADATA).build(12, {"topics": [{"name": "orders"}]})
+    assert isinstance(proxy._service.decide(way, memoryview(body)), Translate)
