@@ -101,3 +101,18 @@ def kordon(cluster: Cluster) -> Iterator[ProxyProcess]:
     """A proxy in front of `cluster`."""
     with ProxyProcess.start(bootstrap=cluster.bootstrap()) as proxy:
         yield proxy
+
+
+@pytest.fixture(scope="module")
+def proxy(open_cluster: Cluster) -> Iterator[ProxyProcess]:
+    """A proxy in front of `open_cluster`, of the module's own."""
+    with ProxyProcess.start(open_cluster.bootstrap()) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def proxies(open_cluster: Cluster) -> Iterator[list[ProxyProcess]]:
+    """Two proxies in front of `open_cluster`, of the module's own."""
+    bootstrap = open_cluster.bootstrap()
+    with ProxyProcess.start(bootstrap) as first, ProxyProcess.start(bootstrap) as second:
+        yield [first, second]

@@ -7,7 +7,7 @@ import json
 import logging
 import re
 import urllib.request
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -15,20 +15,12 @@ from aiokafka.structs import TopicPartition
 
 from kordon.client import OrderedConsumer, OrderedProducer, PartitionKeyRebalanceListener, keeper
 from kordon.client.long_waits import LongWaits
-from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
 
 pytestmark = pytest.mark.broker
 
 PATIENCE_SECONDS = 90.0
-
-
-@pytest.fixture(scope="module")
-def proxy(open_cluster: Cluster) -> Iterator[ProxyProcess]:
-    """In front of one broker."""
-    with ProxyProcess.start(open_cluster.bootstrap("PLAINTEXT")) as started:
-        yield started
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:

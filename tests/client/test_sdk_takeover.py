@@ -27,17 +27,9 @@ PATIENCE_SECONDS: Final = 60.0
 MANAGED: Final = {"kordon.virtual.partitions": str(VIRTUAL_PARTITIONS)}
 
 
-@pytest.fixture(scope="module")
-def pair(open_cluster: Cluster) -> Iterator[list[ProxyProcess]]:
-    """Two proxies in front of one broker."""
-    bootstrap = open_cluster.bootstrap("PLAINTEXT")
-    with ProxyProcess.start(bootstrap) as first, ProxyProcess.start(bootstrap) as second:
-        yield [first, second]
-
-
 @pytest.fixture
 def careful_pair() -> Iterator[list[ProxyProcess]]:
-    """The same in front of a broker that makes no topic because somebody asks for its metadata."""
+    """Two proxies in front of a broker that makes no topic because somebody asks for its metadata."""
     with Cluster.start(config={"auto.create.topics.enable": "false"}) as cluster:
         bootstrap = cluster.bootstrap()
         with ProxyProcess.start(bootstrap) as first, ProxyProcess.start(bootstrap) as second:
@@ -116,7 +108,7 @@ class Traffic:
 
 
 @asynccontextmanager
-async def traffic(pair: list[ProxyProcess], topic: str) -> AsyncIterator[Traffic]:
+async def traffic(proxies: list[ProxyProcess], topic: str) -> AsyncIterator[Traffic]:
     options: dict[str, Any] = {
         "group_id": topic,
         "auto_offset_reset": "earliest",
@@ -124,8 +116,8 @@ async def traffic(pair: list[ProxyProcess], topic: str) -> AsyncIterator[Traffic
         "metadata_max_age_ms": 1000,
         "session_timeout_ms": 10_000,
     }
-    consumers = [OrderedConsumer(topic, bootstrap_servers=proxy.bootstrap, **options) for proxy in pair]
-    producer = OrderedProducer(bootstrap_servers=pair[0].bootstrap, linger_ms=5, metadata_max_age_ms=1000)
+    consumers = [OrderedConsumer(topic, bootstrap_servers=proxy.bootstrap, **options) for proxy in proxies]
+    producer = OrderedProducer(bootstrap_servers=proxies[0].bootstrap, linger_ms=5, metadata_max_age_ms=1000)
     readers = Tasks()
     try:
         await producer.start()
@@ -164,16 +156,16 @@ def wait_until_taken_over(proxy: ProxyProcess, topic: str) -> None:
         time.sleep(0.2)
 
 
-async def test_a_topic_is_taken_over_grown_and_shrunk_under_the_sdk(pair: list[ProxyProcess]) -> None:
+async def test_a_topic_is_taken_over_grown_and_shrunk_under_the_sdk(proxies: list[ProxyProcess]) -> None:
     """Nothing is lost or doubled; keys are in order up to the takeover, and from its end on."""
     topic = "sdk-taken-over"
-    admin = await asyncio.to_thread(make, pair[0], topic, {})
-    async with traffic(pair, topic) as records:
+    admin = await asyncio.to_thread(make, proxies[0], topic, {})
+    async with traffic(proxies, topic) as records:
         await records.send_during(asyncio.sleep(0.5))
         await records.until_read()
         before = records.next
         await records.send_during(asyncio.to_thread(manage(admin, topic, transition_ms="1000").result, 60))
-        await records.send_during(asyncio.to_thread(wait_until_taken_over, pair[0], topic))
+        await records.send_during(asyncio.to_thread(wait_until_taken_over, proxies[0], topic))
         await records.until_read()
         after = records.next
         for count in (5, 3):
@@ -186,16 +178,16 @@ async def test_a_topic_is_taken_over_grown_and_shrunk_under_the_sdk(pair: list[P
 
 
 @pytest.mark.deep
-async def test_a_topic_is_let_go_under_the_sdk(pair: list[ProxyProcess]) -> None:
+async def test_a_topic_is_let_go_under_the_sdk(proxies: list[ProxyProcess]) -> None:
     """`kordon topics unmanage` of one without records: what is written then is written and read as on any topic."""
     topic = "sdk-let-go"
-    admin = await asyncio.to_thread(make, pair[0], topic, MANAGED)
-    async with traffic(pair, topic) as records:
-        await asyncio.to_thread(manage_away, pair[0], topic)
+    admin = await asyncio.to_thread(make, proxies[0], topic, MANAGED)
+    async with traffic(proxies, topic) as records:
+        await asyncio.to_thread(manage_away, proxies[0], topic)
         await records.send_during(asyncio.sleep(2))
         await records.until_read()
         await asyncio.to_thread(manage(admin, topic, transition_ms="1000").result, 60)
-        await records.send_during(asyncio.to_thread(wait_until_taken_over, pair[0], topic))
+        await records.send_during(asyncio.to_thread(wait_until_taken_over, proxies[0], topic))
         await records.until_read()
         after = records.next
         await records.send_during(asyncio.to_thread(resize(admin, topic, 5).result, 60))
@@ -208,16 +200,16 @@ async def test_a_topic_is_let_go_under_the_sdk(pair: list[ProxyProcess]) -> None
 @pytest.mark.deep
 async def test_a_topic_is_deleted_and_made_again_under_the_sdk(careful_pair: list[ProxyProcess]) -> None:
     """The producer and the group go on with the new one: all that is written there is read once, each key in order."""
-    topic, pair = "sdk-made-again", careful_pair
-    admin = await asyncio.to_thread(make, pair[0], topic, MANAGED)
-    async with traffic(pair, topic) as records:
+    topic, proxies = "sdk-made-again", careful_pair
+    admin = await asyncio.to_thread(make, proxies[0], topic, MANAGED)
+    async with traffic(proxies, topic) as records:
         await records.send_during(asyncio.sleep(0.3))
         await records.until_read()
 
         def make_again() -> None:
             admin.delete_topics([topic])[topic].result(60)
             time.sleep(1)
-            make(pair[0], topic, MANAGED)
+            make(proxies[0], topic, MANAGED)
 
         await asyncio.to_thread(make_again)
         again = records.next

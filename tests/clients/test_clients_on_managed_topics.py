@@ -20,7 +20,6 @@ from confluent_kafka import ConsumerGroupTopicPartitions as GroupOffsets
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.testing.client_programs import franz_go, kafkajs, kafkajs_path, spark_copy, streams_word_count
-from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, create_managed, read_all, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
@@ -86,13 +85,6 @@ class Program:
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None
             stream.close()
-
-
-@pytest.fixture(scope="module")
-def proxy(open_cluster: Cluster) -> Iterator[ProxyProcess]:
-    """A proxy in front of one broker."""
-    with ProxyProcess.start(open_cluster.bootstrap()) as started:
-        yield started
 
 
 @pytest.fixture

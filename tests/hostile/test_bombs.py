@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import psutil
 import pytest
@@ -30,13 +30,6 @@ PASSED = 4
 def bombs() -> list[bytes]:
     """One of each kind."""
     return [bomb(codec, size) for codec, sizes in SIZES.items() for size in sizes]
-
-
-@pytest.fixture(scope="module")
-def proxy(open_cluster: Cluster) -> Generator[ProxyProcess, None, None]:
-    """One in front of a broker without ACLs."""
-    with ProxyProcess.start(open_cluster.bootstrap("PLAINTEXT")) as started:
-        yield started
 
 
 def throw(client: PlainConnection, topic: str, partition: int, batches: Iterable[bytes]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -20,13 +19,6 @@ pytestmark = pytest.mark.broker
 WRITERS, ROUNDS, EACH = 4, 40, 20
 TOO_LARGE = 1_100_000
 """Above max.message.bytes, which is looked at by brokers."""
-
-
-@pytest.fixture(scope="module")
-def proxy(open_cluster: Cluster) -> Generator[ProxyProcess, None, None]:
-    """One in front of a broker without ACLs."""
-    with ProxyProcess.start(open_cluster.bootstrap("PLAINTEXT")) as started:
-        yield started
 
 
 class Writer:

@@ -1,20 +1,13 @@
 """What tests of managed topics share."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
 
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
+from kordon.testing.dialect_connection import DialectConnection
 from kordon.testing.proxy_process import ProxyProcess
-
-
-@pytest.fixture(scope="module")
-def proxies(open_cluster: Cluster) -> Generator[list[ProxyProcess], None, None]:
-    """Two proxies in front of one broker without ACLs."""
-    bootstrap = open_cluster.bootstrap("PLAINTEXT")
-    with ProxyProcess.start(bootstrap) as first, ProxyProcess.start(bootstrap) as second:
-        yield [first, second]
 
 
 @pytest.fixture(scope="module")
@@ -24,3 +17,10 @@ def compacting_cluster() -> Generator[Cluster, None, None]:
         pytest.skip(DESCRIBED_PRODUCERS.reason)
     with Cluster.start(config={"authorizer.class.name": "", "log.cleaner.backoff.ms": "100"}) as started:
         yield started
+
+
+@pytest.fixture
+def dialect(proxy: ProxyProcess) -> Iterator[DialectConnection]:
+    """A connection through the proxy that has said that it speaks the dialect."""
+    with DialectConnection(proxy.bootstrap) as connection:
+        yield connection

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 import urllib.request
-from collections.abc import Generator
 
 import pytest
 from confluent_kafka import Producer
@@ -17,13 +16,6 @@ from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture(scope="module")
-def proxy(open_cluster: Cluster) -> Generator[ProxyProcess, None, None]:
-    """A proxy in front of one broker without ACLs."""
-    with ProxyProcess.start(open_cluster.bootstrap("PLAINTEXT")) as started:
-        yield started
 
 
 class Stranger:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,20 +19,6 @@ from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
 NEWEST_API_VERSIONS = 4
-
-
-@pytest.fixture(scope="module")
-def proxy(open_cluster: Cluster) -> Iterator[ProxyProcess]:
-    """A proxy in front of a broker without ACLs."""
-    with ProxyProcess.start(open_cluster.bootstrap()) as started:
-        yield started
-
-
-@pytest.fixture
-def dialect(proxy: ProxyProcess) -> Iterator[DialectConnection]:
-    """A connection through the proxy that has said that it speaks the dialect."""
-    with DialectConnection(proxy.bootstrap) as connection:
-        yield connection
 
 
 def partitions_of(row: Any) -> dict[int, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,20 +25,6 @@ from kordon.testing.waiting import wait_until
 
 LATEST, EARLIEST = -1, -2
 OPEN = -1
-
-
-@pytest.fixture(scope="module")
-def proxy(open_cluster: Cluster) -> Iterator[ProxyProcess]:
-    """A proxy in front of a broker without ACLs."""
-    with ProxyProcess.start(open_cluster.bootstrap()) as started:
-        yield started
-
-
-@pytest.fixture
-def dialect(proxy: ProxyProcess) -> Iterator[DialectConnection]:
-    """A connection through the proxy that has said that it speaks the dialect."""
-    with DialectConnection(proxy.bootstrap) as connection:
-        yield connection
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.testing.broker_features import NEW_GROUPS
-from kordon.testing.cluster import Cluster
 from kordon.testing.jars import PROJECT, jars_dir, kafka_version
 from kordon.testing.java_process import DIES_WITH_PARENT, java_command
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, Sender, create_managed, resize
@@ -116,13 +115,6 @@ class Members:
         assert self._process.stdin is not None
         self._process.stdin.write(" ".join(words) + "\n")
         self._process.stdin.flush()
-
-
-@pytest.fixture(scope="module")
-def proxy(open_cluster: Cluster) -> Iterator[ProxyProcess]:
-    """A proxy in front of one broker."""
-    with ProxyProcess.start(open_cluster.bootstrap()) as started:
-        yield started
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
 from contextlib import ExitStack, closing
 
 import pytest
@@ -14,13 +13,6 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
-
-
-@pytest.fixture(scope="module")
-def proxy(open_cluster: Cluster) -> Generator[ProxyProcess, None, None]:
-    """A proxy in front of one broker without ACLs."""
-    with ProxyProcess.start(open_cluster.bootstrap("PLAINTEXT")) as started:
-        yield started
 
 
 def produce(bootstrap: str, topic: str, first: int, count: int) -> None:

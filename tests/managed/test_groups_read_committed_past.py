@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +20,6 @@ from kordon.proxy.managed.aborted import ReadCommitted
 from kordon.proxy.managed.leaders import Leaders
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
-from kordon.testing.cluster import Cluster
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 from kordon.testing.managed_clients import manage, resize
 from kordon.testing.proxy_process import ProxyProcess
@@ -108,13 +106,6 @@ async def test_nobody_is_asked_without_need(isolation_level: int, *, is_transact
     row = await fetch(past, isolation_level)
     assert past.asked == []
     assert row["aborted_transactions"] is None
-
-
-@pytest.fixture(scope="module")
-def proxy(open_cluster: Cluster) -> Iterator[ProxyProcess]:
-    """A proxy in front of one broker."""
-    with ProxyProcess.start(open_cluster.bootstrap()) as started:
-        yield started
 
 
 def write(producer: Producer, topic: str, name: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Generator
 
 import pytest
 from confluent_kafka import KafkaException
@@ -23,13 +22,6 @@ from kordon.testing.proxy_process import ProxyProcess
 
 pytestmark = pytest.mark.broker
 CONFIG = "enable.ordered.delivery"
-
-
-@pytest.fixture(scope="module")
-def proxy(open_cluster: Cluster) -> Generator[ProxyProcess, None, None]:
-    """A proxy in front of one broker without ACLs."""
-    with ProxyProcess.start(open_cluster.bootstrap("PLAINTEXT")) as started:
-        yield started
 
 
 def shown(admin: AdminClient, topic: str) -> tuple[str, bool]:

@@ -6,7 +6,6 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,13 +22,6 @@ pytestmark = pytest.mark.broker
 
 COUNT = 200
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-
-
-@pytest.fixture(scope="module")
-def proxy(open_cluster: Cluster) -> Iterator[ProxyProcess]:
-    """A proxy in front of one broker."""
-    with ProxyProcess.start(open_cluster.bootstrap()) as started:
-        yield started
 
 
 @pytest.fixture

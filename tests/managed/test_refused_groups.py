@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -77,13 +76,6 @@ def test_members_on_other_topics_are_the_brokers_concern(api_key: int, fields: d
     """So are heartbeats that change nothing."""
     for version in apis.API_BY_KEY[api_key].versions:
         assert refused(api_key, version, fields) is None
-
-
-@pytest.fixture(scope="module")
-def proxy(open_cluster: Cluster) -> Iterator[ProxyProcess]:
-    """A proxy in front of one broker."""
-    with ProxyProcess.start(open_cluster.bootstrap()) as started:
-        yield started
 
 
 @pytest.mark.broker

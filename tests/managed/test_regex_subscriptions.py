@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -196,13 +195,6 @@ def test_an_expression_of_which_no_range_is_known_may_match_anything() -> None:
 def test_an_expression_that_is_too_large_is_refused_with_the_reason(regex: str) -> None:
     """A broker might take it as it is, and match what is managed by its own name."""
     assert Member().refused(regex) == INVALID_REGULAR_EXPRESSION
-
-
-@pytest.fixture(scope="module")
-def proxy(open_cluster: Cluster) -> Iterator[ProxyProcess]:
-    """A proxy in front of one broker."""
-    with ProxyProcess.start(open_cluster.bootstrap()) as started:
-        yield started
 
 
 def read(consumer: Consumer, wanted: set[str]) -> set[str]:

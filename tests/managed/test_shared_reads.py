@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator
 from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
 
@@ -25,13 +23,6 @@ class Read(NamedTuple):
     pulled_bytes: float
     served_bytes: float
     hits: float
-
-
-@pytest.fixture(scope="module")
-def proxy(open_cluster: Cluster) -> Generator[ProxyProcess, None, None]:
-    """A proxy in front of one broker without ACLs."""
-    with ProxyProcess.start(open_cluster.bootstrap("PLAINTEXT")) as started:
-        yield started
 
 
 def read_by(proxy: ProxyProcess) -> Read:
