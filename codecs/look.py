@@ -146,6 +146,33 @@ def look_produce(buffer: Buffer, at: int, end: int, api_version: int) -> tuple[i
     return acks, position + _INT16.size + _INT32.size
 
 
+def look_only_name(buffer: Buffer, topics_at: int, end: int, api_version: int) -> int:
+    """Finds the topic of a Produce request that names one; nearly all do.
+
+    Args:
+        buffer: Bytes of the connection.
+        topics_at: Where the count of topics stands (`look_produce`).
+        end: Where the bytes at hand end.
+        api_version: Version of the request, 0 to 13.
+
+    Returns:
+        Where its name or id ends; 0: there are other topics, or it is not all here.
+    """
+    if topics_at + 6 > end:
+        return 0
+    is_flexible = api_version >= _PRODUCE_FLEXIBLE
+    count = buffer[topics_at] - 1 if is_flexible else _INT32.unpack_from(buffer, topics_at)[0]
+    if count != 1:
+        return 0
+    position = topics_at + (1 if is_flexible else _INT32.size)
+    try:
+        has_id = api_version >= _PRODUCE_IDS
+        names_end = position + _ID_BYTES if has_id else _name_end(buffer, position, is_flexible=is_flexible)
+    except WireError:
+        return 0
+    return names_end if names_end <= end else 0
+
+
 def look_names(buffer: Buffer, at: int, topics_at: int, end: int, api_version: int) -> bytes | None:
     """Returns what a Produce request says in front of its topics, and their names or ids; records are stepped over.
 
@@ -160,15 +187,11 @@ def look_names(buffer: Buffer, at: int, topics_at: int, end: int, api_version: i
         The bytes one behind the other; None if not all of them are here, or cannot be found, or only among more rows
         than are looked at: nothing of a frame is believed yet, so a count in it may be of billions.
     """
-    has_ids, is_flexible = api_version >= _PRODUCE_IDS, api_version >= _PRODUCE_FLEXIBLE
     if topics_at + 6 > end:
         return None
-    count = buffer[topics_at] - 1 if is_flexible else _INT32.unpack_from(buffer, topics_at)[0]
-    position = topics_at + (1 if is_flexible else _INT32.size)
+    if names_end := look_only_name(buffer, topics_at, end, api_version):
+        return bytes(buffer[at:names_end])
     try:
-        if count == 1:  # nearly all
-            names_end = position + _ID_BYTES if has_ids else _name_end(buffer, position, is_flexible=is_flexible)
-            return bytes(buffer[at:names_end]) if names_end <= end else None
         return bytes(buffer[at:topics_at]) + b"".join(_names(buffer, topics_at, end, api_version))
     except (IndexError, struct.error, WireError):
         return None

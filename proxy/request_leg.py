@@ -23,6 +23,7 @@ from kordon.codecs.look import (
     forget_session,
     look_acks,
     look_names,
+    look_only_name,
     look_produce,
     look_request,
     look_size,
@@ -51,6 +52,10 @@ _SPOKEN_BY_OTHERS: Final = {
 }
 
 _UNSUPPORTED: Final = "UNSUPPORTED_VERSION"
+_CLIENT_ID_AT: Final = REQUEST_LOOK_BYTES - 2
+"""Where the length of the client id stands in a frame, behind the correlation id."""
+_LONGEST_KEPT_HEAD: Final = 1024
+"""Bytes of a Produce request in front of its records that are kept: names take 249 each, and nearly always few."""
 
 
 class FrameLimits(Protocol):
@@ -89,6 +94,29 @@ class Undecided(NamedTuple):
     frame: bytearray
 
 
+class _ProduceHead:
+    """How a Produce request to one topic begins that has to be answered and names nothing that is asked for.
+
+    Args:
+        route: Its own.
+        wanted: What was asked for.
+        chunk: What it stands in.
+        at: Where it begins there.
+        names_end: Where the name or id of its topic ends.
+    """
+
+    __slots__ = ("end", "head", "least_bytes", "route", "wanted")
+
+    def __init__(self, route: Route, wanted: tuple[bytes, ...], chunk: memoryview, at: int, names_end: int) -> None:
+        self.route = route
+        self.wanted = wanted
+        self.head = chunk[at + _CLIENT_ID_AT : names_end].tobytes()
+        """From the length of the client id on: what stands before it differs from request to request."""
+        self.end = names_end - at
+        self.least_bytes = self.end - SIZE_BYTES
+        """The size of a request that is no longer than its head."""
+
+
 class RequestLeg:
     """One connection's requests; owned by its `Connection`."""
 
@@ -123,6 +151,7 @@ class RequestLeg:
         self._held: bytearray | None = None  # the frame under way, where it is not sent before it is whole
         self._interception = interception
         self._has_session = False
+        self._last_produce: _ProduceHead | None = None
         self._current: Waiting | None = None
         self.undecided: Undecided | None = None
         """A large request that is all there; what comes behind it stays unread until it is decided on."""
@@ -239,8 +268,13 @@ class RequestLeg:
             waiting = self._answer_or_refuse(api_key, api_version, correlation_id)
         else:
             waiting = Waiting(route, correlation_id, self.frame_started)
-            wanted = self._interception.wants(route)
-            if not (self._begin_held(route, size) if wanted else self._take_up(waiting, size, chunk, at, end)):
+            if self._interception.wants(route):
+                is_taken = self._begin_held(route, size)
+            elif api_key == apis.PRODUCE:
+                is_taken = self._begin_produce(waiting, size, chunk, at, end)
+            else:
+                is_taken = self._take_up(waiting, size, chunk, at, end)
+            if not is_taken:
                 return False
         self._tally.requests[waiting.route.index] += 1
         self.frames += 1
@@ -280,60 +314,62 @@ class RequestLeg:
         return False
 
     def _take_up(self, waiting: Waiting, size: int, chunk: memoryview, at: int, end: int) -> bool:
-        """Queues an unwanted request for its response, or holds it; False: its head is incomplete."""
-        if waiting.route.api.key == apis.PRODUCE:
-            return self._begin_produce(waiting, size, chunk, at, end)
-        if self._is_asked_for(waiting.route, chunk, at, at + SIZE_BYTES + size, end):
-            return self._begin_held(waiting.route, size)
+        """Queues an unwanted request for its response, or holds it, as it may name what the interception asks for.
+
+        It may as long as it is not all here.
+        """
+        wanted = self._interception.asked_for(waiting.route)
+        if wanted:
+            frame_end = at + SIZE_BYTES + size
+            if frame_end > end or _holds(chunk[at:frame_end].tobytes(), wanted):
+                return self._begin_held(waiting.route, size)
         self._waiting.append(waiting)
         return True
 
     def _begin_produce(self, waiting: Waiting, size: int, chunk: memoryview, at: int, end: int) -> bool:
+        """Queues a Produce request for its response, or looks at it first; False: its head is incomplete.
+
+        Most begin like the one before, up to the name of their topic, and go its way without another look.
+        """
+        route, last = waiting.route, self._last_produce
+        wanted = self._interception.asked_for(route)
+        if (
+            last is not None
+            and last.route is route
+            and last.wanted is wanted
+            and last.least_bytes <= size
+            and chunk[at + _CLIENT_ID_AT : at + last.end].tobytes() == last.head
+        ):
+            self._waiting.append(waiting)
+            return True
+        return self._look_at_produce(waiting, size, chunk, at, end)
+
+    def _look_at_produce(self, waiting: Waiting, size: int, chunk: memoryview, at: int, end: int) -> bool:
         """Queues a Produce request for its response, unless acks=0 says that none will come, or it has to be held."""
         frame_end = at + SIZE_BYTES + size
+        end = min(end, frame_end)
+        route = waiting.route
         try:
-            acks, topics_at = look_produce(chunk, at, min(end, frame_end), waiting.route.version)
+            acks, topics_at = look_produce(chunk, at, end, route.version)
         except WireError as error:
             raise ClientProtocolError(CloseCause.MALFORMED_REQUEST, str(error)) from None
         if acks is None:
-            if end - at >= SIZE_BYTES + size:
+            if end == frame_end:
                 raise ClientProtocolError(CloseCause.MALFORMED_REQUEST, "a Produce request ends before its acks")
             if end - at > 2 * self._header_bytes:
                 raise self._too_long_a_head(apis.PRODUCE, size, 0)
             return False
-        if self._is_asked_for(waiting.route, chunk, at, frame_end, end, topics_at=topics_at):
-            return self._begin_held(waiting.route, size)
+        names_end = look_only_name(chunk, topics_at, end, route.version)
+        if wanted := self._interception.asked_for(route):
+            said = chunk[at:names_end].tobytes() if names_end else None
+            said = said or look_names(chunk, at, topics_at, end, route.version)
+            if said is None or _holds(said, wanted):
+                return self._begin_held(route, size)
         if acks != 0:
             self._waiting.append(waiting)
+            if names_end and names_end - at <= _LONGEST_KEPT_HEAD:
+                self._last_produce = _ProduceHead(route, wanted, chunk, at, names_end)
         return True
-
-    def _is_asked_for(
-        self, route: Route, chunk: memoryview, at: int, frame_end: int, end: int, *, topics_at: int = 0
-    ) -> bool:
-        """Whether the interception has to see a frame, or may have to: of one that is not all here that is not known.
-
-        Records of a Produce request may hold whatever there is: what stands around them, from `topics_at` on, is looked
-        at.
-        """
-        wanted = self._interception.asked_for(route)
-        if not wanted:
-            return False
-        if topics_at:
-            said = look_names(chunk, at, topics_at, min(end, frame_end), route.version)
-        else:
-            said = bytes(chunk[at:frame_end]) if frame_end <= end else None
-        if said is None:
-            return True
-        for each in wanted:  # noqa: SIM110 - for each frame; any() takes twice as long
-            if each in said:
-                return True
-        return False
-
-    def _is_nobodys(self, route: Route, frame: bytearray) -> bool:
-        """Whether a request that was held because it was not all here need not be decided on."""
-        view, size = memoryview(frame), len(frame)
-        topics_at = look_produce(view, 0, size, route.version)[1] if route.api.key == apis.PRODUCE else 0
-        return not self._is_asked_for(route, view, 0, size, size, topics_at=topics_at)
 
     def _complete(self, pieces: list[Buffer]) -> None:
         if self._current is not None and not self._dropping:
@@ -380,10 +416,10 @@ class RequestLeg:
             route = waiting.route
             silent = route.api.key == apis.PRODUCE and not look_acks(frame, 0, len(frame), route.version)
             self._interception.hear(header.client_id)
-            if self._interception.wants(route):
-                passes = route.api.key == apis.FETCH and self._ends_session(waiting, frame, body_at)
+            if route.api.key == apis.FETCH and self._interception.wants(route):
+                passes = self._ends_session(waiting, frame, body_at)
             else:
-                passes = self._is_nobodys(route, frame)
+                passes = False
             decision = None if passes else self._interception.decide(route, memoryview(frame)[body_at:])
         except TooManyRows as error:
             raise ClientProtocolError(
@@ -453,6 +489,13 @@ class RequestLeg:
         self._interception.refused(api_key, api_version, _UNSUPPORTED, ends=True)
         detail = f"api key {api_key} ({name}) version {api_version} is not among what Kordon advertises"
         raise ClientProtocolError(CloseCause.UNSUPPORTED_REQUEST, detail)
+
+
+def _holds(said: bytes, wanted: tuple[bytes, ...]) -> bool:
+    for each in wanted:  # noqa: SIM110 - for each frame; any() takes twice as long
+        if each in said:
+            return True
+    return False
 
 
 def _change(waiting: Waiting, decision: Translate | Announce | None) -> bytes | None:

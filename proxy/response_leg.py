@@ -129,9 +129,11 @@ class ResponseLeg:
             at = self._cut(chunk, at or 0, end, now)
         except WireError as error:
             raise BrokerProtocolError(CloseCause.MALFORMED_RESPONSE, str(error)) from None
-        self._flush(chunk, at)
         self._frame_at = -1
         self.unread = end - at
+        if at == end and not (self._start or self._pieces):
+            return None  # frames, or parts of frames, of which nothing is held, changed or left out
+        self._flush(chunk, at)
         return self._pieces
 
     def _passes(self, chunk: memoryview, at: int, end: int) -> bool:

@@ -305,6 +305,60 @@ def test_records_are_not_looked_through_where_all_is_wanted_either(version: int,
     assert passed.bodies == [body]
 
 
+def produced(version: int, topic_id: uuid.UUID, name: str = "orders-of-all-of", acks: int = -1) -> bytes:
+    """A Produce request to one topic, as it stands on the wire."""
+    topic = {"name": name, "topic_id": topic_id, "partition_data": [{"index": 0, "records": b"r" * 100}]}
+    route = Route(API_BY_KEY[apis.PRODUCE], version, API_BY_KEY[apis.PRODUCE].verdict, 0)
+    return frame_of(route, {"acks": acks, "timeout_ms": 1, "topic_data": [topic]})
+
+
+@pytest.mark.parametrize("version", [3, 9, 13])
+@pytest.mark.parametrize("step", [60, 100_000])
+def test_what_follows_on_many_like_it_is_found(own: OwnThings, version: int, step: int) -> None:
+    """Requests that begin as the one before go their way at once; the next one is another, of the same length."""
+    assert len("orders-of-all-of") == len(TOPIC)
+    other = produced(version, uuid.UUID(int=5))
+    theirs = produced(version, TOPIC_ID, TOPIC)
+    sent = passes(own, other * 3 + theirs + other, step)
+    assert sent[: 3 * len(other)] == other * 3
+    assert sent[-len(other) :] == other
+    assert not any(each in sent for each in OWN_BYTES)
+
+
+def test_ids_that_become_known_are_found_behind_requests_like_it(own: OwnThings) -> None:
+    """What was found of earlier requests holds for what was known then."""
+    core = Connection(Limits(), Tally(), Advertised("kordon", 1, {}), 0.0, Closed(NothingManaged(), own, ROWS))
+    core.requests.proven = True
+    topic_id = uuid.UUID(int=0x6E6577 << 40)
+    frame = produced(13, topic_id)
+    for _ in range(2):
+        assert core.receive_requests(memoryview(bytearray(frame)), 0.0) is None
+    own.learn({TOPIC: topic_id})
+    commands = core.receive_requests(memoryview(bytearray(frame)), 0.0)
+    assert commands is not None
+    sent = b"".join(bytes(piece) for each in commands if isinstance(each, SendUpstream) for piece in each.pieces)
+    assert sent
+    assert topic_id.bytes not in sent
+
+
+def test_a_request_like_the_last_that_wants_no_answer_waits_for_none(own: OwnThings) -> None:
+    """Acks stand in front of the name, so such a request is not like it."""
+    core = Connection(Limits(), Tally(), Advertised("kordon", 1, {}), 0.0, Closed(NothingManaged(), own, ROWS))
+    for acks in (-1, -1, 0, 1):
+        assert core.receive_requests(memoryview(bytearray(produced(12, TOPIC_ID, acks=acks))), 0.0) is None
+    assert core.in_flight == 3
+
+
+def test_a_request_that_ends_within_a_head_like_the_last_is_no_such_request(own: OwnThings) -> None:
+    """Its size counts, whatever stands behind it."""
+    core = Connection(Limits(), Tally(), Advertised("kordon", 1, {}), 0.0, Closed(NothingManaged(), own, ROWS))
+    frame = produced(12, TOPIC_ID)
+    assert core.receive_requests(memoryview(bytearray(frame)), 0.0) is None
+    cut = (14).to_bytes(4, "big") + frame[4:]
+    core.receive_requests(memoryview(bytearray(cut)), 0.0)
+    assert core.closed is not None
+
+
 @pytest.mark.parametrize("version", [3, 9, 13])
 @pytest.mark.parametrize("step", [1, 7, 64, 100_000])
 def test_records_may_hold_whatever_there_is(own: OwnThings, version: int, step: int) -> None:
