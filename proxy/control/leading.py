@@ -106,8 +106,8 @@ class Leading:
         on_layout: Told of the records of a change that is durable, and where they stand: readers of the layouts get
             them some answers later.
         cleaning: What the janitors of compacted topics work with.
+        leftovers: What nobody needs any more.
         why_untouched: Says why nothing may be done with a topic, because records of it cannot be read.
-        leftovers: What nobody needs any more; None: nothing.
         journal: Where decisions are recorded; None: nowhere.
     """
 
@@ -124,8 +124,8 @@ class Leading:
         times: FenceTimes,
         on_layout: Callable[[Records, Offsets], None],
         cleaning: Cleaning,
+        leftovers: Leftovers,
         why_untouched: Callable[[str], str | None] = lambda _: None,
-        leftovers: Leftovers | None = None,
         journal: Journal | None = None,
     ) -> None:
         self._on_layout = on_layout
@@ -138,7 +138,7 @@ class Leading:
         self._tasks = Tasks()
         self._minutes = Minutes(journal or NoJournal(), members)
         self._ledger = Ledger(writer, self._minutes)
-        self._sweeping = Sweeping(self._ledger, leftovers or Leftovers({}), members)
+        self._sweeping = Sweeping(self._ledger, leftovers, members)
         self._adoption = Adoption(self._ledger, members)
         self._who_wrote = WhoWrote(admin, self._ledger, self._adoption)
         self._bindings = Bindings(admin, self._topic_ids, self._on_gone)

@@ -16,6 +16,7 @@ from kordon.proxy.control.leading import Cleaning, Leading
 from kordon.proxy.control.lease import clock
 from kordon.proxy.ordering import controller
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.leftovers import Leftovers
 from kordon.proxy.ordering.presence import Presence
 from kordon.proxy.ordering.records import FenceRecord, TopicRecord, load
 from kordon.proxy.ordering.wishes import Resize
@@ -57,6 +58,7 @@ class Cluster:
             times=FenceTimes(),
             on_layout=lambda *_: None,
             cleaning=Cleaning(cast("Any", None), dict, 0),
+            leftovers=Leftovers({}),
         )
         self.leading.janitors = cast("Any", self)
 
