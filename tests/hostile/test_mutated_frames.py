@@ -87,7 +87,7 @@ def fuzz(cluster: Cluster, seed: int, frames: int) -> None:
         failures = [line for line in proxy.log().splitlines() if "Traceback" in line]
         assert not failures, failures[:3]
         assert proxy.metric("kordon_connections_closed_total", cause="internal_error") == 0
-        assert proxy.metric("kordon_requests_total") > frames / 8, "most frames never came to be read"
+        assert proxy.metric("kordon_requests_total") > frames / 10, "most frames never came to be read"
         assert process.memory_info().rss - before < GROWTH_BYTES
 
 
