@@ -39,6 +39,7 @@ PEM_FILES: Final = Feature("certificates in PEM files (KIP-651)", 2, 7)
 PRODUCE_BY_ID: Final = Feature("writes to topics by id (KIP-516)", 4, 1)
 NEW_GROUPS: Final = Feature("KIP-848 groups", 4, 0)
 PENDING_UPLOADS: Final = Feature("offsets of what is still to be uploaded (KIP-1023)", 4, 2)
+MEANT_NODES: Final = Feature("answers to clients that mean another node (KIP-1242)", 4, 4)
 REASONS_IN_TRANSACTIONS: Final = Feature("Java producers that say why a transaction was refused (KIP-890)", 4, 0)
 
 GROUP_PROTOCOLS: Final = ("classic",) if NEW_GROUPS.is_missing else ("classic", "consumer")
