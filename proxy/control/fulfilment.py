@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import Final
 
 import structlog
 
@@ -39,6 +40,10 @@ from kordon.proxy.ordering.wishes import (
 from kordon.proxy.tasks import Tasks
 
 log = structlog.get_logger(__name__)
+
+MOST_AT_A_TIME: Final = 100
+"""Wishes with which something is being done; each is a transaction, and these come one after the other. A change that
+a wish has begun does not count."""
 
 
 class Fulfilment:
@@ -75,33 +80,67 @@ class Fulfilment:
         self._bindings = bindings
         self._why_untouched = why_untouched
         self._do = do
-        self._wishes: dict[str, Wish] = {}
+        self._wishes: dict[str, dict[str, Wish]] = {}
+        """By topic and id, in the order in which they came."""
         self._under_way: dict[str, str] = {}  # topic -> the wish that is being fulfilled
+        self._at_work = 0
+        self._held_against: dict[str, int] = {}
+        """By topic, the target of a change against which all wishes for another number have been held."""
 
     @property
     def wishes(self) -> tuple[Wish, ...]:
         """Those that have not come true yet."""
-        return tuple(self._wishes.values())
+        return tuple(wish for of_topic in self._wishes.values() for wish in of_topic.values())
 
     def on_wish(self, wish_id: str, wish: Wish) -> None:
-        """Somebody wants something."""
-        self._wishes[wish_id] = wish
-        self.begin_next()
+        """Somebody wants something; what is done for it does not depend on how many wishes there are."""
+        self._wishes.setdefault(wish.topic, {})[wish_id] = wish
+        controller = self._ledger.controller
+        if controller is None:
+            return
+        change = controller.changes.get(wish.topic)
+        if change is not None:
+            self._refuse_if_second(wish_id, wish, change.target)
+        elif self._at_work < MOST_AT_A_TIME:
+            self._begin_with(wish.topic)
 
     def begin_next(self) -> None:
         """Begins with the wishes for topics with which nothing goes on."""
         controller = self._ledger.controller
         if controller is None:
             return
-        for wish_id, wish in list(self._wishes.items()):
-            change = controller.changes.get(wish.topic)
-            if isinstance(wish, Resize) and change is not None and wish.partitions != change.target:
-                del self._wishes[wish_id]
-                self._tasks.start(self._refuse_second(wish_id, wish, change.target), name=f"refuse wish {wish_id}")
-            elif change is None and wish.topic not in self._ledger.busy:
-                self._under_way[wish.topic] = wish_id
-                self._ledger.busy.add(wish.topic)
-                self._tasks.start(self._fulfil(wish_id, wish), name=f"fulfil wish {wish_id}")
+        self._held_against = {topic: each for topic, each in self._held_against.items() if topic in controller.changes}
+        for topic, change in controller.changes.items():
+            if topic in self._wishes and self._held_against.get(topic) != change.target:
+                self._held_against[topic] = change.target
+                for wish_id, wish in list(self._wishes[topic].items()):
+                    self._refuse_if_second(wish_id, wish, change.target)
+        for topic in self._wishes:
+            if self._at_work >= MOST_AT_A_TIME:
+                break
+            if topic not in controller.changes:
+                self._begin_with(topic)
+
+    def _begin_with(self, topic: str) -> None:
+        """Begins with the oldest wish for a topic, unless something goes on with it."""
+        if topic in self._ledger.busy:
+            return
+        wish_id, wish = next(iter(self._wishes[topic].items()))
+        self._under_way[topic] = wish_id
+        self._ledger.busy.add(topic)
+        self._at_work += 1
+        self._tasks.start(self._work_on(wish_id, wish), name=f"fulfil wish {wish_id}")
+
+    def _refuse_if_second(self, wish_id: str, wish: Wish, target: int) -> None:
+        if isinstance(wish, Resize) and wish.partitions != target and self._under_way.get(wish.topic) != wish_id:
+            self._forget(wish.topic, wish_id)
+            self._tasks.start(self._refuse_second(wish_id, wish, target), name=f"refuse wish {wish_id}")
+
+    def _forget(self, topic: str, wish_id: str) -> None:
+        of_topic = self._wishes[topic]
+        del of_topic[wish_id]
+        if not of_topic:
+            del self._wishes[topic]
 
     async def conclude(self, topic: str, outcome: OutcomeRecord, more: Records = ()) -> None:
         """Tells whoever wished what is under way with a topic; nothing if nobody did.
@@ -119,7 +158,7 @@ class Fulfilment:
         if wish_id is None:
             return
         await self._ledger.write((*more, (f"wish/{wish_id}", None), (f"outcome/{wish_id}", outcome)))
-        del self._wishes[wish_id]
+        self._forget(topic, wish_id)
         self._end(topic)
 
     def is_wished(self, topic: str) -> bool:
@@ -137,6 +176,12 @@ class Fulfilment:
         with suppress(Fenced, UpstreamUnavailable):  # the role ends by that, and the wish is found again
             await self._ledger.write(((f"wish/{wish_id}", None), (f"outcome/{wish_id}", outcome)))
 
+    async def _work_on(self, wish_id: str, wish: Wish) -> None:
+        try:
+            await self._fulfil(wish_id, wish)
+        finally:
+            self._at_work -= 1
+
     async def _fulfil(self, wish_id: str, wish: Wish) -> None:
         """Begins what a wish asks for; whatever is done at once gets its outcome here, a resize when it is finished."""
         topic = wish.topic
@@ -151,7 +196,8 @@ class Fulfilment:
             await self.conclude(topic, OutcomeRecord(Code.INVALID_REQUEST, str(refusal)))
         except UpstreamUnavailable as error:
             log.warning("wish_delayed", wish=wish_id, topic=topic, error=str(error))
-            self._end(topic)  # begun again with the next tick
+            self._end(topic)  # begun again with the next tick, behind those of other topics
+            self._wishes[topic] = self._wishes.pop(topic)
         except Fenced as error:
             self._ledger.fail(error)
         except Exception as error:

@@ -1,0 +1,202 @@
+"""Wishes as the controller takes them up, however many there are: whoever may write the layouts can wish anything."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+from kordon.proxy.control.codes import Code
+from kordon.proxy.control.fulfilment import MOST_AT_A_TIME, Fulfilment
+from kordon.proxy.control.ledger import Refused
+from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.ordering import soundness
+from kordon.proxy.ordering.changes import Change
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.records import OutcomeRecord, TopicRecord, Value
+from kordon.proxy.ordering.wishes import Resize, Unmanage, Wish
+from kordon.proxy.tasks import Tasks
+
+RECORD = TopicRecord(Layout.created("orders", UUID(int=1), 3, 12), UUID(int=2))
+
+
+class Desk:
+    """A controller's fulfilment, its ledger, and what it does for topics: it lets them go, one or all at a time."""
+
+    def __init__(self) -> None:
+        self.outcomes: dict[str, OutcomeRecord] = {}
+        self.busy: set[str] = set()
+        self.changes: dict[str, Change] = {}
+        self.resized: list[str] = []
+        self.controller = SimpleNamespace(changes=self.changes, resize=self.resize)
+        self.done: list[str] = []
+        self.fails: set[str] = set()
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.most_at_once = self.at_once = 0
+        self.tasks = Tasks()
+        self.fulfilment = Fulfilment(
+            cast("Any", self),
+            self.tasks,
+            managing=cast("Any", None),
+            letting_go=cast("Any", self),
+            takeovers=cast("Any", None),
+            bindings=cast("Any", None),
+            why_untouched=lambda _: None,
+            do=lambda _: None,
+        )
+
+    def managed(self, topic: str) -> TopicRecord:
+        """Is the ledger, which knows one topic."""
+        if topic != "orders":
+            raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, topic)
+        return RECORD
+
+    def settled(self, topic: str) -> TopicRecord:
+        """Is the ledger."""
+        return self.managed(topic)
+
+    async def write(self, records: tuple[tuple[str, Value | None], ...]) -> None:
+        """Is the ledger."""
+        for key, value in records:
+            if isinstance(value, OutcomeRecord):
+                self.outcomes[key.partition("/")[2]] = value
+
+    def resize(self, topic: str, target: int, _: float) -> list[Any]:
+        """Is the controller, which begins a change."""
+        self.resized.append(topic)
+        self.changes[topic] = Change(topic, target)
+        return []
+
+    async def unmanage(self, topic: str) -> None:
+        """Is what a wish asks for."""
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await self.gate.wait()
+        self.at_once -= 1
+        if topic in self.fails:
+            raise UpstreamUnavailable("away")
+        self.done.append(topic)
+
+    async def tick_until(self, is_enough: Callable[[], bool]) -> None:
+        """Ticks as the controller does."""
+        async with asyncio.timeout(60):
+            while not is_enough():
+                self.fulfilment.begin_next()
+                await asyncio.sleep(0)
+
+
+def calls_of(what: Callable[[], object]) -> int:
+    """Counts the calls that something takes, of Python's functions and of those in C."""
+    calls = 0
+
+    def count(_: object, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        what()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+FLOODS: dict[str, Callable[[int], Wish]] = {
+    "for one topic": lambda _: Unmanage("orders"),
+    "for as many topics": lambda number: Unmanage(f"t{number}"),
+    "for another number of partitions": lambda number: Resize("orders", 3 + number % 3),
+}
+
+
+@pytest.mark.parametrize("wish", FLOODS.values(), ids=FLOODS)
+@pytest.mark.parametrize("is_changing", [False, True])
+async def test_what_a_wish_costs_does_not_grow_with_those_before_it(
+    wish: Callable[[int], Wish], is_changing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4,000 of them take four times the calls of 1,000, and ticks while they wait take next to none."""
+
+    def flood(wishes: int) -> tuple[int, int]:
+        desk = Desk()
+        if is_changing:
+            desk.changes["orders"] = Change("orders", 4)
+        monkeypatch.setattr(desk.tasks, "start", lambda work, **_: work.close())
+
+        def all_come() -> None:
+            for number in range(wishes):
+                desk.fulfilment.on_wish(f"w{number}", wish(number))
+
+        coming = calls_of(all_come)
+        desk.fulfilment.begin_next()
+        ticks = calls_of(lambda: [desk.fulfilment.begin_next() for _ in range(10)])
+        return coming, ticks
+
+    few, few_ticks = flood(1_000)
+    many, many_ticks = flood(4_000)
+    assert few < many < 5 * few
+    assert many_ticks <= 2 * few_ticks + 100
+
+
+async def test_wishes_for_one_topic_come_true_in_their_order_and_all_have_an_outcome() -> None:
+    """However many topics there are, so many are worked on at a time."""
+    desk = Desk()
+    desk.gate.clear()
+    topics = [f"t{number}" for number in range(3 * MOST_AT_A_TIME)]
+    for turn in range(2):
+        for topic in topics:
+            desk.fulfilment.on_wish(f"{topic}-{turn}", Unmanage(topic))
+    await desk.tick_until(lambda: desk.at_once == MOST_AT_A_TIME)
+    desk.gate.set()
+    await desk.tick_until(lambda: len(desk.outcomes) == 2 * len(topics))
+    assert desk.most_at_once == MOST_AT_A_TIME
+    assert sorted(desk.done) == sorted(2 * topics)
+    assert not desk.fulfilment.wishes
+    assert not desk.busy
+
+
+async def test_topics_whose_wishes_cannot_come_true_now_leave_room_for_others() -> None:
+    """They are tried again and again, behind the others."""
+    desk = Desk()
+    away = [f"away{number}" for number in range(2 * MOST_AT_A_TIME)]
+    desk.fails = set(away)
+    for topic in (*away, "orders"):
+        desk.fulfilment.on_wish(topic, Unmanage(topic))
+    await desk.tick_until(lambda: "orders" in desk.outcomes)
+    assert set(desk.outcomes) == {"orders"}
+    desk.fails.clear()
+    await desk.tick_until(lambda: len(desk.outcomes) == 1 + len(away))
+
+
+async def test_wishes_for_another_number_are_refused_once_a_change_is_under_way() -> None:
+    """Those that came before the change, too (rule C8); what else is wished waits."""
+    desk = Desk()
+    for wish_id, wish in {
+        "first": Resize("orders", 4),
+        "same": Resize("orders", 4),
+        "other": Resize("orders", 5),
+        "later": Unmanage("orders"),
+    }.items():
+        desk.fulfilment.on_wish(wish_id, wish)
+    await desk.tick_until(lambda: bool(desk.resized))
+    await desk.tick_until(lambda: "other" in desk.outcomes)
+    desk.fulfilment.on_wish("another", Resize("orders", 6))
+    await desk.tick_until(lambda: "another" in desk.outcomes)
+    refused = {wish_id: outcome.error_code for wish_id, outcome in desk.outcomes.items()}
+    assert refused == dict.fromkeys(("other", "another"), Code.REASSIGNMENT_IN_PROGRESS)
+    assert desk.fulfilment.wishes == (Resize("orders", 4), Resize("orders", 4), Unmanage("orders"))
+
+
+async def test_a_growth_that_nobody_could_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic goes on as it is."""
+    monkeypatch.setattr(soundness, "MOST_CHANGES", 0)
+    desk = Desk()
+    desk.fulfilment.on_wish("w", Resize("orders", 4))
+    await desk.tick_until(lambda: "w" in desk.outcomes)
+    assert desk.outcomes["w"].error_code == Code.INVALID_PARTITIONS
+    assert "changed too often" in desk.outcomes["w"].message
+    assert not desk.resized
