@@ -231,7 +231,7 @@ FAMILIES: Final = {
             "kordon_layouts_unreadable_records_total",
             "counter",
             ("kind",),
-            "Records of __kordon.layouts that could not be read.",
+            "Records of __kordon.layouts that could not be read, or were forged.",
         ),
         Family("kordon_managed_topics_unserved", "gauge", (), "Topics not served because records cannot be read."),
         Family("kordon_janitor_markers_total", "counter", ("topic",), "Tombstones for partitions that keys have left."),

@@ -13,7 +13,7 @@ from kordon.proxy.log_limits import client_log
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.ordering.findings import layout_unreadable
 from kordon.proxy.ordering.member import Member
-from kordon.proxy.ordering.records import FindingRecord, Unreadable, Value, topic_of
+from kordon.proxy.ordering.records import FindingRecord, Unreadable, Value, kind_of, topic_of
 from kordon.proxy.ordering.unread import Unread
 
 log = structlog.get_logger(__name__)
@@ -77,6 +77,10 @@ class Findings:
         self.unread.take(key, value)
         if (topic := topic_of(key)) is not None and (topic in self.unread or topic in self._topics.unserved):
             self._judge(topic)
+
+    def count_forged(self, key: str) -> None:
+        """Counts a record that is not by whom it says, with those that could not be read."""
+        self.unread.counted[kind_of(key)] += 1
 
     def _judge(self, topic: str) -> None:
         """Serves a topic or not, by what could not be read of it; the controller begins anew with what it may touch."""

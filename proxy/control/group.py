@@ -58,6 +58,8 @@ class About:
     """Kordon's."""
     lease_ms: int = 0
     """How long it may serve without being confirmed."""
+    seal: str = ""
+    """Of the word that it says when it ends (`presence.sealed`)."""
 
     def build(self) -> bytes:
         """Returns it as it stands in JoinGroup."""
@@ -73,6 +75,8 @@ class Member:
     host: str
     lease_ms: int = 0
     """0: it has not told."""
+    seal: str = ""
+    """Of the word that it says when it ends; empty: it has not told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,10 +246,11 @@ def member_told(member_id: str, metadata: bytes) -> Member | None:
 
 def _member_of(told: Mapping[str, Any]) -> Member:
     """Makes a member from a JSON object; raises ValueError, TypeError or KeyError if it is none."""
-    member_id, incarnation, host = (told[name] for name in ("member_id", "incarnation", "host"))
-    if not (isinstance(member_id, str) and isinstance(incarnation, str) and isinstance(host, str) and incarnation):
+    texts = [told["member_id"], told["incarnation"], told["host"], told.get("seal", "")]
+    if not all(isinstance(each, str) for each in texts) or not told["incarnation"]:
         raise ValueError("no member")
-    return Member(member_id, incarnation, host, min(max(int(told.get("lease_ms", 0)), 0), MOST_LEASE_MS))
+    member_id, incarnation, host, seal = texts
+    return Member(member_id, incarnation, host, min(max(int(told.get("lease_ms", 0)), 0), MOST_LEASE_MS), seal)
 
 
 def build_members(members: Iterable[Member]) -> bytes:

@@ -66,6 +66,13 @@ _LEAVE_SECONDS: Final = 3.0
 """How long a worker that ends tries to say so; if it cannot, others wait for its lease."""
 
 
+FORGED_CURE: Final = "let no other principal write __kordon.layouts: docs/security.md#kordons-own-topics"
+
+
+class Forged(Exception):  # noqa: N818 - what a record is
+    """Raised for a record that is not by whom it says; nothing comes of it."""
+
+
 class Keeper:
     """Keeps a worker's managed topics current.
 
@@ -180,7 +187,7 @@ class Keeper:
         """Tells the others that they need not wait for this worker's lease, once nothing that it sent can land."""
         for topic in filter(None, map(self._topics.served, self._topics.names)):
             await self._writers.drain(topic.name, frozenset(each.id.partition for each in topic.layout.segments))
-        gone = GoneRecord(self.member.incarnation)
+        gone = GoneRecord(self.member.incarnation, self._membership.word)
         await self._layouts.append([Entry(f"gone/{gone.incarnation}", dump(gone))])
 
     async def _follow(self) -> None:
@@ -249,7 +256,8 @@ class Keeper:
         """Joined a generation of the group."""
         self._generation = generation
         lease_seconds = max(generation.longest_lease_seconds, self._membership.lease.seconds)
-        self._presence.joined(generation.number, self._members(), lease_seconds, clock())
+        seals = {each.incarnation: each.seal for each in generation.members if each.seal}
+        self._presence.joined(generation.number, self._members(), lease_seconds, clock(), seals)
         self._minutes.joined(generation, self.position)
         self._catch_up(self.member.on_joined())
         self._lead_if_told(generation)
@@ -293,6 +301,9 @@ class Keeper:
         if not isinstance(value, Unreadable):
             try:
                 self._take(record, value)
+            except Forged as error:
+                told.error("forged_record", key=record.key, offset=record.offset, error=str(error), cure=FORGED_CURE)
+                self.findings.count_forged(record.key)
             except Exception as error:  # the outermost edge of a record: none may end the following of all others
                 told.exception("layouts_record_failed", key=record.key, offset=record.offset)
                 value = Unreadable(record.key, f"it cannot be applied: {error!r}", topic_of(record.key))
@@ -313,7 +324,7 @@ class Keeper:
             case "outcome" | "ack", _:
                 pass  # of others, or a tombstone: it is known by its age alone
             case "gone", GoneRecord() | None:
-                self._on_gone(rest, is_told=value is not None)
+                self._on_gone(rest, value)
             case "janitor", _:
                 self._looked_to[rest] = value.looked_to if isinstance(value, JanitorRecord) else {}
             case "finding", FindingRecord() | None:
@@ -321,11 +332,12 @@ class Keeper:
             case _:
                 self._on_layout(record, value)
 
-    def _on_gone(self, incarnation: str, *, is_told: bool) -> None:
-        if not is_told:
+    def _on_gone(self, incarnation: str, gone: GoneRecord | None) -> None:
+        if gone is None:
             self._presence.forgotten(incarnation)
             return
-        self._presence.left(incarnation)
+        if not self._presence.left(incarnation, gone.word):
+            raise Forged(f"proxy {incarnation} has not said that it ends; its lease is waited for")
         if self.leading is not None:
             self.leading.on_members()
 

@@ -11,6 +11,7 @@ The group's generations are the memberships that the controller works with, its 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,6 +28,7 @@ from kordon.proxy.control.layouts_topic import LAYOUTS_TOPIC
 from kordon.proxy.control.lease import LEASE_SECONDS, Lease, Renewer
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.log_limits import client_log
+from kordon.proxy.ordering.presence import sealed
 from kordon.proxy.tasks import Tasks
 
 log = structlog.get_logger(__name__)
@@ -89,6 +91,7 @@ class Membership:
 
     Attributes:
         lease: What this proxy serves managed topics by.
+        word: Proves that it is this proxy that says that it ends; secret until then.
         on_generation: Called with each generation that is joined.
         on_lost: Called when the group goes on without this proxy.
     """
@@ -107,7 +110,8 @@ class Membership:
         self.lease = Lease(lease_seconds)
         self.on_generation: Callable[[Generation], None] = _nothing
         self.on_lost: Callable[[], None] = _nothing
-        self._about = replace(about, lease_ms=round(lease_seconds * 1000))
+        self.word = secrets.token_hex(16)
+        self._about = replace(about, lease_ms=round(lease_seconds * 1000), seal=sealed(self.word))
         self._session_ms = session_ms
         self._leaving = GroupCoordinator(brokers, "leaving the group", group)
         self._coordinator = GroupCoordinator(brokers, "group", group)

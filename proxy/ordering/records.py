@@ -56,6 +56,10 @@ _MOST_SAID: Final = 200
 """Characters of what is wrong with a record."""
 
 
+def _is_empty(text: str) -> bool:
+    return not text
+
+
 @dataclass(frozen=True)
 class TopicRecord:
     """A managed topic."""
@@ -96,6 +100,8 @@ class GoneRecord:
     """A proxy that ended in order; nobody need wait for its lease."""
 
     incarnation: str
+    word: Annotated[str, Field(exclude_if=_is_empty)] = ""
+    """Whose seal it has told the proxies' group (`presence.sealed`), so that nobody else can write this."""
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,21 @@ from typing import Any, cast
 from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
 
 from kordon.codecs.decision import Kind
 from kordon.proxy.control.batches import Entry, Record
 from kordon.proxy.control.fence_times import Phase
+from kordon.proxy.control.group import Member
 from kordon.proxy.control.keeper import Keeper
 from kordon.proxy.control.lease import clock
+from kordon.proxy.control.membership import Generation
 from kordon.proxy.decisions.journal import Journal
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.ordering.layout import Layout, Placement
-from kordon.proxy.ordering.records import AckRecord, FenceRecord, TopicRecord, Value, WishRecord, dump
+from kordon.proxy.ordering.presence import sealed
+from kordon.proxy.ordering.records import AckRecord, FenceRecord, GoneRecord, TopicRecord, Value, WishRecord, dump
 from kordon.proxy.ordering.wishes import Resize
 from kordon.testing.noted import Noted
 
@@ -76,6 +80,7 @@ class Layouts:
 
     def __init__(self) -> None:
         self.appended: list[str] = []
+        self.position = 0
         self.changed = asyncio.Event()
         self.is_ready = False
 
@@ -567,3 +572,20 @@ async def test_wishes_under_way_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(layouts.appended) == 2
     for each in asked:
         each.cancel()
+
+
+async def test_nobody_else_says_that_a_proxy_ends() -> None:
+    """A forged record is discarded, counted and told of; what the proxy says itself, by its word, is believed."""
+    keeper, _ = keeper_of(Clients(), Layouts())
+    members = (Member("1", "me", "here"), Member("2", "other", "there", seal=sealed("its word")))
+    keeper.on_generation(Generation(1, "1", "2", members))
+    with capture_logs() as logs:
+        keeper.on_record(record("gone/other", GoneRecord("other"), 7))
+        keeper.on_record(record("gone/other", GoneRecord("other", "guessed"), 8))
+    told = [(line["key"], line["offset"]) for line in logs if line["event"] == "forged_record"]
+    assert told == [("gone/other", 7), ("gone/other", 8)]
+    assert keeper.findings.unread.counted == {"gone": 2}
+    with capture_logs() as logs:
+        keeper.on_record(record("gone/other", GoneRecord("other", "its word"), 9))
+    assert logs == []
+    assert keeper.findings.unread.counted == {"gone": 2}

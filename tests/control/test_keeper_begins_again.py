@@ -102,7 +102,7 @@ class Group:
     """Stands for the membership; it was joined and the lease lives."""
 
     def __init__(self) -> None:
-        self.incarnation = "me"
+        self.incarnation, self.word = "me", "word"
         self.lease = SimpleNamespace(seconds=20.0, on_renewed=None)
         self.stopped = False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -23,6 +23,11 @@ from kordon.proxy.ordering.wishes import Resize, Unmanage, Wish
 from kordon.proxy.tasks import Tasks
 
 RECORD = TopicRecord(Layout.created("orders", UUID(int=1), 3, 12), UUID(int=2))
+
+
+def begin_nothing(work: Coroutine[Any, Any, Any], **_: object) -> None:
+    """Is `Tasks.start` where nothing is to be done."""
+    work.close()
 
 
 class Desk:
@@ -125,7 +130,7 @@ async def test_what_a_wish_costs_does_not_grow_with_those_before_it(
         desk = Desk()
         if is_changing:
             desk.changes["orders"] = Change("orders", 4)
-        monkeypatch.setattr(desk.tasks, "start", lambda work, **_: work.close())
+        monkeypatch.setattr(desk.tasks, "start", begin_nothing)
 
         def all_come() -> None:
             for number in range(wishes):
@@ -133,8 +138,12 @@ async def test_what_a_wish_costs_does_not_grow_with_those_before_it(
 
         coming = calls_of(all_come)
         desk.fulfilment.begin_next()
-        ticks = calls_of(lambda: [desk.fulfilment.begin_next() for _ in range(10)])
-        return coming, ticks
+
+        def ticks() -> None:
+            for _ in range(10):
+                desk.fulfilment.begin_next()
+
+        return coming, calls_of(ticks)
 
     few, few_ticks = flood(1_000)
     many, many_ticks = flood(4_000)
@@ -175,13 +184,9 @@ async def test_topics_whose_wishes_cannot_come_true_now_leave_room_for_others() 
 async def test_wishes_for_another_number_are_refused_once_a_change_is_under_way() -> None:
     """Those that came before the change, too (rule C8); what else is wished waits."""
     desk = Desk()
-    for wish_id, wish in {
-        "first": Resize("orders", 4),
-        "same": Resize("orders", 4),
-        "other": Resize("orders", 5),
-        "later": Unmanage("orders"),
-    }.items():
-        desk.fulfilment.on_wish(wish_id, wish)
+    for wish_id, partitions in {"first": 4, "same": 4, "other": 5}.items():
+        desk.fulfilment.on_wish(wish_id, Resize("orders", partitions))
+    desk.fulfilment.on_wish("later", Unmanage("orders"))
     await desk.tick_until(lambda: bool(desk.resized))
     await desk.tick_until(lambda: "other" in desk.outcomes)
     desk.fulfilment.on_wish("another", Resize("orders", 6))

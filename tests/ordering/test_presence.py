@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from kordon.proxy.ordering.presence import Presence
+from kordon.proxy.ordering.presence import Presence, sealed
 
 L = 20.0
 
@@ -91,3 +91,37 @@ def test_where_nothing_is_managed_nobody_is_waited_for() -> None:
     made = presence("a", "b", now=100.0)
     made.nobody_served(101.0)
     assert made.alone_from == 101.0
+
+
+def test_a_proxy_is_gone_only_if_it_says_so_itself() -> None:
+    """Another one does not know its word: its lease is waited for, whenever the record is read."""
+    for is_read_first in (True, False):
+        made = presence("a", "b")
+        if is_read_first:
+            made.left("b", "guessed")
+        made.joined(6, ("a", "b"), L, 5.0, {"b": sealed("word of b")})
+        assert not made.left("b", "guessed")
+        assert not made.left("b")
+        made.joined(7, ("a",), L, 50.0)
+        assert made.alone_from == 70.0
+        assert made.left("b", "word of b")
+        assert made.alone_from <= 50.0
+        assert not made.left("b", "guessed again")
+        assert made.alone_from <= 50.0
+
+
+def test_nobody_puts_another_seal_in_the_place_of_a_proxys_own() -> None:
+    """A member that calls itself by the name of another tells the group what it likes."""
+    made = Presence()
+    made.joined(1, ("a", "b"), L, 0.0, {"b": sealed("word of b")})
+    made.joined(2, ("a", "b"), L, 50.0, {"b": sealed("word of an alien")})
+    assert not made.left("b", "word of an alien")
+    assert made.left("b", "word of b")
+
+
+def test_a_member_of_a_former_version_is_believed_without_a_word() -> None:
+    """It has told no seal."""
+    made = presence("a", "b")
+    made.joined(6, ("a",), L, 50.0)
+    assert made.left("b")
+    assert made.alone_from <= 50.0
