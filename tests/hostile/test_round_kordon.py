@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
+import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from kordon.proxy.config import HostPort, Upstream
 from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.group import About, GroupCoordinator, GroupRefused, Joined
 from kordon.proxy.control.layouts_writer import LayoutsWriter
+from kordon.proxy.control.lease import LEASE_SECONDS
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.links import Links
 from kordon.proxy.topology import Topology
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -92,6 +97,29 @@ async def test_nobody_waits_for_an_alien_and_no_proxy_ends_by_it(unled_cluster: 
             assert proxy.metric("kordon_managed_alien_members") == len(running)
             assert proxy.metric("kordon_managed_serving") == 1
             assert events(proxy, "task_failed") == []
+
+
+def test_nobody_else_says_that_a_proxy_has_gone(unled_cluster: Cluster) -> None:
+    """All proxies discard the record and tell of it; the lease of the proxy that it names is waited for (rule C2)."""
+    bootstrap = unled_cluster.bootstrap("PLAINTEXT")
+    with ProxyProcess.start(bootstrap) as leader, ProxyProcess.start(bootstrap) as other:
+        admin = create_managed(leader.bootstrap, "forged")
+        with urllib.request.urlopen(f"http://{other.admin}/topics", timeout=60) as answer:
+            incarnation = json.load(answer)["control"]["incarnation"]
+        key = f"gone/{incarnation}"
+        producer = Producer({"bootstrap.servers": bootstrap})
+        producer.produce("__kordon.layouts", json.dumps({"incarnation": incarnation}), key)
+        assert producer.flush(60) == 0
+        for proxy in (leader, other):
+            wait_until("it tells of it", lambda proxy=proxy: events(proxy, "forged_record") != [])  # type: ignore[misc]
+            assert [line["key"] for line in events(proxy, "forged_record")] == [key]
+            assert proxy.metric("kordon_layouts_unreadable_records_total", kind="gone") == 1
+        other.kill()
+        resize(admin, "forged", 6).result(90)
+        left = next(line for line in reversed(events(leader, "group_joined")) if line["members"] == 1)
+        (changed,) = events(leader, "layout_changed")
+        waited = datetime.fromisoformat(changed["timestamp"]) - datetime.fromisoformat(left["timestamp"])
+        assert waited.total_seconds() > LEASE_SECONDS - 1
 
 
 async def test_a_controller_that_somebody_fences_takes_its_place_again(unled_cluster: Cluster) -> None:
