@@ -16,6 +16,7 @@ from kordon.proxy.control.batches import Entry, Record
 from kordon.proxy.control.fence_times import FenceTimes
 from kordon.proxy.control.findings import Findings
 from kordon.proxy.control.following import RETRY_SECONDS, Following
+from kordon.proxy.control.forged_fences import FORGED_CURE, StandingFence
 from kordon.proxy.control.janitor import Tools
 from kordon.proxy.control.layouts_log import LayoutsLog
 from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
@@ -64,9 +65,6 @@ told = client_log(__name__)
 _LEAD_AGAIN_SECONDS: Final = 0.5
 _LEAVE_SECONDS: Final = 3.0
 """How long a worker that ends tries to say so; if it cannot, others wait for its lease."""
-
-
-FORGED_CURE: Final = "let no other principal write __kordon.layouts: docs/security.md#kordons-own-topics"
 
 
 class Forged(Exception):  # noqa: N818 - what a record is
@@ -126,6 +124,7 @@ class Keeper:
         self._make_writer = make_writer
         self._generation: Generation | None = None
         self._wishes: dict[str, Wish] = {}
+        self._fences_read: dict[str, StandingFence] = {}
         self._presence = Presence()
         self._leftovers = Leftovers(
             {"outcome": 2 * WISH_SECONDS, "ack": 2 * WISH_SECONDS, GONE: 2 * membership.lease.seconds}
@@ -302,8 +301,7 @@ class Keeper:
             try:
                 self._take(record, value)
             except Forged as error:
-                told.error("forged_record", key=record.key, offset=record.offset, error=str(error), cure=FORGED_CURE)
-                self.findings.count_forged(record.key)
+                self._on_forged(record.key, record.offset, str(error))
             except Exception as error:  # the outermost edge of a record: none may end the following of all others
                 told.exception("layouts_record_failed", key=record.key, offset=record.offset)
                 value = Unreadable(record.key, f"it cannot be applied: {error!r}", topic_of(record.key))
@@ -343,10 +341,20 @@ class Keeper:
 
     def _on_layout(self, record: Record, value: Value | None) -> None:
         commands = self.member.on_record(record.key, value)
+        if isinstance(value, FenceRecord):
+            self._fences_read[value.topic] = StandingFence(record.offset, clock())
         if self._following.withholds(record):  # what it amounts to is taken up when all has been read again
             return
         for command in commands:
             self._performing.perform(command, record.offset)
+
+    def _standing_fences(self) -> Mapping[str, StandingFence]:
+        self._fences_read = {topic: each for topic, each in self._fences_read.items() if topic in self.member.fences}
+        return self._fences_read
+
+    def _on_forged(self, key: str, offset: int, error: str) -> None:
+        told.error("forged_record", key=key, offset=offset, error=error, cure=FORGED_CURE)
+        self.findings.count_forged(key)
 
     def _on_wish(self, wish_id: str, wish: Wish | None) -> None:
         if wish is None:
@@ -422,6 +430,8 @@ class Keeper:
                 why_untouched=self.findings.unread.why_unserved,
                 leftovers=self._leftovers,
                 journal=self._journal,
+                standing=self._standing_fences,
+                on_forged=partial(self._on_forged, error="no controller has raised this fence; it is lifted"),
             )
             try:
                 await self.leading.run(self._following.read_to_end, self.known, self._unfinished)

@@ -17,6 +17,7 @@ from kordon.proxy.control.bindings import Bindings
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.compaction import Compaction
 from kordon.proxy.control.fence_times import FenceTimes, Phase
+from kordon.proxy.control.forged_fences import ForgedFences, StandingFence
 from kordon.proxy.control.fulfilment import Fulfilment
 from kordon.proxy.control.janitor import Janitors
 from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
@@ -109,6 +110,8 @@ class Leading:
         leftovers: What nobody needs any more.
         why_untouched: Says why nothing may be done with a topic, because records of it cannot be read.
         journal: Where decisions are recorded; None: nowhere.
+        standing: Returns the fences that stand here, by topic.
+        on_forged: Told the key and the offset of a fence that no controller has raised.
     """
 
     def __init__(
@@ -127,6 +130,8 @@ class Leading:
         leftovers: Leftovers,
         why_untouched: Callable[[str], str | None] = lambda _: None,
         journal: Journal | None = None,
+        standing: Callable[[], Mapping[str, StandingFence]] = dict,
+        on_forged: Callable[[str, int], None] = lambda *_: None,
     ) -> None:
         self._on_layout = on_layout
         self._times = times
@@ -139,6 +144,7 @@ class Leading:
         self._minutes = Minutes(journal or NoJournal(), members)
         self._ledger = Ledger(writer, self._minutes)
         self._sweeping = Sweeping(self._ledger, leftovers, members)
+        self._forged = ForgedFences(self._ledger, standing, why_untouched=why_untouched, on_forged=on_forged)
         self._adoption = Adoption(self._ledger, members)
         self._who_wrote = WhoWrote(admin, self._ledger, self._adoption)
         self._bindings = Bindings(admin, self._topic_ids, self._on_gone)
@@ -209,6 +215,7 @@ class Leading:
                 self._ledger.take((record,))
                 controller.know(record, images)
             fences, wishes = unfinished()
+            self._forged.found()
             log.info(
                 "controller_began",
                 topics=len(found),
@@ -236,6 +243,8 @@ class Leading:
             self._do(controller.on_tick(clock(), uuid.uuid4().hex[:12]))
             self._fulfilment.begin_next()
             self._takeovers.begin_next()
+            if forged := self._forged.look(clock()):
+                self._tasks.start(self._forged.lift(forged), name="lift forged fences")
         self._ledger.raise_failure()
 
     def on_members(self) -> None:

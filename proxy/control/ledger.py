@@ -12,7 +12,7 @@ from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter, OutcomeUn
 from kordon.proxy.control.minutes import Minutes
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.ordering.controller import Controller
-from kordon.proxy.ordering.records import TopicRecord, Value, dump
+from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value, dump
 
 Records: TypeAlias = tuple[tuple[str, Value | None], ...]
 """What is written in one transaction, by key; None is a tombstone."""
@@ -36,6 +36,7 @@ class Ledger:
         topics: The records in force, by topic.
         busy: Topics with which something goes on besides a change of the controller's, so that nothing else begins.
         controller: The state of all changes; None until this proxy has taken over.
+        fences: Where the fences stand in the layouts that this controller has written, or has found.
 
     Args:
         writer: Writes layouts.
@@ -46,6 +47,7 @@ class Ledger:
         self.topics: dict[str, TopicRecord] = {}
         self.busy: set[str] = set()
         self.controller: Controller | None = None
+        self.fences: set[int] = set()
         self._writer = writer
         self._minutes = minutes
         self._writing = asyncio.Lock()
@@ -111,6 +113,7 @@ class Ledger:
                 self.fail(error)  # the writer has to be opened again, and what was written to be read
                 raise
         found = dict(zip((key for key, _ in records), offsets, strict=True))
+        self.fences |= {found[key] for key, value in records if isinstance(value, FenceRecord)}
         self._minutes.written(records, found, self.topics)
         return found
 

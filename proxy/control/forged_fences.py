@@ -1,0 +1,84 @@
+"""Fences in the layouts that no controller has raised: whoever may write there can hold writes with one.
+
+A controller knows the fences that it has written, and those that it found when it began. Nobody else writes any: a
+former controller cannot write any more, and what it had written was read before. So one that is neither is lifted,
+unless something goes on with its topic just now, which ends all fences of it anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from kordon.proxy.control.layouts_writer import Fenced
+from kordon.proxy.control.ledger import Ledger
+from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.ordering.controller import FENCE_SECONDS
+
+FORGED_CURE: Final = "let no other principal write __kordon.layouts: docs/security.md#kordons-own-topics"
+
+
+class StandingFence(NamedTuple):
+    """A fence as this proxy has read it."""
+
+    offset: int
+    """Where it stands in the layouts."""
+    since: float
+    """When it was read, in seconds on the clock of leases."""
+
+
+class ForgedFences:
+    """Lifts them while this proxy is the controller.
+
+    Args:
+        ledger: Knows which fences are the controller's, and writes.
+        standing: Returns the fences that stand here, by topic.
+        why_untouched: Says why nothing may be done with a topic.
+        on_forged: Told the key and the offset of each.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        standing: Callable[[], Mapping[str, StandingFence]],
+        *,
+        why_untouched: Callable[[str], str | None],
+        on_forged: Callable[[str, int], None],
+    ) -> None:
+        self._ledger = ledger
+        self._standing = standing
+        self._why_untouched = why_untouched
+        self._on_forged = on_forged
+        self._lifted: dict[str, int] = {}
+        """By topic, the offset of the last one."""
+
+    def found(self) -> None:
+        """Takes those that stand for a former controller's: they are cancelled by what the controller does."""
+        self._ledger.fences |= {each.offset for each in self._standing().values()}
+
+    def look(self, now: float) -> list[str]:
+        """Returns the topics whose fences are to be lifted, each once; they have stood for longer than a fence may."""
+        controller = self._ledger.controller
+        if controller is None:
+            return []
+        forged = {
+            topic: each.offset
+            for topic, each in self._standing().items()
+            if each.offset not in self._ledger.fences
+            and now - each.since > FENCE_SECONDS
+            and self._lifted.get(topic) != each.offset
+            and topic not in controller.changes
+            and topic not in self._ledger.busy
+            and not self._why_untouched(topic)
+        }
+        for topic, offset in forged.items():
+            self._on_forged(f"fence/{topic}", offset)
+        self._lifted |= forged
+        return list(forged)
+
+    async def lift(self, topics: Iterable[str]) -> None:
+        """Ends fences; a failure ends the role, as with any write of the controller."""
+        try:
+            await self._ledger.write(tuple((f"fence/{topic}", None) for topic in topics))
+        except (Fenced, UpstreamUnavailable) as error:
+            self._ledger.fail(error)
