@@ -82,6 +82,10 @@ _FOR_GOOD: Final = frozenset(
 """Refusals that an admin client would get as well, and would not meet by asking again."""
 
 
+def _nothing(*_: object) -> None:
+    pass
+
+
 class Cleaning(NamedTuple):
     """What the janitors of compacted topics work with, and how far they had come before."""
 
@@ -131,7 +135,7 @@ class Leading:
         why_untouched: Callable[[str], str | None] = lambda _: None,
         journal: Journal | None = None,
         standing: Callable[[], Mapping[str, StandingFence]] = dict,
-        on_forged: Callable[[str, int], None] = lambda *_: None,
+        on_forged: Callable[[str, int], None] = _nothing,
     ) -> None:
         self._on_layout = on_layout
         self._times = times
