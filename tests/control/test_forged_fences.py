@@ -113,3 +113,5 @@ async def test_a_lifting_that_fails_ends_the_role() -> None:
     role.fails = True
     await role.forged.lift(["orders"])
     assert await role.ledger.failed(0)
+    with pytest.raises(Fenced):
+        role.ledger.raise_failure()

@@ -21,9 +21,11 @@ from kordon.proxy.control.layouts_writer import LayoutsWriter
 from kordon.proxy.control.lease import LEASE_SECONDS
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.links import Links
+from kordon.proxy.ordering.layout import Epoch
+from kordon.proxy.ordering.records import FenceRecord, dump
 from kordon.proxy.topology import Topology
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import create_managed, resize
+from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, create_managed, read_all, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
@@ -120,6 +122,26 @@ def test_nobody_else_says_that_a_proxy_has_gone(unled_cluster: Cluster) -> None:
         (changed,) = events(leader, "layout_changed")
         waited = datetime.fromisoformat(changed["timestamp"]) - datetime.fromisoformat(left["timestamp"])
         assert waited.total_seconds() > LEASE_SECONDS - 1
+
+
+def test_a_fence_that_somebody_else_writes_is_lifted(unled_cluster: Cluster) -> None:
+    """The controller tells of it, and writes go on under the layout in force."""
+    bootstrap = unled_cluster.bootstrap("PLAINTEXT")
+    with ProxyProcess.start(bootstrap) as leader, ProxyProcess.start(bootstrap) as other:
+        create_managed(leader.bootstrap, "held")
+        producer = Producer({"bootstrap.servers": bootstrap})
+        fence = FenceRecord("forged", "held", Epoch(1, 6), frozenset(range(3)))
+        producer.produce("__kordon.layouts", dump(fence), "fence/held")
+        assert producer.flush(60) == 0
+        wait_until("it is told of", lambda: events(leader, "forged_record"))
+        sender = Sender(other.bootstrap, "held")
+        sender.send_for(0.5)
+        sender.finish()
+        assert_all_once_and_in_order(sender, read_all(other.bootstrap, "held", sender.sent))
+        assert [line["key"] for line in events(leader, "forged_record")] == ["fence/held"]
+        assert leader.metric("kordon_layouts_unreadable_records_total", kind="fence") == 1
+        assert events(leader, "layout_changed") == []
+        assert events(other, "forged_record") == []
 
 
 async def test_a_controller_that_somebody_fences_takes_its_place_again(unled_cluster: Cluster) -> None:

@@ -1,0 +1,81 @@
+"""What /readyz says while the one broker that has `__kordon.layouts` is away, and others go on."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any, Final, NamedTuple
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kordon.proxy.control.layouts_topic import LAYOUTS_TOPIC, layouts_configs
+from kordon.testing.cluster import Cluster
+from kordon.testing.managed_clients import create_managed
+from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.waiting import wait_until
+
+# confluent_kafka.admin re-exports these without saying so.
+# pyright: reportPrivateImportUsage=false
+
+pytestmark = pytest.mark.broker
+
+TOPIC: Final = "orders"
+CAUSE: Final = f"{LAYOUTS_TOPIC} has no leader"
+
+
+class Readiness(NamedTuple):
+    """An answer of /readyz."""
+
+    status: int
+    reasons: str
+    notes: str
+
+
+def readiness(proxy: ProxyProcess) -> Readiness:
+    """Asks a proxy."""
+    try:
+        with urllib.request.urlopen(f"http://{proxy.admin}/readyz", timeout=60) as answer:
+            status, body = answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        status, body = error.code, error.read()
+    said: dict[str, Any] = json.loads(body)
+    return Readiness(status, "; ".join(said["reasons"]), "; ".join(said["notes"]))
+
+
+def test_a_fault_of_all_proxies_leaves_them_ready_and_one_that_knows_no_layouts_is_not() -> None:
+    """A proxy that serves goes on under its lease; one that has to read the layouts anew says what is wrong for all.
+
+    It stays ready, for nobody serves managed topics better. One that starts does not know which topics are managed, and
+    passes nothing: its clients are better off with the others. Both are well when the broker is back.
+    """
+    with Cluster.start(brokers=3, config={"authorizer.class.name": ""}) as cluster:
+        bootstrap = cluster.bootstrap()
+        holder = cluster.brokers[2]
+        layouts = NewTopic(LAYOUTS_TOPIC, 1, replica_assignment=[[holder.node_id]], config=layouts_configs(1))
+        direct = AdminClient({"bootstrap.servers": bootstrap})
+        direct.create_topics([layouts])[LAYOUTS_TOPIC].result(60)
+        with ProxyProcess.start(bootstrap) as running, ProxyProcess.start(bootstrap) as other:
+            create_managed(running.bootstrap, TOPIC)
+            for proxy in (running, other):
+                wait_until("it serves", lambda proxy=proxy: proxy.metric("kordon_managed_serving") == 1)  # type: ignore[misc]
+                assert readiness(proxy) == (200, "", "")
+            holder.stop()
+            other.kill()
+            wait_until("the group goes on", lambda: readiness(running).notes)
+            found = readiness(running)
+            assert found.status == 200
+            assert found.reasons == ""
+            assert "all proxies share the cause" in found.notes
+            assert CAUSE in found.notes
+            assert AdminClient({"bootstrap.servers": running.bootstrap}).list_topics(timeout=60).brokers
+            other.start_again(wait_ready=False)
+            wait_until("it says why", lambda: CAUSE in readiness(other).reasons)
+            found = readiness(other)
+            assert found.status == 503
+            assert "the layouts have not been read yet" in found.reasons
+            holder.start()
+            for proxy in (running, other):
+                wait_until("it is well", lambda proxy=proxy: readiness(proxy) == (200, "", ""))  # type: ignore[misc]
+                assert proxy.metric("kordon_managed_serving") == 1
