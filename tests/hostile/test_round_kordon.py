@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from kordon.proxy.config import HostPort, Upstream
 from kordon.proxy.control.brokers import Brokers
@@ -104,8 +105,9 @@ async def test_nobody_waits_for_an_alien_and_no_proxy_ends_by_it(unled_cluster: 
 def test_nobody_else_says_that_a_proxy_has_gone(unled_cluster: Cluster) -> None:
     """All proxies discard the record and tell of it; the lease of the proxy that it names is waited for (rule C2)."""
     bootstrap = unled_cluster.bootstrap("PLAINTEXT")
-    with ProxyProcess.start(bootstrap) as leader, ProxyProcess.start(bootstrap) as other:
-        admin = create_managed(leader.bootstrap, "forged")
+    with ProxyProcess.start(bootstrap) as one, ProxyProcess.start(bootstrap) as another:
+        create_managed(one.bootstrap, "forged")
+        leader, other = (one, another) if one.leads() else (another, one)
         with urllib.request.urlopen(f"http://{other.admin}/topics", timeout=60) as answer:
             incarnation = json.load(answer)["control"]["incarnation"]
         key = f"gone/{incarnation}"
@@ -116,6 +118,7 @@ def test_nobody_else_says_that_a_proxy_has_gone(unled_cluster: Cluster) -> None:
             wait_until("it tells of it", lambda proxy=proxy: events(proxy, "forged_record") != [])  # type: ignore[misc]
             assert [line["key"] for line in events(proxy, "forged_record")] == [key]
             assert proxy.metric("kordon_layouts_unreadable_records_total", kind="gone") == 1
+        admin = AdminClient({"bootstrap.servers": leader.bootstrap})
         other.kill()
         resize(admin, "forged", 6).result(90)
         left = next(line for line in reversed(events(leader, "group_joined")) if line["members"] == 1)
@@ -127,8 +130,9 @@ def test_nobody_else_says_that_a_proxy_has_gone(unled_cluster: Cluster) -> None:
 def test_a_fence_that_somebody_else_writes_is_lifted(unled_cluster: Cluster) -> None:
     """The controller tells of it, and writes go on under the layout in force."""
     bootstrap = unled_cluster.bootstrap("PLAINTEXT")
-    with ProxyProcess.start(bootstrap) as leader, ProxyProcess.start(bootstrap) as other:
-        create_managed(leader.bootstrap, "held")
+    with ProxyProcess.start(bootstrap) as one, ProxyProcess.start(bootstrap) as another:
+        create_managed(one.bootstrap, "held")
+        leader, other = (one, another) if one.leads() else (another, one)
         producer = Producer({"bootstrap.servers": bootstrap})
         fence = FenceRecord("forged", "held", Epoch(1, 6), frozenset(range(3)))
         producer.produce("__kordon.layouts", dump(fence), "fence/held")
