@@ -201,7 +201,9 @@ def look_names_of_body(body: Buffer, api_version: int) -> bytes | None:
     """Does what `look_names` does, with the body of a whole Produce request."""
     topics_at, end = 0, len(body)
     try:
-        if api_version >= _PRODUCE_FLEXIBLE:
+        if api_version >= _PRODUCE_FLEXIBLE and end and not body[0]:
+            topics_at = 1  # no transactional id: nearly all
+        elif api_version >= _PRODUCE_FLEXIBLE:
             length, topics_at = _uvarint(body, 0, end)
             topics_at += max(length - 1, 0)
         elif api_version >= _PRODUCE_TRANSACTIONAL_ID:

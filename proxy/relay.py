@@ -164,11 +164,6 @@ class _End(asyncio.BufferedProtocol):
         """Whether nothing holds the reading."""
         return not self._holds
 
-    @property
-    def unsent_bytes(self) -> int:
-        """Bytes that the kernel has not taken yet."""
-        return self.transport.get_write_buffer_size() if self.transport is not None else 0
-
     def end_writing(self) -> None:
         """Tells the peer that nothing more comes; where TLS cannot, closes."""
         if self.transport is None or self.transport.is_closing():
@@ -202,8 +197,7 @@ class _Downstream(_End):
             tally.sent_upstream_bytes += relay.upstream.send(chunk)
         else:
             relay.perform(commands)
-            relay.note_held()
-            relay.relays.bound_memory()
+            relay.bound_held()
         if core.requests.completed:
             core.requests.performed(monotonic())
         if self._unread or core.requests.unread:
@@ -250,8 +244,7 @@ class _Upstream(_End):
             tally.sent_downstream_bytes += relay.downstream.send(chunk)
         else:
             relay.perform(commands)
-            relay.note_held()
-            relay.relays.bound_memory()
+            relay.bound_held()
         if core.responses.completed:
             core.responses.performed(monotonic())
         if self._unread or core.responses.unread:
@@ -320,13 +313,25 @@ class Relay:
     @property
     def held_bytes(self) -> int:
         """Bytes held in memory for this connection now."""
-        return self.core.held_bytes + self.downstream.unsent_bytes + self.upstream.unsent_bytes
+        held = self.core.held_bytes
+        for transport in (self.downstream.transport, self.upstream.transport):
+            if transport is not None:
+                held += transport.get_write_buffer_size()
+        return held
 
     def note_held(self) -> None:
         """Tells the worker how much is held now."""
         held = self.held_bytes
         if held != self.noted_bytes:
             self.relays.note_held(self, held)
+
+    def bound_held(self) -> None:
+        """Tells the worker how much is held now, and has connections closed if that is too much."""
+        held = self.held_bytes
+        if held != self.noted_bytes:
+            self.relays.note_held(self, held)
+        if self.relays.holds_too_much:
+            self.relays.bound_memory()
 
     def start(self) -> None:
         """Lets the client in or turns it away, and leads it to its broker."""
@@ -493,8 +498,7 @@ class Relay:
     def _take(self, event: Event) -> None:
         """Has the core take in what work of its own has come to."""
         self.perform(self.core.handle(event))
-        self.note_held()
-        self.relays.bound_memory()
+        self.bound_held()
 
     def _work(self, work: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> None:
         """Starts work that this connection relies on: they end together, whichever is first."""

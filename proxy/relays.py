@@ -79,6 +79,8 @@ class Relays:
         self.turns = Turns(tally)
         self._live: set[Relay] = set()
         self._held_bytes = 0
+        self.holds_too_much = False
+        """Whether connections held more than `limits.held_bytes` when that was last counted."""
         self._empty = asyncio.Event()
         self._empty.set()
         self._by_client: Counter[str] = Counter()
@@ -198,6 +200,7 @@ class Relays:
         if relay in self._live:
             self._held_bytes += held - relay.noted_bytes
             relay.noted_bytes = held
+            self.holds_too_much = self._held_bytes > self.config.limits.held_bytes
 
     def bound_memory(self) -> None:
         """Closes connections until all together hold at most `limits.held_bytes`.

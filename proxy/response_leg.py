@@ -100,7 +100,7 @@ class ResponseLeg:
     @property
     def held_bytes(self) -> int:
         """Bytes kept until the section they belong to is whole, and read."""
-        return len(self._held) + sum(self._long_bytes.values())
+        return len(self._held) + (sum(self._long_bytes.values()) if self._long_bytes else 0)
 
     def receive(self, chunk: memoryview, now: float) -> list[Buffer] | None:
         """Takes the next bytes of the broker.

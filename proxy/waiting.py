@@ -74,12 +74,14 @@ class Kept:
     def keep(self, waiting: Waiting, count: int) -> None:
         """Counts a request of so many bytes."""
         waiting.kept_bytes = count
-        self._count(waiting, count)
+        self.request_bytes += count
+        self.memory_bytes += count if waiting.route.api.key == PRODUCE else count * _PARSED_FACTOR
 
     def release(self, waiting: Waiting) -> None:
         """Counts a request no more."""
-        self._count(waiting, -waiting.kept_bytes)
-        waiting.kept_bytes = 0
+        count, waiting.kept_bytes = waiting.kept_bytes, 0
+        self.request_bytes -= count
+        self.memory_bytes -= count if waiting.route.api.key == PRODUCE else count * _PARSED_FACTOR
 
     def keep_answer(self, waiting: Waiting) -> None:
         """Counts the answer to a request that is kept no more."""
@@ -94,7 +96,3 @@ class Kept:
     def forget(self) -> None:
         """Counts none of them any more."""
         self.request_bytes = self.memory_bytes = 0
-
-    def _count(self, waiting: Waiting, count: int) -> None:
-        self.request_bytes += count
-        self.memory_bytes += count if waiting.route.api.key == PRODUCE else count * _PARSED_FACTOR

@@ -59,7 +59,10 @@ def look_records(version: int, records: Buffer | None, opened_bytes: int | None 
     if LOG_OVERHEAD + length != size:
         return Unfit(Code.INVALID_RECORD, "A Produce request has exactly one record batch per partition")
     batch = Batch(producer_id, epoch, sequence, last_delta + 1)
-    return _why_not(version, attributes, batch) or _too_large(attributes, batch, opened_bytes) or batch
+    unfit = _why_not(version, attributes, batch)
+    if unfit is None and opened_bytes is not None and attributes & _COMPRESSION:
+        unfit = _too_large(batch, opened_bytes)
+    return batch if unfit is None else unfit
 
 
 def _why_not(version: int, attributes: int, batch: Batch) -> Unfit | None:
@@ -82,9 +85,9 @@ def _why_not(version: int, attributes: int, batch: Batch) -> Unfit | None:
     return None
 
 
-def _too_large(attributes: int, batch: Batch, opened_bytes: int | None) -> Unfit | None:
-    """Refuses a batch that readers would never get. Only its header is looked at."""
-    if opened_bytes is None or not attributes & _COMPRESSION or batch.records * RECORD_COST_BYTES <= opened_bytes:
+def _too_large(batch: Batch, opened_bytes: int) -> Unfit | None:
+    """Refuses a compressed batch that readers would never get. Only its header is looked at."""
+    if batch.records * RECORD_COST_BYTES <= opened_bytes:
         return None
     message = (
         f"{batch.records} records in a compressed batch, which limits.opened_bytes ({opened_bytes}) does not allow"

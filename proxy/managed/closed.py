@@ -6,7 +6,7 @@ It is the same for stock connections and for those of the dialect, and whether o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -103,7 +103,7 @@ class Closed:
                 renamed = request(key).build(version, value)
                 raw = memoryview(bytearray(renamed))
         decision = self._service.decide(route, raw) if self._service.wants(route) else None
-        if renamed is None and not self._may_tell(route, raw):
+        if renamed is None and (key not in TELL_UNASKED or not self._may_tell(route, raw)):
             return decision
         return self._screened(route, decision, renamed)
 
@@ -113,10 +113,10 @@ class Closed:
         return value
 
     def _may_tell(self, route: Route, body: memoryview) -> bool:
-        """Whether an answer may name what was not asked for; Metadata does where all topics are."""
-        key, version = route.api.key, route.version
-        if key != apis.METADATA:
-            return key in TELL_UNASKED
+        """Whether an answer of `TELL_UNASKED` may name what was not asked for; Metadata does where all topics are."""
+        version = route.version
+        if route.api.key != apis.METADATA:
+            return True
         topics = self._parsed(route, body).topics
         return (
             topics is None
@@ -152,13 +152,19 @@ class Closed:
 
         return Serve(_Refused(fields, proven), questions=(replace(PROOF, told=told),))
 
-    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Answer:
+    def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Coroutine[Any, Any, Answer]:
         """Answers as the service does, and what is Kordon's own with a refusal."""
         if isinstance(request, _Refused):
-            await request.proven
-            return response(route.api.key).build(route.version, request.fields)
-        if not isinstance(request, _Screened):
-            return await self._service.serve(route, request, part)
+            return self._refused(route, request)
+        if isinstance(request, _Screened):
+            return self._serve_screened(route, request, part)
+        return self._service.serve(route, request, part)
+
+    async def _refused(self, route: Route, request: _Refused) -> Answer:
+        await request.proven
+        return response(route.api.key).build(route.version, request.fields)
+
+    async def _serve_screened(self, route: Route, request: _Screened, part: Awaitable[Any] | None) -> Answer:
         return partial(self._shown, route, await self._service.serve(route, request.request, part))
 
     def _shown(self, route: Route, answer: Answer) -> bytes:
@@ -182,4 +188,7 @@ def _said(route: Route, body: memoryview) -> bytes:
 
 
 def _holds(said: bytes, wanted: tuple[bytes, ...]) -> bool:
-    return any(each in said for each in wanted)
+    for each in wanted:  # noqa: SIM110 - for each request; any() takes twice as long
+        if each in said:
+            return True
+    return False

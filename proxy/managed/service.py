@@ -222,7 +222,7 @@ class ManagedService:
     def wants(self, route: Route) -> bool:
         """Wants what may name a topic, where any is managed, what may have one managed, and what is said but once."""
         key = route.api.key
-        return (key in self._keys and bool(len(self._topics))) or key in self._always
+        return (key in self._keys and bool(self._topics)) or key in self._always
 
     def decide(self, route: Route, body: memoryview) -> Decision:
         """Says what happens to a request; see `Interception.decide`."""
@@ -263,7 +263,8 @@ class ManagedService:
     async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None, client: Client) -> Answer:
         """Answers a client's request; see `Service.serve`."""
         key, version = route.api.key, route.version
-        request = without_unserved(key, request, self._topics, partial(self._note_unserved, client, key))
+        if self._topics.unserved:
+            request = without_unserved(key, request, self._topics, partial(self._note_unserved, client, key))
         if isinstance(request, ProduceRequest):
             return answer_of(version, request.acks, await self._produce.write(version, request, client))
         if isinstance(request, Asked):

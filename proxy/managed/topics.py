@@ -234,6 +234,9 @@ class ManagedTopics:
     def __len__(self) -> int:
         return len(self._by_name) + len(self._coming) + len(self._unserved)
 
+    def __bool__(self) -> bool:
+        return bool(self._by_name or self._coming or self._unserved)  # asked for each request
+
     @property
     def unserved(self) -> Mapping[str, str]:
         """Why topics are not served that are managed, or may be, by name."""
