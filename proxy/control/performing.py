@@ -82,8 +82,8 @@ class Performing:
                 self._minutes.forgot(topic, offset)
                 self._remove(topic)
                 self._renewing.pop(topic, None)
-            case Hold(fence):
-                self._raise(fence, offset)
+            case Hold():
+                self._raise(command, offset)
             case Release(topic):
                 self._release(topic, offset)
             case Acknowledge(ack):
@@ -126,17 +126,17 @@ class Performing:
         if not managed.layout.is_managed:
             self._remove(topic)
 
-    def _raise(self, fence: FenceRecord, offset: int) -> None:
+    def _raise(self, hold: Hold, offset: int) -> None:
+        fence = hold.fence
         managed = self._topics.named(fence.topic) or self._coming(fence, offset)
         self._minutes.held(fence, None if managed is None else managed.layout.epoch, offset)
         if managed is not None:  # at once: a layout that stands right behind the fence ends it again
             managed.raise_fence(Fence(fence.id, fence.sealed))
-        self._tasks.start(self._hold(fence, managed, offset), name=f"hold {fence.topic}")
+        self._tasks.start(self._hold(hold, managed, offset), name=f"hold {fence.topic}")
         if managed is not None and fence.sealed:
             self._times.begin(Phase.HOLD, fence.topic)
             self._times.begin(Phase.DRAIN, fence.topic)
-            opened = managed.layout.opened_by(fence.following)
-            self._tasks.start(self._writers.expect(fence.topic, opened), name=f"expect {fence.topic}")
+            self._tasks.start(self._writers.expect(fence.topic, hold.opened), name=f"expect {fence.topic}")
 
     def _coming(self, fence: FenceRecord, offset: int) -> ManagedTopic | None:
         """Takes in a topic with data that is about to be managed: from now on its writes are held here (rule A2)."""
@@ -146,17 +146,16 @@ class Performing:
         self._topics.begin(topic)
         return topic
 
-    async def _hold(self, fence: FenceRecord, topic: ManagedTopic | None, offset: int) -> None:
+    async def _hold(self, hold: Hold, topic: ManagedTopic | None, offset: int) -> None:
         """Says that nothing is written or read on at a fence's partitions, once nothing is under way any more."""
+        fence = hold.fence
         if fence.taking_over is not None:
             await self._passed().settle()
         if (renewing := self._renewing.get(fence.topic)) is not None:
             await asyncio.wait({renewing})  # whoever wished the topic managed waits until clients have the new view
         if topic is not None:
-            # where a segment begins without one that ends, only Kordon itself may have written (KIP-253 9)
-            opened = topic.layout.opened_by(fence.following) if fence.sealed else frozenset[int]()
             landed, ends = await asyncio.gather(
-                self._writers.drain(fence.topic, fence.sealed | opened),
+                self._writers.drain(fence.topic, hold.drained),
                 self._readers.freeze(fence.topic, fence.sealed),
             )
             if topic.fence is None or topic.fence.id != fence.id:

@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from kordon.proxy.managed.lane import Lane, Partition
+from kordon.proxy.managed.lane import Lane
 from kordon.proxy.ordering.streams import Stream
+from kordon.proxy.ordering.under_way import Partition
 
 LANES_PER_BROKER: Final = 4
 """Those virtual partitions that share a physical one are neighbours (design §2), and a request takes one batch of each

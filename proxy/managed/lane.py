@@ -22,6 +22,7 @@ from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.course import Course, Ticket
 from kordon.proxy.managed.links import Links
 from kordon.proxy.ordering.line import Write
+from kordon.proxy.ordering.under_way import Partition
 from kordon.proxy.tasks import Tasks
 from kordon.proxy.upstream import UpstreamClient
 
@@ -35,9 +36,6 @@ REQUEST_BYTES: Final = 4 * 1024 * 1024
 _LONGEST_TIMEOUT_MS: Final = 30_000
 _MARGIN_SECONDS: Final = 5.0
 """For an answer, beyond what the broker may wait for copies."""
-
-Partition = tuple[str, int]
-"""Topic and physical partition."""
 
 
 class Sent(NamedTuple):

@@ -21,7 +21,7 @@ from kordon.proxy.decisions.journal import Journal, NoJournal
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.course import Course, ticket_of
 from kordon.proxy.managed.detours import LANES_PER_BROKER, Detours
-from kordon.proxy.managed.lane import Lane, Partition, Sent
+from kordon.proxy.managed.lane import Lane, Sent
 from kordon.proxy.managed.leaders import NO_NODE, Leaders
 from kordon.proxy.managed.links import Links
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics, Why
@@ -31,6 +31,7 @@ from kordon.proxy.managed.writer_questions import WriterQuestions
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.line import Line, Refuse, Result, Write
 from kordon.proxy.ordering.streams import Stream, shown_partition
+from kordon.proxy.ordering.under_way import Fate, Kept, Partition, UnderWay
 from kordon.proxy.tasks import Tasks
 
 HOLD_SECONDS: Final = 2.5
@@ -83,12 +84,9 @@ class Lanes:
         """Those that have something that is not sent."""
         self._unsent: Counter[str] = Counter()
         """Bytes by topic."""
-        self._under_way: Counter[tuple[str, int]] = Counter()
-        """Sent and unanswered writes, by topic and physical partition."""
+        self._under_way = UnderWay()
         self._landed = asyncio.Event()
-        self._drains: list[dict[Partition, int]] = []
-        """Each has, for what is drained, the offset behind what was written there meanwhile."""
-        self._kept: list[tuple[Sent, Outcome, float]] = []
+        self._kept = Kept[tuple[Sent, Outcome | None]](MOST_KEPT, WAIT_SECONDS)
         self._looking: set[ManagedTopic] = set()
         self._sweeping = False
         self._questions = WriterQuestions(links, leaders, self._tasks, self._go_on, self._give_up_question)
@@ -96,7 +94,7 @@ class Lanes:
     @property
     def under_way(self) -> int:
         """Writes that are sent and not answered."""
-        return self._under_way.total()
+        return len(self._under_way)
 
     async def close(self) -> None:
         """Ends all of its tasks; what is unsent is not sent any more."""
@@ -110,23 +108,22 @@ class Lanes:
         Returns:
             By partition, the offset behind what was acknowledged meanwhile; 0 where nothing was.
         """
-        landed = dict.fromkeys(((topic, partition) for partition in partitions), 0)
-        self._drains.append(landed)
+        drain = self._under_way.drain((topic, partition) for partition in partitions)
         try:
-            while any(self._under_way[place] for place in landed):
+            while not drain.is_over:
                 await self._landed.wait()
         finally:
-            self._drains = [each for each in self._drains if each is not landed]
-        return {partition: offset for (_, partition), offset in landed.items()}
+            self._under_way.end(drain)
+        return {partition: offset for (_, partition), offset in drain.landed.items()}
 
     @contextmanager
     def counted(self, topic: str, partition: int) -> Iterator[None]:
         """Has fences wait for what somebody else of this worker writes to a physical partition while this lasts."""
-        self._under_way[topic, partition] += 1
+        self._under_way.sent((topic, partition))
         try:
             yield
         finally:
-            self._under_way[topic, partition] -= 1
+            self._under_way.answered((topic, partition))
             self._landed.set()
             self._landed = asyncio.Event()
 
@@ -147,8 +144,7 @@ class Lanes:
 
     def lease_renewed(self) -> None:
         """Judges the answers that were kept, and goes on; the layouts have been read since (rule C7)."""
-        kept, self._kept = self._kept, []
-        for sent, outcome, _ in kept:
+        for sent, outcome in self._kept.release():
             self._on_answer(sent, outcome)
         self._go_on(self._active)
 
@@ -186,7 +182,7 @@ class Lanes:
         if write is not None:
             if course.held_since is not None:
                 self._release(course)
-            self._under_way[course.topic.name, partition] += 1
+            self._under_way.sent((course.topic.name, partition))
         course.queued = course.line.ready
         if course.line.waits_for_answer:
             self._ask(course)
@@ -210,21 +206,22 @@ class Lanes:
 
     def on_answers(self, answers: list[tuple[Sent, Outcome | None]]) -> None:
         """Takes in what brokers answered; see `Shipper`."""
-        alive = self._lease_alive()
+        alive, now = self._lease_alive(), asyncio.get_running_loop().time()
         for sent, outcome in answers:
             if outcome is not None and outcome.error_code == Code.REQUEST_TIMED_OUT and self._ask_again(sent):
                 continue
-            place = sent.place
-            self._under_way[place] -= 1
-            written = outcome if outcome is not None and result_of(outcome) is Result.WRITTEN else None
-            for landed in self._drains:
-                if written is not None and place in landed:
-                    landed[place] = max(landed[place], written.base_offset + sent.write.records)
-            if written is not None and not alive:
-                self._keep(sent, written)
-            else:
-                self._on_answer(sent, outcome)
-        if self._drains:
+            is_written = outcome is not None and result_of(outcome) is Result.WRITTEN
+            written_to = outcome.base_offset + sent.write.records if outcome is not None and is_written else 0
+            self._under_way.answered(sent.place, written_to)
+            match self._kept.take((sent, outcome), is_written=is_written, may_serve=alive, now=now):
+                case Fate.TELL:
+                    self._on_answer(sent, outcome)
+                case Fate.LOSE:
+                    self._on_answer(sent, None)
+                case Fate.KEEP:
+                    self.counts.kept += 1
+                    self._sweep_later()
+        if self._under_way.is_waited_for:
             self._landed.set()
             self._landed = asyncio.Event()
 
@@ -387,14 +384,6 @@ class Lanes:
         if course.line.has_question:
             self._questions.want_writers(course)
 
-    def _keep(self, sent: Sent, outcome: Outcome) -> None:
-        if len(self._kept) >= MOST_KEPT:
-            self._on_answer(sent, None)
-            return
-        self.counts.kept += 1
-        self._kept.append((sent, outcome, asyncio.get_running_loop().time()))
-        self._sweep_later()
-
     def _on_answer(self, sent: Sent, outcome: Outcome | None) -> None:
         course, write = sent
         result = Result.LOST if outcome is None else result_of(outcome)
@@ -438,8 +427,7 @@ class Lanes:
             elif self._topics.served(course.topic.name) is not course.topic:
                 is_ordinary = not course.topic.layout.is_managed  # its takeover was cancelled: brokers take its writes
                 self._give_up(course, Code.NOT_LEADER_OR_FOLLOWER if is_ordinary else Code.UNKNOWN_TOPIC_OR_PARTITION)
-        while self._kept and now - self._kept[0][2] > WAIT_SECONDS:
-            sent, _, _ = self._kept.pop(0)
+        for sent, _ in self._kept.overdue(now):
             self._on_answer(sent, None)
         if self._active or self._kept or self.under_way:
             self._sweep_later()

@@ -16,9 +16,23 @@ from kordon.proxy.ordering.soundness import why_impossible
 
 @dataclass(frozen=True)
 class Hold:
-    """Write no more to what the fence names, let what is under way end, freeze reading; then call `on_held`."""
+    """Write no more to what the fence names, let what is under way end, freeze reading; then call `on_held`.
+
+    Attributes:
+        fence: Its record.
+        opened: The physical partitions on which a segment begins behind it.
+    """
 
     fence: FenceRecord
+    opened: frozenset[int] = frozenset()
+
+    @property
+    def drained(self) -> frozenset[int]:
+        """Where all that was sent has to be answered first.
+
+        Where a segment begins without one that ends, only Kordon itself may have written (KIP-253 9).
+        """
+        return self.fence.sealed | self.opened
 
 
 @dataclass(frozen=True)
@@ -124,7 +138,7 @@ class Member:
     def standing(self) -> list[tuple[str, Command]]:
         """Returns what the records amount to that were read since `forget`, by the key of the record that says so."""
         adopted = [(f"topic/{name}", self._adopt(name, record)) for name, record in self._topics.items()]
-        return [*adopted, *((f"fence/{name}", Hold(fence)) for name, fence in self._fences.items())]
+        return [*adopted, *((f"fence/{name}", self._hold(name, fence)) for name, fence in self._fences.items())]
 
     def on_record(self, key: str, value: Value | None) -> list[Command]:
         """Takes in a record of the layouts topic; None is a tombstone.
@@ -156,7 +170,7 @@ class Member:
                 if known is not None and (problem := why_impossible(known.layout, value.following)):
                     raise ValueError(problem)
                 self._fences[rest] = value
-                return [Hold(value)]
+                return [self._hold(rest, value)]
             case "fence", None:
                 if rest in self._fences:
                     self._end_fence(rest)
@@ -195,6 +209,12 @@ class Member:
         if fence is None or fence.following != written.layout.epochs[-1]:
             return []
         return [(key, command) for key, value in records for command in self.on_record(key, value)]
+
+    def _hold(self, topic: str, fence: FenceRecord) -> Hold:
+        record = self._topics.get(topic, fence.taking_over)
+        if record is None or not fence.sealed:
+            return Hold(fence)
+        return Hold(fence, record.layout.opened_by(fence.following))
 
     def _adopt(self, topic: str, record: TopicRecord) -> Adopt:
         epoch = record.layout.epoch

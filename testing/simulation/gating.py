@@ -96,10 +96,8 @@ class Gating:
             return Fetched([], position)
         if position < segment.start:
             return Fetched([], segment.start)  # what stands between two segments is nobody's
-        log_end = self._proxy.cluster.partition(q).end
-        is_open = segment.end is None
-        frozen_at = topic.limit(q, may_serve=self._proxy.may_serve) if is_open else None  # rule C5
-        shown = log_end if frozen_at is None else frozen_at
+        proxy = self._proxy
+        shown = proxy.reading.end_of_open(topic, q) if segment.end is None else proxy.cluster.partition(q).end
         end = min(shown, shown if limit is None else limit)
         return self._portion(q, position, max(end, position), max(shown, position))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from kordon.proxy.managed.topics import Fence, ManagedTopic
@@ -13,6 +14,7 @@ from kordon.proxy.ordering.images import Image
 from kordon.proxy.ordering.member import Member
 from kordon.proxy.ordering.presence import Presence
 from kordon.proxy.ordering.records import AckRecord, FenceRecord, GoneRecord, TopicRecord, Value
+from kordon.proxy.ordering.under_way import Drain
 from kordon.testing.simulation.clients import Produce
 from kordon.testing.simulation.leading import LEASE_SECONDS, Leading
 from kordon.testing.simulation.reading import Portion, Reading
@@ -22,6 +24,17 @@ if TYPE_CHECKING:
     from kordon.testing.simulation.cluster import Cluster
 
 _Answer = TypeVar("_Answer")
+
+
+@dataclass
+class _Holding:
+    """A fence that this proxy has heard of, and has not acknowledged."""
+
+    fence: FenceRecord
+    drain: Drain
+    has_asked: bool = False
+    """Whether it has asked where logs end."""
+    ends: Mapping[int, int] | None = None
 
 
 class Proxy:
@@ -56,9 +69,9 @@ class Proxy:
         """Whether it ends in order."""
         self._unread: deque[Callable[[], None]] = deque()
         """What came while it was paused."""
-        self._awaiting_drain: dict[str, FenceRecord] = {}
+        self._holding: _Holding | None = None
         self._writing = Writing(self)
-        self._reading = Reading(self)
+        self.reading = Reading(self)
 
     @property
     def disturbed_until(self) -> float:
@@ -110,7 +123,7 @@ class Proxy:
 
     def _end_if_drained(self) -> None:
         self.member.lease_expires = 0.0
-        if self._writing.is_drained(range(self.cluster.v_count), passed=True):
+        if not len(self._writing.under_way) and not self._writing.passed:
             self.later_there(self._end)
 
     def _end(self) -> None:
@@ -182,7 +195,7 @@ class Proxy:
 
     def read(self, v: int, position: int) -> Portion | None:
         """Returns what a consumer gets at an offset; None: nothing now, ask again."""
-        return self._reading.read(v, position) if self.is_running else None
+        return self.reading.read(v, position) if self.is_running else None
 
     def lose_lanes(self) -> None:
         """Its connections to brokers break."""
@@ -316,8 +329,8 @@ class Proxy:
     def _perform(self, commands: list[following.Command]) -> None:
         for command in commands:
             match command:
-                case following.Hold(fence):
-                    self._hold(fence)
+                case following.Hold():
+                    self._hold(command)
                 case following.Adopt(record, images):
                     self._adopt(record, images)
                 case following.Release():
@@ -327,16 +340,19 @@ class Proxy:
                 case following.Forget():
                     raise AssertionError("no topic is let go here")
 
-    def _hold(self, fence: FenceRecord) -> None:
+    def _hold(self, hold: following.Hold) -> None:
+        fence = hold.fence
         if self.topic is None and fence.taking_over is not None:
             self.topic = ManagedTopic(fence.taking_over.layout, fence.taking_over.face_id)
         if self.topic is not None:
             self.topic.raise_fence(Fence(fence.id, fence.sealed))
-        self._awaiting_drain = {fence.id: fence}
+        self._end_holding()
+        drain = self._writing.under_way.drain((self.cluster.topic, q) for q in hold.drained)
+        self._holding = _Holding(fence, drain)
         self.look_drained()
 
     def _adopt(self, record: TopicRecord, images: Mapping[int, Image]) -> None:
-        self._awaiting_drain.clear()
+        self._end_holding()
         if self.topic is None:
             self.topic = ManagedTopic(record.layout, record.face_id, images)
         elif self.topic.goes_on_as(record):
@@ -347,7 +363,7 @@ class Proxy:
         self._writing.go_on_with_all()
 
     def _release(self) -> None:
-        self._awaiting_drain.clear()
+        self._end_holding()
         if self.topic is None:
             return
         self.topic.cancel_fence()
@@ -358,14 +374,33 @@ class Proxy:
             self.topic = None
 
     def look_drained(self) -> None:
-        """Acknowledges a fence once nothing is under way behind it, and freezes reading (rule C5)."""
-        for fence in list(self._awaiting_drain.values()):
-            if self._writing.is_drained(fence.sealed, passed=fence.taking_over is not None):
-                del self._awaiting_drain[fence.id]
-                if self.topic is not None and self.topic.fence is not None:
-                    ends = self._reading.ends(fence.sealed)
-                    self.topic.fence = self.topic.fence.freezing(ends).frozen(ends, {})
-                self._perform(self.member.on_held(fence.id))
+        """Acknowledges a fence once nothing is under way behind it, and reading is frozen (rule C5)."""
+        holding = self._holding
+        if holding is None or (holding.fence.taking_over is not None and self._writing.passed):
+            return
+        if self.topic is None or self.topic.fence is None:
+            self._end_holding()
+            self._perform(self.member.on_held(holding.fence.id))
+        elif not holding.has_asked:
+            holding.has_asked = True
+            self.topic.fence = self.topic.fence.freezing(self.reading.shown)
+            self.ask(lambda: self.reading.ends(holding.fence.sealed), lambda ends: self._frozen(holding, ends))
+        elif holding.ends is not None and holding.drain.is_over:
+            self._end_holding()
+            landed = {q: offset for (_, q), offset in holding.drain.landed.items()}
+            self.topic.fence = self.topic.fence.frozen(holding.ends, landed)
+            self._perform(self.member.on_held(holding.fence.id))
+
+    def _frozen(self, holding: _Holding, ends: Mapping[int, int]) -> None:
+        if self._holding is holding and self.topic is not None and self.topic.fence is not None:
+            holding.ends = ends
+            self.topic.fence = self.topic.fence.freezing(ends)
+            self.look_drained()
+
+    def _end_holding(self) -> None:
+        if self._holding is not None:
+            self._writing.under_way.end(self._holding.drain)
+            self._holding = None
 
     def _acknowledge(self, ack: AckRecord) -> None:
         if self.leading is not None and self.leading.controller.raised(ack.fence):

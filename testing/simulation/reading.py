@@ -45,6 +45,8 @@ class Reading:
         self._cluster = proxy.cluster
         self._layout: Layout | None = None
         self._tenancies: Mapping[int, reading.Tenancy] = {}
+        self.shown: dict[int, int] = {}
+        """By physical partition, up to where somebody was shown what is there."""
 
     def read(self, v: int, position: int) -> Portion | None:
         """Returns what a consumer gets at an offset; None: nothing now, ask again."""
@@ -64,8 +66,15 @@ class Reading:
             going_on = reading.position_beyond(found.stay, found.position, log.start, log.end)
             return self._out_of_range(topic) if going_on is None else Portion([], going_on + found.stay.delta)
         stay = found.stay
-        limit = topic.limit(stay.partition, may_serve=self._proxy.may_serve) if stay.end is None else stay.end
-        return self._portion(topic.layout, v, stay, found.position, log.end if limit is None else limit)
+        end = self.end_of_open(topic, stay.partition) if stay.end is None else stay.end
+        return self._portion(topic.layout, v, stay, found.position, end)
+
+    def end_of_open(self, topic: ManagedTopic, q: int) -> int:
+        """Returns up to where readers may see an open segment now (rules C1, C5)."""
+        limit = topic.limit(q, may_serve=self._proxy.may_serve)
+        end = self._cluster.partition(q).end if limit is None else limit
+        self.shown[q] = max(end, self.shown.get(q, 0))
+        return end
 
     def ends(self, partitions: frozenset[int]) -> dict[int, int]:
         """Returns where logs end."""

@@ -31,6 +31,7 @@ from kordon.proxy.ordering.next_images import NextImages
 from kordon.proxy.ordering.positions import Positions
 from kordon.proxy.ordering.presence import Presence
 from kordon.proxy.ordering.streams import Stream, is_physical
+from kordon.proxy.ordering.under_way import Fate, Kept
 from kordon.proxy.ordering.writers import Unfit, Verdict, Writers
 from kordon.testing.simulation.reading import Reading
 
@@ -200,6 +201,7 @@ PLACES: Final[Mapping[str, _Place | tuple[_Place, ...]]] = {
     "C6: what was written since images were written ahead": _Place(NextImages, "at_cut", _as_it_was_ahead),
     "C6: what is written ahead counts with its layout": _Place(Parts, "in_force", _whatever_its_layout),
     "C7": _Place(write_outcomes, "_written", _success),
+    "C7: kept for the lease": _Place(Kept, "take", _constant(Fate.TELL)),
     "A1": _Place(Layout, "_residents", _hashed_all_along),
     "A2: never back to the old view": _Place(takeover, "may_be_shown", _constant(True)),
     "A2: wait for groups": _Place(takeover, "has_passed", _constant(True)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Final
 from kordon.codecs.produce import Outcome
 from kordon.proxy.control.codes import Code
 from kordon.proxy.managed import produce
+from kordon.proxy.managed.lanes import HOLD_SECONDS, MOST_KEPT, WAIT_SECONDS
 from kordon.proxy.managed.write_outcomes import ProduceCounts, refused, result_of, told
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.identity import owner_of, untag
 from kordon.proxy.ordering.line import Line, Refuse, Result, Write
 from kordon.proxy.ordering.streams import Stream, is_physical, shown_partition
+from kordon.proxy.ordering.under_way import Fate, Kept, UnderWay
 from kordon.testing.simulation.clients import Produce
 from kordon.testing.simulation.kafka import Batch
 from kordon.testing.simulation.world import Pipe
@@ -22,8 +24,6 @@ from kordon.testing.simulation.world import Pipe
 if TYPE_CHECKING:
     from kordon.testing.simulation.proxies import Proxy
 
-HOLD_SECONDS: Final = 2.5
-_KEPT_SECONDS: Final = 15.0
 _PASSED: Final = None
 """The pipe that clients' own requests pass by; the others are those of streams."""
 
@@ -50,18 +50,14 @@ class Writing:
         self._asking: set[tuple[Stream, str]] = set()
         self._under_way: dict[Write, int] = {}
         """Sent and unanswered, with their physical partitions."""
-        self._there: Counter[int] = Counter()
+        self.under_way = UnderWay()
         """The same, counted."""
-        self._passed = 0
+        self.passed = 0
         """Writes to a topic that is not managed yet, sent and unanswered."""
-        self._kept: list[tuple[Write, Outcome, float]] = []
+        self._kept = Kept[tuple[Write, Outcome | None]](MOST_KEPT, WAIT_SECONDS)
         self._to_brokers: dict[Stream | None, Pipe] = defaultdict(lambda: Pipe(self._world))
         self._from_brokers: dict[Stream | None, Pipe] = defaultdict(lambda: Pipe(self._world))
         self._counts = ProduceCounts()
-
-    def is_drained(self, partitions: Collection[int], *, passed: bool) -> bool:
-        """Whether nothing is unanswered that was sent to these; `passed`: nor what went by unmanaged."""
-        return not any(self._there[q] for q in partitions) and not (passed and self._passed)
 
     def produce(self, request: Produce, answer: Callable[[int], None]) -> None:
         """Takes a client's batch."""
@@ -120,8 +116,8 @@ class Writing:
                 self._held_since.pop(v, None)
             elif self._world.now - self._held_since.setdefault(v, self._world.now) > HOLD_SECONDS:
                 self._give_up(v)
-        while self._kept and self._world.now - self._kept[0][2] > _KEPT_SECONDS:
-            self._conclude(self._kept.pop(0)[0], None)
+        for write, _ in self._kept.overdue(self._world.now):
+            self._conclude(write, None)
 
     def give_up_all(self) -> None:
         """The topic is an ordinary one again."""
@@ -131,8 +127,7 @@ class Writing:
     def judge_kept(self) -> None:
         """Judges successes that came while there was no lease: the layouts have been read since (rule C7)."""
         if self._proxy.member.may_serve(self._world.now):
-            kept, self._kept = self._kept, []
-            for write, outcome, _ in kept:
+            for write, outcome in self._kept.release():
                 self._conclude(write, outcome)
 
     def lose_lanes(self) -> None:
@@ -157,7 +152,7 @@ class Writing:
         if q >= self._cluster.n or not self._proxy.knows_layouts:
             self._cluster.answer(self._proxy, answer, Code.UNKNOWN_TOPIC_OR_PARTITION)
             return
-        self._passed += 1
+        self.passed += 1
         batch = Batch(request.client_id, request.epoch, request.base_sequence, request.records)
 
         def there() -> None:
@@ -165,7 +160,7 @@ class Writing:
             self._from_brokers[_PASSED].send(self._delay(), lambda: self._proxy.arrive(lambda: back(code)))
 
         def back(code: Code) -> None:
-            self._passed -= 1
+            self.passed -= 1
             self._cluster.answer(self._proxy, answer, code)
             self._proxy.look_drained()
 
@@ -176,7 +171,7 @@ class Writing:
         assert bound is not None
         request: Produce = ticket.request
         self._under_way[write] = bound.partition
-        self._there[bound.partition] += 1
+        self.under_way.sent((self._cluster.topic, bound.partition))
         batch = Batch(bound.producer_id, bound.epoch, bound.sequence, request.records)
         v = request.v
         answers = self._from_brokers[v]
@@ -196,12 +191,18 @@ class Writing:
         partition = self._under_way.pop(write, None)
         if partition is None:
             return  # given up with its lane
-        self._there[partition] -= 1
-        written = outcome is not None and result_of(outcome) is Result.WRITTEN
-        if outcome is not None and written and not self._proxy.member.may_serve(self._world.now):
-            self._kept.append((write, outcome, self._world.now))
-        else:
-            self._conclude(write, outcome)
+        is_written = outcome is not None and result_of(outcome) is Result.WRITTEN
+        written_to = outcome.base_offset + write.records if outcome is not None and is_written else 0
+        self.under_way.answered((self._cluster.topic, partition), written_to)
+        now = self._world.now
+        may_serve = self._proxy.member.may_serve(now)
+        match self._kept.take((write, outcome), is_written=is_written, may_serve=may_serve, now=now):
+            case Fate.TELL:
+                self._conclude(write, outcome)
+            case Fate.LOSE:
+                self._conclude(write, None)
+            case Fate.KEEP:
+                pass
         self._proxy.look_drained()
 
     def _conclude(self, write: Write, outcome: Outcome | None) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.member import Acknowledge, Adopt, Member
+from kordon.proxy.ordering.layout import Layout, Placement
+from kordon.proxy.ordering.member import Acknowledge, Adopt, Hold, Member
 from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value
 
 LEASE = 20.0
@@ -82,6 +82,30 @@ def test_a_layout_of_its_own_controller_is_gone_by_while_its_fence_stands() -> N
     member.on_record("fence/orders", another)
     assert member.on_own_layout(CHANGE) == []
     assert dict(member.fences) == {"orders": another}
+
+
+def test_a_fence_waits_for_what_was_sent_to_what_it_seals_and_opens() -> None:
+    """Where a segment begins without one that ends, the janitor may have written (KIP-253 9)."""
+    member = serving()
+    (hold,) = member.on_record("fence/orders", FENCE)
+    assert isinstance(hold, Hold)
+    assert hold.opened == {0, 3}
+    assert hold.drained == {0, 3}
+    assert member.standing()[-1] == ("fence/orders", hold), "the same when all is read again"
+    (asking,) = member.on_record("fence/orders", FenceRecord("f2", "orders", LAYOUT.epochs[-1], frozenset()))
+    assert isinstance(asking, Hold)
+    assert asking.drained == frozenset()
+
+
+def test_a_topic_that_comes_to_be_managed_is_drained_as_it_was() -> None:
+    """Nothing is known of it but its fence (rule A2)."""
+    before = Layout.unmanaged("invoices", UUID(int=3), 3, 12)
+    fence = FenceRecord(
+        "f1", "invoices", before.next_epoch(3, Placement.OWN), frozenset(range(3)), TopicRecord(before, UUID(int=4))
+    )
+    (hold,) = serving().on_record("fence/invoices", fence)
+    assert isinstance(hold, Hold)
+    assert hold.drained == {0, 1, 2}
 
 
 def test_a_fence_is_acknowledged_once_and_only_while_it_stands() -> None:
