@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 from uuid import UUID
 
+import pytest
+
 from kordon.codecs.producers import ProducerRows
 from kordon.proxy.control.batches import Entry
 from kordon.proxy.control.ends import Ends, Snapshot
@@ -20,6 +22,7 @@ from kordon.proxy.ordering.leftovers import Leftovers
 from kordon.proxy.ordering.presence import Presence
 from kordon.proxy.ordering.records import FenceRecord, TopicRecord, load
 from kordon.proxy.ordering.wishes import Resize
+from kordon.testing.waiting import until
 
 LAYOUT = Layout.created("orders", UUID(int=1), 1, 4)
 NOBODY = ProducerRows.of(())
@@ -213,7 +216,7 @@ async def test_a_cut_is_looked_for_until_the_end_stands_still() -> None:
     assert {segment.end for segment in cluster.layout.segments if segment.id.epoch == 0} == {9}
 
 
-async def test_no_fence_waits_for_a_janitor_that_is_far_behind(monkeypatch: Any) -> None:
+async def test_no_fence_waits_for_a_janitor_that_is_far_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """The change begins when it has caught up."""
     monkeypatch.setattr(controller, "RETRY_SECONDS", 0.0)
     cluster = Cluster()
@@ -226,13 +229,11 @@ async def test_no_fence_waits_for_a_janitor_that_is_far_behind(monkeypatch: Any)
 async def test_values_are_brought_back_behind_the_cuts() -> None:
     """They are the first that stands in the segments that are begun for them (KIP-253 9)."""
     cluster = Cluster()
-    cluster.steps.clear()
     async with led(cluster):
         await cluster.done.wait()
         cluster.steps.clear()
         cast("Any", cluster.leading)._renew("orders", frozenset({1}))
-        while "layout" not in cluster.steps:  # noqa: ASYNC110 - the steps are what is waited for
-            await asyncio.sleep(0.01)
+        await until("the next layout is written", lambda: "layout" in cluster.steps)
     assert cluster.steps[: cluster.steps.index("layout")] == [
         "partitions",
         "fence",
