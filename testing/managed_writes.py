@@ -14,7 +14,6 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from kordon.codecs.messages import request, response
 from kordon.codecs.produce import build_outcomes, look_produce
 from kordon.codecs.records import batches
-from kordon.proxy.config import HostPort, Upstream
 from kordon.proxy.control.codes import Code
 from kordon.proxy.decisions.journal import Client
 from kordon.proxy.errors import UpstreamUnavailable
@@ -26,9 +25,9 @@ from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.identity import Identity, untag
 from kordon.proxy.ordering.images import Parts, Written, carried
 from kordon.proxy.ordering.layout import Epoch, Layout
-from kordon.proxy.topology import Topology
 from kordon.proxy.upstream import UpstreamClient
 from kordon.testing.cluster import Cluster
+from kordon.testing.cluster_links import links_to
 from kordon.testing.waiting import until
 
 PRODUCE, FETCH, LIST_OFFSETS, CREATE_TOPICS, INIT_PRODUCER_ID, DESCRIBE_PRODUCERS = 0, 1, 2, 19, 22, 61
@@ -248,27 +247,23 @@ async def a_worker(
     make_leaders: type[Leaders] = Leaders,
 ) -> AsyncIterator[Worker]:
     """A worker with lanes to a new topic of `u` physical partitions, of which `n` are used at first."""
-    addresses = tuple(HostPort(broker.host, broker.port()) for broker in cluster.brokers)
-    topology = Topology(Upstream(bootstrap=addresses), lambda _: None, lambda _: None)
-    await topology.refresh()
-    links = Links(topology)
-    leaders = make_leaders(links)
-    name = f"produce-{uuid.uuid4().hex[:8]}"
-    wanted = {"name": name, "num_partitions": u, "replication_factor": replicas}
-    answer = await links.ask_any("admin", CREATE_TOPICS, range(5, 6), {"topics": [wanted], "timeout_ms": 10_000})
-    assert [row.error_code for row in answer.topics] == [0]
-    topic = ManagedTopic(Layout.created(name, uuid.UUID(int=5), n, v_count), FACE_ID)
-    topics = ManagedTopics()
-    topics.add(topic)
-    lease = Lease()
-    lanes = Lanes(topics, links, leaders, lambda: lease.alive)
-    try:
-        worker = Worker(topic, topics, links, leaders, lanes, ProduceService(topics, lanes), lease)
-        await worker.until_led(range(u))
-        yield worker
-    finally:
-        await lanes.close()
-        await links.close()
+    async with links_to(cluster) as links:
+        leaders = make_leaders(links)
+        name = f"produce-{uuid.uuid4().hex[:8]}"
+        wanted = {"name": name, "num_partitions": u, "replication_factor": replicas}
+        answer = await links.ask_any("admin", CREATE_TOPICS, range(5, 6), {"topics": [wanted], "timeout_ms": 10_000})
+        assert [row.error_code for row in answer.topics] == [0]
+        topic = ManagedTopic(Layout.created(name, uuid.UUID(int=5), n, v_count), FACE_ID)
+        topics = ManagedTopics()
+        topics.add(topic)
+        lease = Lease()
+        lanes = Lanes(topics, links, leaders, lambda: lease.alive)
+        try:
+            worker = Worker(topic, topics, links, leaders, lanes, ProduceService(topics, lanes), lease)
+            await worker.until_led(range(u))
+            yield worker
+        finally:
+            await lanes.close()
 
 
 @dataclass

@@ -162,6 +162,11 @@ class ProxyProcess:
         """Returns what it has logged so far."""
         return self._log_file.read_text(errors="replace")
 
+    def events(self, event: str) -> list[dict[str, Any]]:
+        """Returns the lines of one event that it has logged."""
+        lines = (json.loads(line) for line in self.log().splitlines() if line.startswith("{"))
+        return [line for line in lines if line["event"] == event]
+
     def status(self) -> dict[str, Any]:
         """Returns /status."""
         with urllib.request.urlopen(f"http://{self.admin}/status", timeout=60) as answer:

@@ -209,6 +209,18 @@ def _stray(draw: st.DrawFn, world: World, before: Layout) -> None:
             world.logs[q].append(tag(physical_stream(q), segment.id.epoch, 3), [f"stray of {q} as such"])
 
 
+def grown_world() -> World:
+    """1 -> 2: two records in 0 before, one behind; one in the child."""
+    layout = Layout.created(NAME, UUID(int=1), 1, 2)
+    world = World(layout, {0: Log(), 1: Log()}, {})
+    world.logs[0].append(tag(0, 0, 3), ["0 before"])
+    world.logs[0].append(tag(1, 0, 3), ["1 before"])
+    world.layout = layout.changed(layout.next_epoch(2), {0: 2, 1: 0})
+    world.logs[0].append(tag(0, 0, 3), ["0 after"])
+    world.logs[1].append(tag(1, 1, 3), ["1 after"])
+    return world
+
+
 def readers_of(
     world: World, most_bytes: int, cache_bytes: int, journal: Journal | None = None
 ) -> tuple[Readers, ManagedTopic]:

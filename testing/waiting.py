@@ -29,6 +29,12 @@ def wait_until(what: str, holds: Callable[[], T], seconds: float = SECONDS) -> T
     return found
 
 
+async def turns(count: int = 20) -> None:
+    """Lets all go on that can."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 async def until(what: str, holds: Callable[[], object], seconds: float = SECONDS, pause: float = _PAUSE_SECONDS) -> Any:
     """Does as `wait_until` in a loop that goes on meanwhile.
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kordon.proxy.config import HostPort, Upstream
 from kordon.proxy.control.brokers import Brokers
-from kordon.proxy.managed.links import Links
-from kordon.proxy.topology import Topology
+from kordon.testing.cluster_links import links_to
 
 if TYPE_CHECKING:
     from kordon.testing.cluster import Cluster
@@ -20,18 +19,12 @@ if TYPE_CHECKING:
 @pytest.fixture
 async def worker_of() -> AsyncIterator[Callable[[Cluster], Awaitable[Brokers]]]:
     """Makes what a worker knows of a cluster's brokers, with connections of its own."""
-    made: list[Links] = []
+    async with AsyncExitStack() as stack:
 
-    async def make(cluster: Cluster) -> Brokers:
-        bootstrap = tuple(HostPort.parse(address) for address in cluster.bootstrap().split(","))
-        topology = Topology(Upstream(bootstrap=bootstrap), lambda node_id: None, lambda node_id: None)
-        await topology.refresh()
-        made.append(Links(topology))
-        return Brokers(made[-1])
+        async def make(cluster: Cluster) -> Brokers:
+            return Brokers(await stack.enter_async_context(links_to(cluster)))
 
-    yield make
-    for links in made:
-        await links.close()
+        yield make
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from kordon.proxy.ordering.presence import sealed
 from kordon.proxy.ordering.records import AckRecord, FenceRecord, GoneRecord, TopicRecord, Value, WishRecord, dump
 from kordon.proxy.ordering.wishes import Resize
 from kordon.testing.noted import Noted
+from kordon.testing.waiting import turns
 
 LAYOUT = Layout.created("orders", UUID(int=1), 3, 12)
 FENCE = FenceRecord("f1", "orders", LAYOUT.next_epoch(4), LAYOUT.sealed_by(LAYOUT.next_epoch(4)))
@@ -209,8 +210,7 @@ async def test_brokers_are_dialled_when_a_change_is_wished() -> None:
     keeper.member.on_renewed(clock(), 20.0, clock())
     keeper.member.on_caught_up(keeper.member.on_joined())
     keeper.on_record(wish)
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await turns()
     assert (clients.readied, layouts.is_ready) == (["orders"], True)
 
 
@@ -232,8 +232,7 @@ async def test_a_controller_hears_its_own_worker_at_once(raised: bool, appended:
     keeper.leading = cast("Any", leading)
     clients.drained.set()
     keeper.on_record(record("fence/orders", FENCE))
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await turns()
     assert (layouts.appended, leading.heard) == (appended, heard)
 
 
@@ -246,8 +245,7 @@ async def test_a_fence_that_is_read_together_with_its_layout_holds_nothing() -> 
     keeper.on_record(record("fence/orders", FENCE))
     keeper.on_record(record("topic/orders", TopicRecord(grown, UUID(int=2))))
     keeper.on_record(record("fence/orders", None))
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await turns()
     topic = topics.named("orders")
     assert topic is not None
     assert topic.layout.u == 4
@@ -360,8 +358,7 @@ async def test_a_cancelled_fence_is_not_acknowledged() -> None:
     await asyncio.sleep(0)
     keeper.on_record(record("fence/orders", None))
     clients.drained.set()
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await turns()
     topic = topics.named("orders")
     assert topic is not None
     assert topic.fence is None
@@ -408,13 +405,11 @@ async def test_clients_see_a_quiesced_topic_anew_before_it_is_said_to_be_managed
     keeper.on_record(record("topic/invoices", TopicRecord(taken, UUID(int=2))))
     keeper.on_record(record("fence/invoices", None))
     keeper.on_record(record("fence/invoices", FenceRecord("f2", "invoices", following, frozenset())))
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await turns()
     assert passed.renewed == renewed
     assert layouts.appended == ([] if renewed else ["ack/f2/me"])
     passed.reconnected.set()
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await turns()
     assert layouts.appended == ["ack/f2/me"]
 
 
@@ -428,8 +423,7 @@ async def test_a_takeover_waits_for_what_clients_have_sent_to_the_ordinary_topic
     following = BEFORE.next_epoch(3, Placement.OWN)
     fence = FenceRecord("f1", "invoices", following, frozenset(range(3)), TopicRecord(BEFORE, UUID(int=2)))
     keeper.on_record(record("fence/invoices", fence))
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await turns()
     assert layouts.appended == []
     passed.settled.set()
     async with asyncio.timeout(60):

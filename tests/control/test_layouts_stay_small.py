@@ -20,6 +20,7 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.leftovers import Leftovers
 from kordon.proxy.ordering.records import GoneRecord, OutcomeRecord, Value, WishRecord, dump
 from kordon.proxy.ordering.wishes import RaiseFloors, Wish
+from kordon.testing.waiting import turns
 
 AGES = {"outcome": 120.0, "ack": 120.0, "gone": 40.0}
 OTHERS = frozenset({"a", "b"})
@@ -147,16 +148,10 @@ class Controller:
         return await self.answers[-1]
 
 
-async def turn() -> None:
-    """Lets tasks run."""
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
 async def begun(controller: Controller, floors: FloorWishes) -> asyncio.Future[None]:
     """Has a first wish be under way."""
     first = asyncio.ensure_future(floors.raise_floors("orders", {0: 1}))
-    await turn()
+    await turns()
     assert controller.wishes == [RaiseFloors("orders", {0: 1})]
     return first
 
@@ -168,11 +163,11 @@ async def test_floors_that_are_asked_for_meanwhile_are_one_wish() -> None:
     first = await begun(controller, floors)
     later = [asyncio.ensure_future(floors.raise_floors("orders", {0: each % 70, each: 5})) for each in range(100)]
     other = asyncio.ensure_future(floors.raise_floors("invoices", {0: 1}))
-    await turn()
+    await turns()
     assert controller.wishes[1:] == [RaiseFloors("invoices", {0: 1})]
     controller.answers[0].set_result(OutcomeRecord(0, ""))
     await first
-    await turn()
+    await turns()
     assert controller.wishes[2:] == [RaiseFloors("orders", {**dict.fromkeys(range(100), 5), 0: 69})]
     for answer in controller.answers[1:]:
         answer.set_result(OutcomeRecord(0, ""))
@@ -185,10 +180,10 @@ async def test_whoever_shares_a_wish_shares_its_refusal() -> None:
     floors = FloorWishes(controller.fulfil)
     first = await begun(controller, floors)
     asked = [asyncio.ensure_future(floors.raise_floors("orders", {0: each})) for each in range(5)]
-    await turn()
+    await turns()
     controller.answers[0].set_result(OutcomeRecord(0, ""))
     await first
-    await turn()
+    await turns()
     controller.answers[1].set_result(OutcomeRecord(3, "it is not managed"))
     for each in asked:
         with pytest.raises(UpstreamUnavailable, match="not managed"):
@@ -202,12 +197,12 @@ async def test_a_client_that_goes_takes_nobody_with_it() -> None:
     floors = FloorWishes(controller.fulfil)
     first = await begun(controller, floors)
     one, other = (asyncio.ensure_future(floors.raise_floors("orders", {0: each})) for each in (2, 3))
-    await turn()
+    await turns()
     controller.answers[0].set_result(OutcomeRecord(0, ""))
     await first
-    await turn()
+    await turns()
     one.cancel()
-    await turn()
+    await turns()
     assert controller.wishes[1:] == [RaiseFloors("orders", {0: 3})] * 2
     controller.answers[-1].set_result(OutcomeRecord(0, ""))
     await other

@@ -70,8 +70,7 @@ def upstream_of(secured: Secured, **log_in: str) -> dict[str, Any]:
 
 def logged(proxy: ProxyProcess, event: str) -> set[str]:
     """Returns the problems that a proxy has logged by one event."""
-    lines = (json.loads(line) for line in proxy.log().splitlines() if line.startswith("{"))
-    return {line["problem"] for line in lines if line["event"] == event}
+    return {line["problem"] for line in proxy.events(event)}
 
 
 def type_in(secured: Secured, folder: Path, commands: str) -> None:

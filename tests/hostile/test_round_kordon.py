@@ -5,27 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.request
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from kordon.proxy.config import HostPort, Upstream
 from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.group import About, GroupCoordinator, GroupRefused, Joined
 from kordon.proxy.control.layouts_writer import LayoutsWriter
 from kordon.proxy.control.lease import LEASE_SECONDS
 from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.managed.links import Links
 from kordon.proxy.ordering.layout import Epoch
 from kordon.proxy.ordering.records import FenceRecord, dump
-from kordon.proxy.topology import Topology
 from kordon.testing.cluster import Cluster
+from kordon.testing.cluster_links import links_to
 from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, create_managed, read_all, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
@@ -47,19 +42,6 @@ class Alien(About):
         return self.metadata
 
 
-@asynccontextmanager
-async def brokers_of(cluster: Cluster) -> AsyncIterator[Brokers]:
-    """Makes connections straight to the brokers."""
-    bootstrap = HostPort.parse(cluster.bootstrap("PLAINTEXT"))
-    topology = Topology(Upstream(bootstrap=(bootstrap,)), lambda node_id: None, lambda node_id: None)
-    await topology.refresh()
-    links = Links(topology)
-    try:
-        yield Brokers(links)
-    finally:
-        await links.close()
-
-
 async def belong(coordinator: GroupCoordinator, alien: Alien, joined: asyncio.Event) -> None:
     """Joins, and heartbeats for ever; it never synchronises, and joins again when it is told to."""
     member: Joined | None = None
@@ -74,15 +56,10 @@ async def belong(coordinator: GroupCoordinator, alien: Alien, joined: asyncio.Ev
         await asyncio.sleep(0.3)
 
 
-def events(proxy: ProxyProcess, event: str) -> list[dict[str, Any]]:
-    """Returns the lines of one event that a proxy has logged."""
-    lines = (json.loads(line) for line in proxy.log().splitlines() if line.startswith("{"))
-    return [line for line in lines if line["event"] == event]
-
-
 async def test_nobody_waits_for_an_alien_and_no_proxy_ends_by_it(unled_cluster: Cluster) -> None:
     """A topic grows while two aliens are in the group for good, one of whom says 200 KB that cannot be read."""
-    async with brokers_of(unled_cluster) as brokers:
+    async with links_to(unled_cluster) as links:
+        brokers = Brokers(links)
         with ProxyProcess.start(unled_cluster.bootstrap("PLAINTEXT")) as proxy:
             admin = await asyncio.to_thread(create_managed, proxy.bootstrap, "besieged")
             running: list[asyncio.Task[None]] = []
@@ -96,10 +73,10 @@ async def test_nobody_waits_for_an_alien_and_no_proxy_ends_by_it(unled_cluster: 
             assert not any(task.done() for task in running)
             for task in running:
                 task.cancel()
-            assert max(line["count"] for line in events(proxy, "alien_member")) == len(running)
+            assert max(line["count"] for line in proxy.events("alien_member")) == len(running)
             assert proxy.metric("kordon_managed_alien_members") == len(running)
             assert proxy.metric("kordon_managed_serving") == 1
-            assert events(proxy, "task_failed") == []
+            assert proxy.events("task_failed") == []
 
 
 def test_nobody_else_says_that_a_proxy_has_gone(unled_cluster: Cluster) -> None:
@@ -115,14 +92,14 @@ def test_nobody_else_says_that_a_proxy_has_gone(unled_cluster: Cluster) -> None:
         producer.produce("__kordon.layouts", json.dumps({"incarnation": incarnation}), key)
         assert producer.flush(60) == 0
         for proxy in (leader, other):
-            wait_until("it tells of it", lambda proxy=proxy: events(proxy, "forged_record") != [])  # type: ignore[misc]
-            assert [line["key"] for line in events(proxy, "forged_record")] == [key]
+            wait_until("it tells of it", lambda proxy=proxy: proxy.events("forged_record") != [])  # type: ignore[misc]
+            assert [line["key"] for line in proxy.events("forged_record")] == [key]
             assert proxy.metric("kordon_layouts_unreadable_records_total", kind="gone") == 1
         admin = AdminClient({"bootstrap.servers": leader.bootstrap})
         other.kill()
         resize(admin, "forged", 6).result(90)
-        left = next(line for line in reversed(events(leader, "group_joined")) if line["members"] == 1)
-        (changed,) = events(leader, "layout_changed")
+        left = next(line for line in reversed(leader.events("group_joined")) if line["members"] == 1)
+        (changed,) = leader.events("layout_changed")
         waited = datetime.fromisoformat(changed["timestamp"]) - datetime.fromisoformat(left["timestamp"])
         assert waited.total_seconds() > LEASE_SECONDS - 1
 
@@ -137,20 +114,21 @@ def test_a_fence_that_somebody_else_writes_is_lifted(unled_cluster: Cluster) -> 
         fence = FenceRecord("forged", "held", Epoch(1, 6), frozenset(range(3)))
         producer.produce("__kordon.layouts", dump(fence), "fence/held")
         assert producer.flush(60) == 0
-        wait_until("it is told of", lambda: events(leader, "forged_record"))
+        wait_until("it is told of", lambda: leader.events("forged_record"))
         sender = Sender(other.bootstrap, "held")
         sender.send_for(0.5)
         sender.finish()
         assert_all_once_and_in_order(sender, read_all(other.bootstrap, "held", sender.sent))
-        assert [line["key"] for line in events(leader, "forged_record")] == ["fence/held"]
+        assert [line["key"] for line in leader.events("forged_record")] == ["fence/held"]
         assert leader.metric("kordon_layouts_unreadable_records_total", kind="fence") == 1
-        assert events(leader, "layout_changed") == []
-        assert events(other, "forged_record") == []
+        assert leader.events("layout_changed") == []
+        assert other.events("forged_record") == []
 
 
 async def test_a_controller_that_somebody_fences_takes_its_place_again(unled_cluster: Cluster) -> None:
     """It waits for no lease anew: it knows who holds one. Each time it waited for all that it had no news of."""
-    async with brokers_of(unled_cluster) as brokers:
+    async with links_to(unled_cluster) as links:
+        brokers = Brokers(links)
         with ProxyProcess.start(unled_cluster.bootstrap("PLAINTEXT")) as proxy:
             admin = await asyncio.to_thread(create_managed, proxy.bootstrap, "fenced-off")
             for partitions in range(4, 4 + FENCINGS):
@@ -158,7 +136,7 @@ async def test_a_controller_that_somebody_fences_takes_its_place_again(unled_clu
                 await writer.open()
                 await writer.close()
                 await asyncio.to_thread(resize(admin, "fenced-off", partitions).result, 60)
-            assert len(events(proxy, "controller_fenced")) == FENCINGS
-            waits = [line["waits_seconds"] for line in events(proxy, "controller_began")]
+            assert len(proxy.events("controller_fenced")) == FENCINGS
+            waits = [line["waits_seconds"] for line in proxy.events("controller_began")]
             assert len(waits) == FENCINGS + 1
             assert waits == sorted(waits, reverse=True)  # what is left of one lease at most, and never more again

@@ -25,6 +25,7 @@ from kordon.proxy.ordering.positions import Report, TopicReport
 from kordon.proxy.topology import Topology
 from kordon.testing.bombs import bomb
 from kordon.testing.cluster import Cluster
+from kordon.testing.cluster_links import links_to
 from kordon.testing.plain_connection import PlainConnection
 
 # confluent_kafka.admin re-exports these without saying so.
@@ -68,17 +69,13 @@ def test_what_cannot_be_read_is_counted_and_concerns_nobody_else(key: bytes, val
 @asynccontextmanager
 async def worker(cluster: Cluster, topic: str) -> AsyncIterator[GroupPositions]:
     """What one worker of a proxy that has just started knows."""
-    bootstrap = tuple(map(HostPort.parse, cluster.bootstrap("PLAINTEXT").split(",")))
-    topology = Topology(Upstream(bootstrap=bootstrap), lambda _: None, lambda _: None)
-    await topology.refresh()
-    links = Links(topology)
-    made = GroupPositions(Brokers(links), topic)
-    try:
-        await made.ready(SECONDS)
-        yield made
-    finally:
-        await made.close()
-        await links.close()
+    async with links_to(cluster) as links:
+        made = GroupPositions(Brokers(links), topic)
+        try:
+            await made.ready(SECONDS)
+            yield made
+        finally:
+            await made.close()
 
 
 def write_junk(bootstrap: str, topic: str) -> None:

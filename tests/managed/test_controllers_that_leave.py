@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from typing import Any
 
@@ -25,12 +24,6 @@ pytestmark = pytest.mark.broker
 LEASE_SECONDS = 20.0
 
 
-def events(proxy: ProxyProcess, event: str) -> list[dict[str, Any]]:
-    """Returns the lines of one event that a proxy has logged."""
-    lines = (json.loads(line) for line in proxy.log().splitlines() if line.startswith("{"))
-    return [line for line in lines if line["event"] == event]
-
-
 def seconds_between(first: dict[str, Any], last: dict[str, Any]) -> float:
     """Returns what lies between two lines of a log."""
     return (datetime.fromisoformat(last["timestamp"]) - datetime.fromisoformat(first["timestamp"])).total_seconds()
@@ -51,9 +44,9 @@ def test_changes_go_on_when_the_controller_ends_in_order(unled_cluster: Cluster)
             sender.send_for(0.5)
             sender.finish()
             assert_all_once_and_in_order(sender, read_all(second.bootstrap, "handed-over", sender.sent))
-            joined, (began,) = events(second, "group_joined")[0], events(second, "controller_began")
+            joined, (began,) = second.events("group_joined")[0], second.events("controller_began")
             assert began["waits_seconds"] <= LEASE_SECONDS - seconds_between(joined, began) + 1.0
-            assert events(first, "left_unsaid") == []
+            assert first.events("left_unsaid") == []
 
 
 def test_a_controller_that_ends_without_the_layouts_ends_in_order(unled_cluster: Cluster) -> None:

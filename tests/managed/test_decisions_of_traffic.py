@@ -21,14 +21,13 @@ from kordon.proxy.managed.leaders import Leaders
 from kordon.proxy.managed.produce import ProduceService, Target, physical_partition, virtual_partition
 from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.chain import Chain
-from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.images import Image, ImageRecord, Parts, Written
 from kordon.proxy.ordering.layout import NO_COUNT, Layout
 from kordon.proxy.ordering.streams import physical_stream
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.noted import Noted
-from kordon.testing.random_logs import NAME, Log, World, fetch, read_all, readers_of, worlds
+from kordon.testing.random_logs import NAME, World, fetch, grown_world, read_all, readers_of, worlds
 from kordon.testing.waiting import until
 
 PATIENCE_SECONDS = 60
@@ -79,21 +78,9 @@ def test_deliveries_cover_all_that_was_read_once(world: World, most_bytes: int, 
         assert contiguous(world.layout.chains[v], given_to)
 
 
-def split_world() -> World:
-    """1 -> 2: two records in 0 before, one behind; one in the child."""
-    layout = Layout.created(NAME, UUID(int=1), 1, 2)
-    world = World(layout, {0: Log(), 1: Log()}, {})
-    world.logs[0].append(tag(0, 0, 3), ["0 before"])
-    world.logs[0].append(tag(1, 0, 3), ["1 before"])
-    world.layout = layout.changed(layout.next_epoch(2), {0: 2, 1: 0})
-    world.logs[0].append(tag(0, 0, 3), ["0 after"])
-    world.logs[1].append(tag(1, 1, 3), ["1 after"])
-    return world
-
-
 async def test_a_reader_that_goes_back_is_on_record() -> None:
     """It has all of its stream, asks for the beginning again, and gets it again: two deliveries, a rewind between."""
-    noted, world = Noted(), split_world()
+    noted, world = Noted(), grown_world()
     client = noted.journal.connected()
     readers, topic = readers_of(world, 1 << 20, 1 << 20, noted.journal)
     topic.layouts_offset = 17
@@ -112,7 +99,7 @@ async def test_a_reader_that_goes_back_is_on_record() -> None:
 
 async def test_what_retention_took_is_named_in_the_delivery_that_passes_over_it() -> None:
     """The range is whole; the evidence says where nothing is left."""
-    noted, world = Noted(), split_world()
+    noted, world = Noted(), grown_world()
     world.logs[0].start, world.logs[0].batches = 2, world.logs[0].batches[2:]
     readers, _ = readers_of(world, 1 << 20, 1 << 20, noted.journal)
     found = await read_all(readers, [0, 1], client=noted.journal.connected())
@@ -128,7 +115,7 @@ async def test_an_error_that_a_reader_gets_is_on_record_with_its_rule() -> None:
     """The same again and again is one record."""
     noted = Noted()
     client = noted.journal.connected()
-    readers, _ = readers_of(split_world(), 1 << 20, 1 << 20, noted.journal)
+    readers, _ = readers_of(grown_world(), 1 << 20, 1 << 20, noted.journal)
     for _ in range(3):
         await fetch(readers, {0: 0, 9: 4}, client=client, current_leader_epoch=7 << 15)
     noted.journal.end_runs()

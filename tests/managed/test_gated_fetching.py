@@ -27,7 +27,7 @@ from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.streams import physical_stream
 from kordon.testing.noted import Noted
-from kordon.testing.random_logs import NAME, Log, World, consume, fetch, readers_of, worlds
+from kordon.testing.random_logs import NAME, Log, World, consume, fetch, grown_world, readers_of, worlds
 
 FETCH_VERSION = 12
 GROUP: dict[str, Any] = {"group_id": "g", "generation_id": 7, "member_id": "m"}
@@ -144,18 +144,6 @@ def test_all_but_strays_is_read_once_and_each_key_in_order(
         assert [value for value in order if value in own] == expected
 
 
-def grown() -> World:
-    """1 -> 2: a record of each in 0, then one in each."""
-    layout = Layout.created(NAME, UUID(int=1), 1, 2)
-    world = World(layout, {0: Log(), 1: Log()}, {})
-    world.logs[0].append(tag(0, 0, 3), ["0 before"])
-    world.logs[0].append(tag(1, 0, 3), ["1 before"])
-    world.layout = layout.changed(layout.next_epoch(2), {0: 2, 1: 0})
-    world.logs[0].append(tag(0, 0, 3), ["0 after"])
-    world.logs[1].append(tag(1, 1, 3), ["1 after"])
-    return world
-
-
 def values_of(row: Any, at: int = 0) -> list[str]:
     """The values in a row of an answer."""
     values: list[str] = []
@@ -165,7 +153,7 @@ def values_of(row: Any, at: int = 0) -> list[str]:
 
 async def test_a_child_is_held_with_its_true_end_until_the_group_has_passed_the_cut() -> None:
     """What is reported wakes a request that waits; another generation's positions, or fewer, do not open the gate."""
-    dialect = Dialect(grown())
+    dialect = Dialect(grown_world())
     dialect.reported.report({0: 1})
     held = (await dialect.fetch({1: 0}, **GROUP))[1]
     assert (held.error_code, held.high_watermark, bytes(held.records)) == (0, 1, b"")
@@ -185,7 +173,7 @@ async def test_a_child_is_held_with_its_true_end_until_the_group_has_passed_the_
 
 async def test_where_there_is_nothing_new_nothing_is_done_until_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever stands at the end rests, held or not; what comes then is judged as ever, and so is a wrong count."""
-    world = grown()
+    world = grown_world()
     dialect = Dialect(world)
     ends = {0: 3, 1: 1}
     await dialect.fetch(ends, **GROUP)  # the proxy has not read these logs yet
@@ -207,7 +195,7 @@ async def test_where_there_is_nothing_new_nothing_is_done_until_there_is(monkeyp
 
 async def test_a_report_of_a_lower_position_closes_the_gate() -> None:
     """The group has gone back: what it had read up to then does not count any more."""
-    dialect = Dialect(grown())
+    dialect = Dialect(grown_world())
     dialect.reported.report({0: 2})
     assert values_of((await dialect.fetch({1: 0}, **GROUP))[1]) == ["1 after"]
     dialect.reported.report({0: 0})
@@ -217,7 +205,7 @@ async def test_a_report_of_a_lower_position_closes_the_gate() -> None:
 
 async def test_an_answer_ends_where_the_segment_ends() -> None:
     """What follows in 0 is judged by the next request, although it is there and nothing holds it."""
-    dialect = Dialect(grown())
+    dialect = Dialect(grown_world())
     assert values_of((await dialect.fetch({0: 0}))[0]) == ["0 before", "1 before"]
     assert values_of((await dialect.fetch({0: 2}))[0], 2) == ["0 after"]
     await dialect.readers.close()
@@ -225,7 +213,7 @@ async def test_an_answer_ends_where_the_segment_ends() -> None:
 
 async def test_what_retention_has_taken_is_not_waited_for() -> None:
     """Nobody reads 0's first segment any more, and no group has said anything."""
-    world = grown()
+    world = grown_world()
     world.logs[0].start, world.logs[0].batches = 2, world.logs[0].batches[2:]
     dialect = Dialect(world)
     assert values_of((await dialect.fetch({1: 0}, **GROUP, max_wait_ms=2_000))[1]) == ["1 after"]
@@ -234,7 +222,7 @@ async def test_what_retention_has_taken_is_not_waited_for() -> None:
 
 async def test_a_wrong_count_is_refused_at_once_and_when_the_layout_changes() -> None:
     """Whoever waits at an end hears of a change before its time is over."""
-    world = grown()
+    world = grown_world()
     dialect = Dialect(world)
     assert (await dialect.fetch({0: 0, 1: 0}, count=1))[1].error_code == INVALID_PARTITION_METADATA
     waiting = asyncio.ensure_future(dialect.fetch({0: 3}, max_wait_ms=20_000))
@@ -250,7 +238,7 @@ async def test_a_wrong_count_is_refused_at_once_and_when_the_layout_changes() ->
 
 async def test_a_retired_partition_is_told_its_end_and_strays_behind_it_are_not_shown() -> None:
     """Whoever has all of it waits, and is not answered again and again."""
-    world = grown()
+    world = grown_world()
     world.layout = world.layout.changed(world.layout.next_epoch(1), {0: 3, 1: 1})
     world.logs[1].append(tag(1, 1, 3), ["stray"])
     world.logs[1].append(tag(physical_stream(1), 1, 3), ["stray"])
@@ -267,7 +255,7 @@ async def test_a_retired_partition_is_told_its_end_and_strays_behind_it_are_not_
 
 async def test_a_retired_partition_that_is_used_again_is_read_on_behind_its_strays() -> None:
     """1 -> 2 -> 1 -> 2, with a stray between 1's two segments."""
-    world = grown()
+    world = grown_world()
     world.layout = world.layout.changed(world.layout.next_epoch(1), {0: 3, 1: 1})
     world.logs[1].append(tag(1, 1, 3), ["stray"])
     world.layout = world.layout.changed(world.layout.next_epoch(2), {0: 3, 1: 2})
@@ -279,7 +267,7 @@ async def test_a_retired_partition_that_is_used_again_is_read_on_behind_its_stra
 
 async def test_a_fence_freezes_physical_readers_too() -> None:
     """Rule C5: what lands while a fence stands is not shown, and what physical readers were shown is told by it."""
-    world = grown()
+    world = grown_world()
     dialect = Dialect(world)
     assert values_of((await dialect.fetch({0: 2}))[0], 2) == ["0 after"]
     dialect.topic.raise_fence(Fence("f", frozenset({0})))
@@ -296,7 +284,7 @@ async def test_a_fence_freezes_physical_readers_too() -> None:
 
 async def test_without_ordered_delivery_nothing_is_held() -> None:
     """enable.ordered.delivery=false of KIP-253; counts are checked all the same."""
-    world = grown()
+    world = grown_world()
     layout = world.layout
     world.layout = Layout(
         NAME, layout.topic_id, layout.n, layout.v_count, layout.epochs, layout.segments, ordered_delivery=False
@@ -322,7 +310,7 @@ async def test_while_a_topic_is_taken_over_it_is_read_without_a_count() -> None:
 
 async def test_a_partition_that_there_is_not_is_unknown_to_both_kinds_of_clients() -> None:
     """Nobody gets a physical partition by the number of a virtual one, or the other way round."""
-    dialect = Dialect(grown())
+    dialect = Dialect(grown_world())
     readers: Readers = dialect.readers
     assert (await dialect.fetch({2: 0}))[2].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
     for number in (-1, 2):
@@ -346,7 +334,7 @@ def told_by(noted: Noted) -> list[Any]:
 async def test_the_gate_is_on_record_when_it_holds_and_by_what_it_opened() -> None:
     """However many requests find it closed, it is held once; the delivery says where the group stood."""
     noted = Noted()
-    dialect = Dialect(grown(), journal=noted.journal)
+    dialect = Dialect(grown_world(), journal=noted.journal)
     for position in (0, 1, 2):
         dialect.reported.report({0: position})
         await dialect.fetch({1: 0}, **GROUP)
@@ -361,7 +349,7 @@ async def test_the_gate_is_on_record_when_it_holds_and_by_what_it_opened() -> No
 
 async def test_a_segment_begins_with_its_evidence_and_goes_on_without() -> None:
     """Also behind a rewind: who goes back is judged again."""
-    noted, world = Noted(), grown()
+    noted, world = Noted(), grown_world()
     dialect = Dialect(world, journal=noted.journal)
     world.logs[1].append(tag(1, 1, 3), ["1 more"])
     dialect.reported.report({0: 3})
@@ -382,7 +370,7 @@ async def test_a_segment_begins_with_its_evidence_and_goes_on_without() -> None:
 async def test_a_stale_count_is_on_record_as_refused() -> None:
     """With the rule that says so."""
     noted = Noted()
-    dialect = Dialect(grown(), journal=noted.journal)
+    dialect = Dialect(grown_world(), journal=noted.journal)
     await dialect.fetch({0: 0, 1: 0}, count=1)
     noted.journal.end_runs()
     await dialect.readers.close()

@@ -13,6 +13,7 @@ from kordon.proxy.managed.pulls import WAIT_MS, Pulls, Want
 from kordon.proxy.ordering.reading import Tenancy
 from kordon.proxy.tasks import Tasks
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
+from kordon.testing.waiting import turns
 
 CONNECTIONS = 8
 
@@ -52,12 +53,6 @@ class Idle:
 def want(q: int, max_wait_ms: int = WAIT_MS) -> Want:
     """Wants what comes behind the end of a log that is known to be empty."""
     return Want("t", q, 0, max_wait_ms, log_start=0)
-
-
-async def turns() -> None:
-    """Lets all go on that can."""
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 async def test_what_is_idle_is_asked_for_seldom_and_some_connections_come_back_soon() -> None:

@@ -1,8 +1,6 @@
 """Links and Leaders with real brokers: shared dials, broken connections, leaders that move."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from uuid import UUID
 
 import pytest
@@ -17,25 +15,13 @@ from kordon.proxy.managed.links import Links
 from kordon.proxy.topology import Topology
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
+from kordon.testing.cluster_links import links_to
 
 CREATE_TOPICS = 19
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.skipif(DESCRIBED_PRODUCERS.is_missing, reason=DESCRIBED_PRODUCERS.reason),
 ]
-
-
-@asynccontextmanager
-async def links_to(cluster: Cluster, **options: int) -> AsyncIterator[Links]:
-    """Links with a topology that has looked at the cluster once."""
-    bootstrap = tuple(HostPort(broker.host, broker.port()) for broker in cluster.brokers)
-    topology = Topology(Upstream.model_validate({"bootstrap": bootstrap, **options}), lambda _: None, lambda _: None)
-    await topology.refresh()
-    links = Links(topology)
-    try:
-        yield links
-    finally:
-        await links.close()
 
 
 async def create(links: Links, topic: str, replicas: dict[int, list[int]]) -> None:

@@ -21,6 +21,7 @@ from kordon.proxy.managed.produce import ProduceService
 from kordon.proxy.managed.service import ManagedService
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout, Placement
+from kordon.testing.waiting import turns
 
 REAL_ID, FACE_ID = UUID(int=1), UUID(int=2)
 BEFORE = Layout.unmanaged("orders", REAL_ID, 2, 8)
@@ -91,12 +92,6 @@ def answer_of_broker(key: int, version: int) -> asyncio.Future[Any]:
     return answer
 
 
-async def some_turns() -> None:
-    """Lets everything that can go on do so."""
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
 @pytest.mark.parametrize(("end", "partitions"), [(Proxy.adopt, 8), (Proxy.release, 2)], ids=["adopted", "called off"])
 @pytest.mark.parametrize(("key", "version", "fields"), WAYS)
 async def test_an_answer_waits_for_the_layout(
@@ -108,7 +103,7 @@ async def test_an_answer_waits_for_the_layout(
     """
     proxy = Proxy()
     asked = proxy.ask(key, version, fields)
-    await some_turns()
+    await turns()
     assert not asked.done()
     end(proxy)
     assert await asked == {"orders": (Code.NONE, partitions), "other": (Code.NONE, 2)}

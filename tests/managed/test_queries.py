@@ -23,7 +23,6 @@ import pytest
 
 from kordon.codecs.messages import request, response
 from kordon.proxy import apis
-from kordon.proxy.config import HostPort, Upstream
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.delete_records import DeleteRecords
 from kordon.proxy.managed.leaders import Leaders
@@ -34,9 +33,9 @@ from kordon.proxy.managed.questions import Form, Question, Questions, Row
 from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.floors import with_floors
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.topology import Topology
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS, PENDING_UPLOADS
 from kordon.testing.cluster import Cluster
+from kordon.testing.cluster_links import links_to
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 
 REAL = [
@@ -108,18 +107,6 @@ class Stage:
         asked = [Question(self.topic.name, q, (("timestamp", EARLIEST),)) for q in range(3)]
         rows = await self.questions.ask(form, asked, {"replica_id": -1})
         return [rows[question]["offset"] for question in asked]
-
-
-@asynccontextmanager
-async def linked(cluster: Cluster) -> AsyncIterator[Links]:
-    bootstrap = tuple(HostPort(broker.host, broker.port()) for broker in cluster.brokers)
-    topology = Topology(Upstream(bootstrap=bootstrap), lambda _: None, lambda _: None)
-    await topology.refresh()
-    links = Links(topology)
-    try:
-        yield links
-    finally:
-        await links.close()
 
 
 async def make_topic(links: Links, leaders: Leaders, name: str) -> UUID:
@@ -217,7 +204,7 @@ def stage_of(links: Links, leaders: Leaders, name: str, topic_id: UUID) -> Stage
 async def on_a_broker(cluster: Cluster) -> AsyncIterator[Stage]:
     """The topic of the picture above on a real broker."""
     name = f"queries-{uuid4().hex[:8]}"
-    async with linked(cluster) as links:
+    async with links_to(cluster) as links:
         leaders = Leaders(links)
         topic_id = await make_topic(links, leaders, name)
         await write(cluster, name, TIMES)

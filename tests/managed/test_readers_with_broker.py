@@ -15,7 +15,6 @@ from aiokafka.record.memory_records import MemoryRecords
 from kordon.codecs.messages import request, response
 from kordon.codecs.split import split
 from kordon.proxy import apis
-from kordon.proxy.config import HostPort, Upstream
 from kordon.proxy.control.codes import Code
 from kordon.proxy.decisions.journal import Client
 from kordon.proxy.managed.leaders import Leaders
@@ -24,8 +23,8 @@ from kordon.proxy.managed.readers import Readers
 from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.topology import Topology
 from kordon.testing.cluster import Cluster
+from kordon.testing.cluster_links import links_to
 
 pytestmark = pytest.mark.broker
 CREATE_TOPICS, DELETE_RECORDS = 19, 21
@@ -148,23 +147,19 @@ async def driver(
     cluster: Cluster, n: int = 2, v_count: int = 8, copies: int = 1, **options: Any
 ) -> AsyncIterator[Driver]:
     """A new topic with as many physical partitions as virtual ones, `n` of them used at first."""
-    bootstrap = tuple(HostPort(broker.host, broker.port()) for broker in cluster.brokers)
-    topology = Topology(Upstream.model_validate({"bootstrap": bootstrap}), lambda _: None, lambda _: None)
-    await topology.refresh()
-    links = Links(topology)
     name = f"read-{uuid4().hex[:8]}"
     configs = [{"name": key, "value": value} for key, value in options.items()]
     row = {"name": name, "num_partitions": v_count, "replication_factor": copies, "assignments": [], "configs": configs}
-    await links.ask_any("admin", CREATE_TOPICS, range(5, 6), {"topics": [row], "timeout_ms": 10_000})
-    made = Driver(links, name, Layout.created(name, UUID(int=1), n, v_count))
-    try:
-        async with asyncio.timeout(60):
-            while len(await made.ends()) < v_count:
-                made.leaders.forget(name)
-        yield made
-    finally:
-        await made.readers.close()
-        await links.close()
+    async with links_to(cluster) as links:
+        await links.ask_any("admin", CREATE_TOPICS, range(5, 6), {"topics": [row], "timeout_ms": 10_000})
+        made = Driver(links, name, Layout.created(name, UUID(int=1), n, v_count))
+        try:
+            async with asyncio.timeout(60):
+                while len(await made.ends()) < v_count:
+                    made.leaders.forget(name)
+            yield made
+        finally:
+            await made.readers.close()
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)

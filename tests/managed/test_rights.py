@@ -27,6 +27,7 @@ from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.noted import Noted
+from kordon.testing.waiting import turns
 
 NONE, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED = 0, 3, 29
 READ, WRITE, ALL, DENY, ALLOW = Operation.READ, Operation.WRITE, 2, 2, 3
@@ -253,8 +254,7 @@ async def test_a_request_is_served_when_rights_are_known_and_a_denial_is_on_reco
     assert isinstance(decision, Serve)
     (question,) = decision.questions
     serving = asyncio.ensure_future(guard.serve(route(apis.FETCH, 12), decision.request, None))
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await turns()
     assert service.served is None
     tell(client, question, {"denied": 1 << DESCRIBE})
     await serving

@@ -15,33 +15,9 @@ from kordon.proxy.ordering.hashing import home, homes, linear, parent, residents
 from kordon.proxy.ordering.identity import LARGEST_CLIENT_ID, Identity, tag, untag
 from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout, Placement
 from kordon.proxy.ordering.streams import physical_stream
+from kordon.testing.layout_histories import COUNTS, histories
 
 TOPIC_ID = UUID(int=7)
-COUNTS = st.tuples(st.integers(1, 6), st.integers(0, 5)).map(lambda pair: (pair[0], pair[0] << pair[1]))
-"""n and V = n * 2^k."""
-
-
-@st.composite
-def histories(draw: st.DrawFn) -> Layout:
-    """A layout that has grown and shrunk, with logs that went on between; some topics had data before."""
-    n, v_count = draw(COUNTS)
-    taken_over = draw(st.booleans())
-    layout = (Layout.unmanaged if taken_over else Layout.created)("orders", TOPIC_ID, n, v_count)
-    ends = dict.fromkeys(range(v_count), 0)
-    placements = [Placement.OWN] if taken_over else []
-    for number in range(draw(st.integers(0, 8))):
-        u = layout.u if number < len(placements) else draw(st.integers(n, v_count))
-        placement = placements[number] if number < len(placements) else Placement.LINEAR
-        for q in ends:
-            ends[q] += draw(st.integers(0, 50))
-        if layout.is_managed and draw(st.booleans()):
-            q = draw(st.sampled_from(sorted(layout.last_bounds)))
-            told, ends[q] = ends[q], draw(st.integers(0, ends[q]))
-            if ends[q] < layout.last_bounds[q].offset:
-                following = layout.next_epoch(layout.u, layout.epochs[-1].placement, {q: ends[q]})
-                layout = layout.changed(following, ends, told={q: told})
-        layout = layout.changed(layout.next_epoch(u, placement), ends)
-    return layout
 
 
 def chain_by_its_definition(layout: Layout, v: int) -> tuple[Stay, ...]:
