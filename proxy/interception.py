@@ -5,7 +5,7 @@ While a cluster has no managed topic, nothing is intercepted and every request s
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -118,7 +118,7 @@ class Service(Interception, Protocol):
         """Returns when it is known what is managed; before that no client's request may pass."""
         ...
 
-    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Answer:
+    def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Coroutine[Any, Any, Answer]:
         """Answers a request.
 
         Args:
