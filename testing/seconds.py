@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 RECORD: Final = Path(".cache", "test-seconds.json")
-"""What each test of the last run took, in the folder it was run in."""
+"""What each test took when it was last run, in the folder of the run."""
 SLOWEST: Final = 20
 
 
@@ -35,11 +35,12 @@ class Seconds:
 
 
 def record(files: list[Path]) -> str:
-    """Puts the records of processes together into `RECORD`; returns the slowest tests, a line each."""
+    """Puts what processes have recorded into `RECORD`; returns the slowest tests, a line each."""
     taken: dict[str, float] = {}
     for file in files:
         taken |= json.loads(file.read_text())
     RECORD.parent.mkdir(exist_ok=True)
-    RECORD.write_text(json.dumps(taken, indent=0, sort_keys=True))
+    before: dict[str, float] = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    RECORD.write_text(json.dumps(before | taken, indent=0, sort_keys=True))
     slowest = sorted(taken.items(), key=lambda each: -each[1])[:SLOWEST]
     return "".join(f"{seconds:7.1f} s  {name}\n" for name, seconds in slowest)
