@@ -53,6 +53,22 @@ class Tenancy:
     _tagged: dict[Owner, list[Stay]] = field(default_factory=dict[Owner, list[Stay]], compare=False)
     """As identities name them; more than one only after 256 moves."""
 
+    def __eq__(self, other: object) -> bool:
+        """Whether the same have lived here at the same offsets, however their lines are cut."""
+        if not isinstance(other, Tenancy):
+            return NotImplemented
+        mine, others = (
+            (
+                each.partition,
+                each.own,
+                each.untagged,
+                each.inheriting,
+                {v: stays for vs, stays in each.lines for v in vs},
+            )
+            for each in (self, other)
+        )
+        return mine == others
+
     def owner(self, producer_id: int, base_offset: int, *, is_control: bool) -> Resident | Hidden:
         """Says whose a batch is.
 
