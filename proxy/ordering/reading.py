@@ -37,7 +37,7 @@ class Resident:
 
 
 @dataclass(slots=True)
-class Tenancy:
+class Tenancy:  # noqa: PLW1641 - it is filled by and by
     """Who lives and has lived on one physical partition."""
 
     partition: int
