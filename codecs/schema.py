@@ -21,7 +21,7 @@ Example:
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from dataclasses import field as attribute
 from itertools import groupby
@@ -48,6 +48,7 @@ from kordon.codecs.primitives import (
     unfit,
 )
 from kordon.codecs.tagged import Tags
+from kordon.codecs.turns import MOST_BYTES_AT_ONCE, let_go
 
 # construct is extended by `_parse` and `_build`, and codecs of this package call them on one another.
 # pyright: reportPrivateUsage=false
@@ -482,6 +483,18 @@ class Message:
             WireError: The message has no such version.
         """
         return self.at(version).build(value)
+
+    def build_last(self, version: int, value: MutableMapping[str, Any]) -> bytes:
+        """Writes a message that is needed no more; the rows of a large one are freed, in turns.
+
+        Raises:
+            BuildError: A value does not fit its field.
+            WireError: The message has no such version.
+        """
+        body = self.build(version, value)
+        if len(body) > MOST_BYTES_AT_ONCE:
+            let_go(value)
+        return body
 
     def build_pieces(self, version: int, value: Mapping[str, Any]) -> list[Buffer]:
         """Writes a message whose large fields are `Pieces`, and does not copy these.

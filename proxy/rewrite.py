@@ -20,7 +20,7 @@ from kordon.codecs.dialect import ORDERED, VERSION, is_private
 from kordon.codecs.messages import response
 from kordon.codecs.schema import Message
 from kordon.codecs.skim import Skim
-from kordon.codecs.turns import MOST_BYTES_AT_ONCE, let_go, rows_done
+from kordon.codecs.turns import rows_done
 from kordon.proxy import apis
 from kordon.proxy.addresses import Advertised
 from kordon.proxy.apis import Route
@@ -94,10 +94,7 @@ class Edit:
     def _whole(self, version: int, body: bytes, advertised: Advertised) -> tuple[bytes, Nodes]:
         value = self.message.parse(version, body)
         nodes = self.change(value, advertised)
-        changed = self.message.build(version, value)
-        if len(body) > MOST_BYTES_AT_ONCE:
-            let_go(value)
-        return changed, nodes
+        return self.message.build_last(version, value), nodes
 
     def _tail(self, version: int, tail: bytes, advertised: Advertised, *, fit: bool) -> tuple[bytes, Nodes]:
         codec = self.message.suffix(version, after=self.last)
@@ -165,10 +162,7 @@ class Translated:
         if self._only_with and not any(each in section for each in self._only_with):
             return (section, {}) if self._edit is None else self._edit.apply(version, section, advertised)
         value, nodes = self.parse(version, section, advertised)
-        changed = self._message.build(version, value)
-        if len(section) > MOST_BYTES_AT_ONCE:
-            let_go(value)
-        return changed, nodes
+        return self._message.build_last(version, value), nodes
 
 
 Change: TypeAlias = Edit | Offer | Translated

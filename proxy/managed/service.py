@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeAlias
@@ -17,7 +17,7 @@ from kordon.codecs.messages import request, response
 from kordon.codecs.primitives import Rows
 from kordon.codecs.produce import Outcome, ProduceRequest
 from kordon.codecs.schema import Buffer
-from kordon.codecs.turns import ROWS_AT_ONCE, let_go
+from kordon.codecs.turns import ROWS_AT_ONCE
 from kordon.proxy.apis import (
     API_VERSIONS,
     CONSUMER_GROUP_HEARTBEAT,
@@ -273,7 +273,7 @@ class ManagedService:
             return partial(response(key).build, version, fields)
         if isinstance(request, TranslatedLater):
             assert part is not None  # the broker is asked always
-            return partial(_built, key, version, await self._translated(key, request, await part))
+            return partial(response(key).build_last, version, await self._translated(key, request, await part))
         refused: list[Any] = []
         if isinstance(request, Refused):
             request, refused = request.allowed, request.rows
@@ -336,13 +336,6 @@ class ManagedService:
 def _is_short(answer: Any) -> bool:
     """Whether a Fetch answer is built before a turn ends: it comes too often to have it done in turns for nothing."""
     return sum(len(row["partitions"]) for row in answer["responses"]) < ROWS_AT_ONCE
-
-
-def _built(api_key: int, version: int, answer: MutableMapping[str, Any]) -> bytes:
-    """Writes an answer that is not needed any more."""
-    body = response(api_key).build(version, answer)
-    let_go(answer)
-    return body
 
 
 def _parsed(api_key: int, version: int, body: Buffer, rows: Rows | None = None) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,6 +20,7 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import OutcomeRecord, TopicRecord, Value
 from kordon.proxy.ordering.wishes import Resize, Unmanage, Wish
 from kordon.proxy.tasks import Tasks
+from kordon.testing.calls import calls_of
 
 RECORD = TopicRecord(Layout.created("orders", UUID(int=1), 3, 12), UUID(int=2))
 
@@ -94,22 +94,6 @@ class Desk:
             while not is_enough():
                 self.fulfilment.begin_next()
                 await asyncio.sleep(0)
-
-
-def calls_of(what: Callable[[], object]) -> int:
-    """Counts the calls that something takes, of Python's functions and of those in C."""
-    calls = 0
-
-    def count(_: object, event: str, __: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
-        what()
-    finally:
-        sys.setprofile(None)
-    return calls
 
 
 FLOODS: dict[str, Callable[[int], Wish]] = {

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
@@ -38,6 +37,7 @@ from kordon.proxy.ordering.soundness import why_unsound
 from kordon.proxy.ordering.takeover import Takeover
 from kordon.proxy.ordering.unread import Unread
 from kordon.proxy.ordering.wishes import Manage, RaiseFloors
+from kordon.testing.calls import calls_of
 
 LAYOUT: Final = Layout.created("orders", UUID(int=1), 3, 12)
 FOLLOWING: Final = LAYOUT.next_epoch(4)
@@ -301,22 +301,6 @@ def test_a_layout_with_too_much_behind_it_is_not_gone_by(what: str, written: byt
     assert isinstance(found, Unreadable)
     assert found.topic == "orders"
     assert what in found.why
-
-
-def calls_of(what: Callable[[], object]) -> int:
-    """Counts the calls, of Python's functions and of those in C, that something takes."""
-    calls = 0
-
-    def count(_: object, event: str, __: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
-        what()
-    finally:
-        sys.setprofile(None)
-    return calls
 
 
 LARGEST: Final = {
