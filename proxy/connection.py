@@ -117,7 +117,7 @@ class Connection:
     @property
     def held_bytes(self) -> int:
         """Bytes kept here between events."""
-        return self.requests.held_bytes + self.responses.held_bytes + self._kept.memory_bytes
+        return self._kept.memory_bytes
 
     @property
     def proven(self) -> bool:

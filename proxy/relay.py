@@ -14,7 +14,6 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Coroutine
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -192,16 +191,19 @@ class _Downstream(_End):
         core, tally = relay.core, relay.tally
         tally.received_downstream_bytes += nbytes
         chunk = self._buffer.view[: len(self._unread) + nbytes]
-        commands = core.receive_requests(chunk, monotonic())
-        if commands is None:
-            tally.sent_upstream_bytes += relay.upstream.send(chunk)
-        else:
-            relay.perform(commands)
-            relay.bound_held()
-        if core.requests.completed:
-            core.requests.performed(monotonic())
-        if self._unread or core.requests.unread:
-            self.keep_unread(chunk, core.requests.unread)
+        try:
+            commands = core.receive_requests(chunk, monotonic())
+            if commands is None:
+                tally.sent_upstream_bytes += relay.upstream.send(chunk)
+            else:
+                relay.perform(commands)
+                relay.bound_held()
+            if core.requests.completed:
+                core.requests.performed(monotonic())
+            if self._unread or core.requests.unread:
+                self.keep_unread(chunk, core.requests.unread)
+        except Exception as error:  # the outermost edge: this connection ends, and no other
+            relay.fail("read requests", error)
 
     def read_again(self) -> None:
         """Hands what was left unread to the core once more."""
@@ -239,16 +241,19 @@ class _Upstream(_End):
         core, tally = relay.core, relay.tally
         tally.received_upstream_bytes += nbytes
         chunk = self._buffer.view[: len(self._unread) + nbytes]
-        commands = core.receive_responses(chunk, monotonic())
-        if commands is None:
-            tally.sent_downstream_bytes += relay.downstream.send(chunk)
-        else:
-            relay.perform(commands)
-            relay.bound_held()
-        if core.responses.completed:
-            core.responses.performed(monotonic())
-        if self._unread or core.responses.unread:
-            self.keep_unread(chunk, core.responses.unread)
+        try:
+            commands = core.receive_responses(chunk, monotonic())
+            if commands is None:
+                tally.sent_downstream_bytes += relay.downstream.send(chunk)
+            else:
+                relay.perform(commands)
+                relay.bound_held()
+            if core.responses.completed:
+                core.responses.performed(monotonic())
+            if self._unread or core.responses.unread:
+                self.keep_unread(chunk, core.responses.unread)
+        except Exception as error:  # the outermost edge: this connection ends, and no other
+            relay.fail("read answers", error)
 
     def read_again(self) -> None:
         """Hands what was left unread to the core once more."""
@@ -471,10 +476,10 @@ class Relay:
             case AwaitProof():
                 self.downstream.hold(UNPROVEN)
             case ReadInTurns():
-                self._work(partial(self._read_in_turns, command), name="read a large answer")
+                self._work(self._read_in_turns(command), name="read a large answer")
             case DecideInTurns(decide):
                 self.downstream.hold(UNDECIDED)
-                self._work(partial(self._decide_in_turns, decide), name="decide on a large request")
+                self._work(self._decide_in_turns(decide), name="decide on a large request")
             case ReadOn(held_for):
                 self.relays.loop.call_soon(self._read_on, held_for)
             case PauseUpstream():
@@ -500,22 +505,23 @@ class Relay:
         self.perform(self.core.handle(event))
         self.bound_held()
 
-    def _work(self, work: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> None:
+    def _work(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
         """Starts work that this connection relies on: they end together, whichever is first."""
-        task = self.relays.tasks.start(self._see_through(work, name), name=name)
+        task = self.relays.tasks.start(work, name=name, heard=(SilentWriteFailed, ProtocolError))
         self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
+        task.add_done_callback(self._worked)
 
-    async def _see_through(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
-        try:
-            await work()
-        except SilentWriteFailed as error:
-            self.close(CloseCause.WRITE_FAILED, str(error))
-        except ProtocolError as error:
-            self.close(error.cause, error.detail)
-        except Exception as error:
-            self.close(CloseCause.INTERNAL_ERROR, f"could not {name}: {error!r}")
-            raise
+    def _worked(self, task: asyncio.Task[None]) -> None:
+        self._serving.discard(task)
+        match None if task.cancelled() else task.exception():
+            case None:
+                pass
+            case SilentWriteFailed() as error:
+                self.close(CloseCause.WRITE_FAILED, str(error))
+            case ProtocolError() as error:
+                self.close(error.cause, error.detail)
+            case error:
+                self.close(CloseCause.INTERNAL_ERROR, f"could not {task.get_name()}: {error!r}")
 
     def tick(self, now: float) -> None:
         """Ends what took too long."""
@@ -563,6 +569,16 @@ class Relay:
         """
         return self.downstream.transport is not None and self.relays.downstream_tls is None
 
+    def fail(self, doing: str, error: Exception) -> None:
+        """Ends the connection because of a mistake of Kordon's own, which is reported.
+
+        Args:
+            doing: What it was about.
+            error: What was raised.
+        """
+        self.relays.tasks.report(doing, error)
+        self.close(CloseCause.INTERNAL_ERROR, f"could not {doing}: {error!r}")
+
     def abort(self) -> None:
         """Cuts both sides at once."""
         self.downstream.abort()
@@ -577,7 +593,7 @@ class Relay:
         part: asyncio.Future[Any] | None = None
         if waiting.asks:
             part = self._parts[waiting] = self.relays.loop.create_future()
-        self._work(partial(self._serve, waiting, request, part), name=f"answer a {waiting.route.api.name} request")
+        self._work(self._serve(waiting, request, part), name=f"answer a {waiting.route.api.name} request")
 
     async def _serve(self, waiting: Waiting, request: Any, part: asyncio.Future[Any] | None) -> None:
         try:

@@ -160,12 +160,6 @@ class RequestLeg:
         self.served: list[tuple[Waiting, Any]] = []
         """Requests of the last chunk that Kordon is to answer, with what the interception said of each."""
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of a request that is kept until it is whole, and decided on."""
-        held = self._held if self.undecided is None else self.undecided.frame
-        return len(held) if held is not None else 0
-
     def receive(self, chunk: memoryview, now: float) -> list[Buffer] | None:
         """Takes the next bytes of the client.
 
@@ -201,6 +195,7 @@ class RequestLeg:
             step = min(self._remaining, end - at)
             if self._held is not None:
                 self._held += chunk[at : at + step]
+                self._kept.memory_bytes += step
             at += step
             self._remaining -= step
             if takes_out:
@@ -379,6 +374,7 @@ class RequestLeg:
                 if len(held) > MOST_BYTES_AT_ONCE and self._current.route.api.key != apis.PRODUCE:
                     self.undecided = Undecided(self._current, held)
                 else:
+                    self._kept.memory_bytes -= len(held)
                     self._decide(self._current, held, pieces)
             self.completed.append(self._current)
         self._current = None
@@ -394,6 +390,7 @@ class RequestLeg:
         pieces: list[Buffer] = []
         if self.undecided is not None:
             self._decide(*self.undecided, pieces)
+            self._kept.memory_bytes -= len(self.undecided.frame)
         return pieces
 
     def _ends_session(self, waiting: Waiting, frame: bytearray, body_at: int) -> bool:

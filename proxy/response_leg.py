@@ -97,11 +97,6 @@ class ResponseLeg:
         """Whether no response is under way."""
         return self._current is None and not self.unread
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes kept until the section they belong to is whole, and read."""
-        return len(self._held) + (sum(self._long_bytes.values()) if self._long_bytes else 0)
-
     def receive(self, chunk: memoryview, now: float) -> list[Buffer] | None:
         """Takes the next bytes of the broker.
 
@@ -165,11 +160,11 @@ class ResponseLeg:
     def forget(self) -> None:
         """Lets go of what is held: the connection is closed."""
         self._held = bytearray()
-        self._long_bytes.clear()
+        self._kept.forget()
 
     def forget_long(self, waiting: Waiting) -> None:
         """Lets go of an answer that has been read."""
-        self._long_bytes.pop(waiting, None)
+        self._kept.memory_bytes -= self._long_bytes.pop(waiting, 0)
 
     def performed(self, now: float) -> None:
         """Notes that the responses completed since the last call have been handed to the client's socket."""
@@ -322,6 +317,7 @@ class ResponseLeg:
             self._holding = True
             self._head_bytes = 0 if self._edit is None or self._edit.section is Section.TAIL else stop - at
         self._held += chunk[at:stop]
+        self._kept.memory_bytes += stop - at
         self._start = stop
 
     def _send_changed(self, chunk: memoryview) -> None:
@@ -353,6 +349,7 @@ class ResponseLeg:
         self._end_section()
 
     def _end_section(self) -> None:
+        self._kept.memory_bytes -= len(self._held)
         self._edit, self._holding, self._held, self._head_bytes = None, False, bytearray(), 0
 
     def _read_later(self, waiting: Waiting, edit: Change, section: bytes) -> None:
@@ -368,6 +365,7 @@ class ResponseLeg:
 
         self.long.append(ReadInTurns(waiting, read, is_part))
         self._long_bytes[waiting] = len(section)
+        self._kept.memory_bytes += len(section)
         if not is_part:
             waiting.promised, waiting.asks = True, False
             self._waiting.appendleft(waiting)

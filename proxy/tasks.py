@@ -131,5 +131,14 @@ class Tasks:
             return
         error = task.exception()
         if error is not None and not isinstance(error, heard):
-            self._failures.counts[PASSING] += 1
-            log.error("task_failed", task=task.get_name(), error=str(error), exc_info=error)
+            self.report(task.get_name(), error)
+
+    def report(self, name: str, error: BaseException) -> None:
+        """Logs and counts a failure that nobody else reports.
+
+        Args:
+            name: What could not be done.
+            error: Why.
+        """
+        self._failures.counts[PASSING] += 1
+        log.error("task_failed", task=name, error=str(error), exc_info=error)

@@ -58,18 +58,19 @@ class Waiting:
 
 
 class Kept:
-    """Requests that one connection keeps until they are answered: they are read, and to be served or translated.
+    """What one connection keeps in memory.
 
-    Answers of Kordon's own count as well that wait for those of earlier requests.
+    That is what has come of requests and answers that are held until they are whole; requests that are read, until they
+    are answered; and answers of Kordon's own that wait for those of earlier requests.
     """
 
     __slots__ = ("memory_bytes", "request_bytes")
 
     def __init__(self) -> None:
         self.request_bytes = 0
-        """Bytes that came."""
+        """Bytes of requests that are read and not answered, as they came."""
         self.memory_bytes = 0
-        """Bytes that they take in memory."""
+        """Bytes that all of it takes in memory."""
 
     def keep(self, waiting: Waiting, count: int) -> None:
         """Counts a request of so many bytes."""

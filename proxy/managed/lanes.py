@@ -145,7 +145,7 @@ class Lanes:
     def lease_renewed(self) -> None:
         """Judges the answers that were kept, and goes on; the layouts have been read since (rule C7)."""
         for sent, outcome in self._kept.release():
-            self._on_answer(sent, outcome)
+            self._on_answer(sent, outcome, result_of(outcome))
         self._go_on(self._active)
 
     def add(self, topic: ManagedTopic, stream: Stream, write: Write) -> None:
@@ -210,14 +210,15 @@ class Lanes:
         for sent, outcome in answers:
             if outcome is not None and outcome.error_code == Code.REQUEST_TIMED_OUT and self._ask_again(sent):
                 continue
-            is_written = outcome is not None and result_of(outcome) is Result.WRITTEN
+            result = result_of(outcome)
+            is_written = result is Result.WRITTEN
             written_to = outcome.base_offset + sent.write.records if outcome is not None and is_written else 0
             self._under_way.answered(sent.place, written_to)
             match self._kept.take((sent, outcome), is_written=is_written, may_serve=alive, now=now):
                 case Fate.TELL:
-                    self._on_answer(sent, outcome)
+                    self._on_answer(sent, outcome, result)
                 case Fate.LOSE:
-                    self._on_answer(sent, None)
+                    self._on_answer(sent, None, Result.LOST)
                 case Fate.KEEP:
                     self.counts.kept += 1
                     self._sweep_later()
@@ -384,9 +385,8 @@ class Lanes:
         if course.line.has_question:
             self._questions.want_writers(course)
 
-    def _on_answer(self, sent: Sent, outcome: Outcome | None) -> None:
+    def _on_answer(self, sent: Sent, outcome: Outcome | None, result: Result) -> None:
         course, write = sent
-        result = Result.LOST if outcome is None else result_of(outcome)
         if outcome is not None and outcome.error_code in LEADER_ERRORS:
             self._leaders.forget(course.topic.name)
         if course.line.answered(write, result):
@@ -428,7 +428,7 @@ class Lanes:
                 is_ordinary = not course.topic.layout.is_managed  # its takeover was cancelled: brokers take its writes
                 self._give_up(course, Code.NOT_LEADER_OR_FOLLOWER if is_ordinary else Code.UNKNOWN_TOPIC_OR_PARTITION)
         for sent, _ in self._kept.overdue(now):
-            self._on_answer(sent, None)
+            self._on_answer(sent, None, Result.LOST)
         if self._active or self._kept or self.under_way:
             self._sweep_later()
 

@@ -125,9 +125,9 @@ def end_if_failed(codes: Iterable[int]) -> None:
         raise SilentWriteFailed(f"a write with acks=0 to a managed topic failed: {', '.join(sorted(errors))}")
 
 
-def result_of(outcome: Outcome) -> Result:
-    """Returns what a broker's answer means for the line."""
-    return _RESULTS.get(outcome.error_code, Result.REFUSED)
+def result_of(outcome: Outcome | None) -> Result:
+    """Returns what a broker's answer means for the line; None: there is none."""
+    return Result.LOST if outcome is None else _RESULTS.get(outcome.error_code, Result.REFUSED)
 
 
 def refused(layout: Layout, stream: Stream, why: Refusal | Unfit, counts: ProduceCounts) -> Outcome:
@@ -174,8 +174,8 @@ def told(layout: Layout, stream: Stream, write: Write, outcome: Outcome | None, 
 def _written(layout: Layout, stream: Stream, write: Write, outcome: Outcome, counts: ProduceCounts) -> Outcome:
     bound, chain, partition = write.bound, layout.chain(stream), shown_partition(stream)
     assert bound is not None, "it was sent"
-    stay = _stay_of(chain, bound, outcome.base_offset)
-    if stay is None or not (outcome.base_offset < 0 or stay.holds(outcome.base_offset)):
+    stay, is_held = _stay_of(chain, bound, outcome.base_offset)
+    if stay is None or not (is_held or outcome.base_offset < 0):
         counts.strays += 1
         if stay is not None and outcome.base_offset < stay.start:
             _tell_shortened(layout.topic, stay, outcome, counts)
@@ -189,15 +189,18 @@ def _written(layout: Layout, stream: Stream, write: Write, outcome: Outcome, cou
     return Outcome(partition, Code.NONE, base_offset, outcome.log_append_time_ms, max(start, floor))
 
 
-def _stay_of(chain: Chain, bound: Bound, offset: int) -> Stay | None:
-    """Returns where a write landed: the stay it was bound to; of several parts of one, that which holds its offset."""
+def _stay_of(chain: Chain, bound: Bound, offset: int) -> tuple[Stay | None, bool]:
+    """Returns where a write landed, and whether its offset lies there.
+
+    That is the stay it was bound to; of several parts of one, that which holds the offset.
+    """
     last: Stay | None = None
     for stay in reversed(chain.stays):
         if stay.partition == bound.partition and stay.move == bound.move:
             if stay.holds(offset):
-                return stay
+                return stay, True
             last = last or stay
-    return last
+    return last, False
 
 
 def _tell_shortened(topic: str, stay: Stay, outcome: Outcome, counts: ProduceCounts) -> None:

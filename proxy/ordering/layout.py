@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 
 from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.hashing import homes, residents, shortest_run, why_not
-from kordon.proxy.ordering.streams import Stream, is_physical, physical_chains, physical_stream, shown_partition
+from kordon.proxy.ordering.streams import Stream, physical_chains, physical_stream, shown_partition
 
 
 class Placement(Enum):
@@ -261,9 +261,9 @@ class Layout:
         Args:
             stream: A virtual partition below V, or a physical partition as such (`streams.physical_stream`).
         """
-        if is_physical(stream):
-            return self._physical_chains.get(shown_partition(stream), _NOWHERE)
-        return self.chains[stream]
+        if stream >= 0:  # not by `is_physical`: it is asked some times for each batch
+            return self.chains[stream]
+        return self._physical_chains.get(shown_partition(stream), _NOWHERE)
 
     @cached_property
     def open_homes(self) -> Mapping[Stream, Stay]:

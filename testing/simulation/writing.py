@@ -117,7 +117,7 @@ class Writing:
             elif self._world.now - self._held_since.setdefault(v, self._world.now) > HOLD_SECONDS:
                 self._give_up(v)
         for write, _ in self._kept.overdue(self._world.now):
-            self._conclude(write, None)
+            self._conclude(write, None, Result.LOST)
 
     def give_up_all(self) -> None:
         """The topic is an ordinary one again."""
@@ -128,7 +128,7 @@ class Writing:
         """Judges successes that came while there was no lease: the layouts have been read since (rule C7)."""
         if self._proxy.member.may_serve(self._world.now):
             for write, outcome in self._kept.release():
-                self._conclude(write, outcome)
+                self._conclude(write, outcome, result_of(outcome))
 
     def lose_lanes(self) -> None:
         """Connections to brokers break: no answer comes any more, though what was sent may land.
@@ -191,24 +191,24 @@ class Writing:
         partition = self._under_way.pop(write, None)
         if partition is None:
             return  # given up with its lane
-        is_written = outcome is not None and result_of(outcome) is Result.WRITTEN
+        result = result_of(outcome)
+        is_written = result is Result.WRITTEN
         written_to = outcome.base_offset + write.records if outcome is not None and is_written else 0
         self.under_way.answered((self._cluster.topic, partition), written_to)
         now = self._world.now
         may_serve = self._proxy.member.may_serve(now)
         match self._kept.take((write, outcome), is_written=is_written, may_serve=may_serve, now=now):
             case Fate.TELL:
-                self._conclude(write, outcome)
+                self._conclude(write, outcome, result)
             case Fate.LOSE:
-                self._conclude(write, None)
+                self._conclude(write, None, Result.LOST)
             case Fate.KEEP:
                 pass
         self._proxy.look_drained()
 
-    def _conclude(self, write: Write, outcome: Outcome | None) -> None:
+    def _conclude(self, write: Write, outcome: Outcome | None, result: Result) -> None:
         topic, v = self._proxy.topic, write.payload.request.v
         assert topic is not None, "it was written"
-        result = Result.LOST if outcome is None else result_of(outcome)
         if self._line(v).answered(write, result):
             self._tell(write, told(topic.layout, v, write, outcome, self._counts))
         self.go_on(v)

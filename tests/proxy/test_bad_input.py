@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from kordon.testing.cluster import Cluster
+from kordon.testing.failing_reads import BAD_ANSWER, BAD_REQUEST
 from kordon.testing.plays import request_frame
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
@@ -93,6 +94,19 @@ def test_a_broken_body_is_the_brokers_to_judge(kordon: ProxyProcess) -> None:
     with connected(kordon.bootstrap) as sock:
         sock.sendall(request_frame(3, 12, 1, topics=[])[:-3] + b"\xff\xff\xff")
         assert ends(sock)
+
+
+@pytest.mark.parametrize("correlation_id", [BAD_REQUEST, BAD_ANSWER], ids=["request", "answer"])
+def test_a_mistake_of_its_own_costs_one_connection(cluster: Cluster, correlation_id: int) -> None:
+    """What Kordon fails over, through no fault of the client, ends that connection by this cause; it is counted."""
+    with ProxyProcess.start(cluster.bootstrap("PLAINTEXT"), program="kordon.testing.failing_reads") as kordon:
+        with connected(kordon.bootstrap) as neighbour, connected(kordon.bootstrap) as offender:
+            first = ask_api_versions(neighbour)
+            offender.sendall(request_frame(18, 2, correlation_id))
+            assert ends(offender)
+            assert ask_api_versions(neighbour) == first
+        assert closed_by_cause(kordon, "internal_error") == 1
+        assert kordon.metric("kordon_task_failures_total", task="passing") == 1
 
 
 @pytest.fixture(scope="module")
