@@ -16,7 +16,7 @@ answer. New records of it queue up behind them. What has no answer is decided by
                             was, with the stamp that it had     INVALID_PARTITION_METADATA: it is not and will not be:
                                                                 taken back, its records go to their new homes
 
-The second refusal is proof, the first is not: it may come from a layout in which q was not sealed (rule I8).
+The second refusal is proof, the first is not: it may come from a layout in which q was not sealed (OUTCOME-FIRST).
 """
 
 from __future__ import annotations

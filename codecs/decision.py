@@ -106,7 +106,7 @@ class Decision:
     records: int | None = None
     bytes: int | None = None
     rule: str | None = None
-    """Of the design or of `rules.md` (I8, F3, C7, KIP-253 8), or the option's name."""
+    """A name of docs/rules.md, or the option's."""
     reason: str | None = None
     evidence: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What the verdict was taken from, by name."""

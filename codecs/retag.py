@@ -1,4 +1,4 @@
-"""Another producer in a batch's header, and the CRC that goes with it, without a pass over the records (rules I1, I2).
+"""Another producer in a batch's header, and the CRC that goes with it, without a pass over records (DAMAGE-STAYS).
 
 A CRC is linear: what a change of some bytes does to it depends on these bytes and on how many follow, not on what
 follows. So the new CRC is the old one xor the effect of the changed bytes, and a batch that arrived damaged stays

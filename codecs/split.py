@@ -1,7 +1,7 @@
 """The hot path of reading: the batches of a Fetch answer by their headers, and what is put in the place of others.
 
 `split` reads of a header what says whose a batch is and where it stands; a batch costs about a microsecond, whatever
-its size. A filler is a batch that holds nothing for a consumer and moves it on (rule F3).
+its size. A filler is a batch that holds nothing for a consumer and moves it on (STEP-OVER).
 
 Source: Kafka documentation, "Record Batch", "Control Batches"; DefaultRecordBatch.java, DefaultRecord.java.
 """
@@ -116,7 +116,7 @@ def patch(buffer: bytearray | memoryview, batch: Batch, base_offset: int, leader
 
 
 def filler(base_offset: int, next_offset: int, leader_epoch: int) -> bytes:
-    """Makes the batch that moves a consumer from one offset to another: a COMMIT marker that nobody delivers (rule F3).
+    """Makes the batch that moves a consumer from one offset to another: a marker that nobody delivers (STEP-OVER).
 
     Args:
         base_offset: Where the consumer is.

@@ -229,7 +229,7 @@ class Relays:
 
         No Fetch session goes on. All but reads are waited for as long as it takes. Who waits for records to come for
         longer than a moment is cut, and asks again: its broker would give it records that are another virtual
-        partition's by then (rule A2).
+        partition's by then (TAKEOVER-WAITS).
         """
         waits = {relay: relay.core.unanswered(_SETTLED) for relay in self._live}
         for relay in waits:

@@ -394,7 +394,7 @@ class RequestLeg:
         return pieces
 
     def _ends_session(self, waiting: Waiting, frame: bytearray, body_at: int) -> bool:
-        """Has a client name all its partitions whose session may hold what has come to be managed since (rule A2).
+        """Has a client name all its partitions whose session may hold what is managed since (TAKEOVER-WAITS).
 
         The broker says so, as of a session that it does not have: it ends the connection of who has not logged in.
         """

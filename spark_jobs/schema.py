@@ -118,7 +118,7 @@ STAYS: Final = _table(
 """Where each stream (a virtual partition, or ~q) lives and has lived. `move` of ~q: the layout epoch of its segment.
 `tagged`: batches name their stream. `place`: in the order of the stream's stays. `floor`: the offset below which its
 records were deleted on request (DeleteRecords), or `start`. `shortened`: it ended, or lost records, as its log got
-shorter (rule C10)."""
+shorter (BEYOND-LOSS)."""
 
 READ_TO: Final = _table({"topic": _TEXT, "partition": _INT, "log_start": _LONG, "next_offset": _LONG})
 """How far the batches of each partition have been read behind this micro-batch, and where its log began then."""

@@ -134,7 +134,7 @@ class CompactedTopic:
                 log.compact(self._now, log.end)
 
     def _take_over(self) -> None:
-        """Clients that saw N partitions have written to them; then there are more (rule A2)."""
+        """Clients that saw N partitions have written to them; then there are more (TAKEOVER-WAITS)."""
         for _ in range(3 * KEYS):
             self._now += 1
             number = self._random.randrange(KEYS)

@@ -146,7 +146,7 @@ class DialectWriter(threading.Thread):
         self.acknowledged += batch.records
 
     def _was_written(self, batch: _Batch) -> bool:
-        """Asks after the refresh, by sending it once more as it was (rule I8)."""
+        """Asks after the refresh, by sending it once more as it was (OUTCOME-FIRST)."""
         while (code := self._send(batch)) in _TRANSIENT:
             pass
         assert code in (Code.NONE, Code.INVALID_PARTITION_METADATA), name_of(code)

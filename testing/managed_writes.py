@@ -206,7 +206,7 @@ class Worker:
         following = layout.next_epoch(u)
         touched = layout.sealed_by(following) | layout.opened_by(following)
         async with asyncio.timeout(60):
-            while True:  # rule C6: what was lost on its way may land in between
+            while True:  # STILL-CUT: what was lost on its way may land in between
                 cuts = await self.ends_of(touched)
                 images = await self._images(following)
                 if cuts == await self.ends_of(touched) and len(cuts) == len(touched):

@@ -172,7 +172,7 @@ def _write_to(draw: st.DrawFn, world: World, q: int, name: str) -> None:
 
 
 def _shorten(draw: st.DrawFn, world: World, name: str) -> None:
-    """A log loses its end; some write to it before that is found, and then the layout goes on behind (rule C10)."""
+    """A log loses its end; some write to it before that is found, and then the layout goes on behind (BEYOND-LOSS)."""
     q = draw(st.sampled_from(sorted(world.logs)))
     log, bound = world.logs[q], world.layout.last_bounds.get(q)
     told, lost_from = log.end, draw(st.sampled_from([0, *(base for base, _, _ in log.batches)]))

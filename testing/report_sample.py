@@ -216,7 +216,7 @@ def _pauses() -> list[dict[str, Any]]:
                 "longest_ms": 9 + 5 * epoch,
             }
         )
-    reader = {"what": "readers", "reason": "KIP-253 8", "began_ms": START + 156_000, "ended_ms": START + 163_000}
+    reader = {"what": "readers", "reason": "gate", "began_ms": START + 156_000, "ended_ms": START + 163_000}
     still = {
         "what": "writes",
         "reason": "leader",

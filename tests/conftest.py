@@ -63,8 +63,8 @@ def cluster3() -> Iterator[Cluster]:
 def open_cluster() -> Iterator[Cluster]:
     """One broker that holds nobody to ACLs, so that topics can be managed; a Kordon in front of it leads all others.
 
-    Whoever leads anew where topics are managed already waits a lease before its first change (rule C2). Proxies that
-    join this one do not lead, and wait for nothing. A test that needs the controller itself takes `unled_cluster`.
+    Whoever leads anew where topics are managed already waits a lease before its first change (MISSING-WAITED). Proxies
+    that join this one do not lead, and wait for nothing. A test that needs the controller itself takes `unled_cluster`.
     """
     with without_authorizer() as started, led(started):
         yield started

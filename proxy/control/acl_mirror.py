@@ -1,4 +1,4 @@
-"""Keeps the ACLs of faces like those of their topics (rule G2): commits and subscriptions of groups name faces.
+"""Keeps the ACLs of faces like those of their topics (FACE-RIGHTS): commits and subscriptions of groups name faces.
 
 A face gets what its topic's ACLs allow of reading and describing, and no more: nobody has to write, change or delete
 it. Denials are taken over as they are. ACLs that match every topic match faces by themselves.

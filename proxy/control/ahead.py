@@ -1,4 +1,4 @@
-"""Reads who has written to partitions: all of it before a fence where that is much, and under it what is new (rule C6).
+"""Reads who has written to partitions: all of it before a fence where that is much, under it what is new (STILL-CUT).
 
 A log is read up to a known end, then its producers are asked for, then the headers of all batches from that end on: so
 much is known while writes go on. Under the fence only what has been written since is read. That holds as long as the
@@ -120,7 +120,7 @@ class WhoWrote:
         return None, ""
 
     async def settled(self, topic: str, partitions: Iterable[int], images: NextImages | None) -> dict[int, Producers]:
-        """Reads ends, and who has written, until they stand still (rule C6); the wait is the caller's to bound.
+        """Reads ends, and who has written, until they stand still (STILL-CUT); the wait is the caller's to bound.
 
         Args:
             topic: Its name.

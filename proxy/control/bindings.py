@@ -1,4 +1,4 @@
-"""Holds layouts to the topics that they were made for, which somebody may delete without asking Kordon (rule C9)."""
+"""Holds layouts to the topics that they were made for, which somebody may delete without asking Kordon (SAME-TOPIC)."""
 
 from __future__ import annotations
 

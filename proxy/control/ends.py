@@ -1,4 +1,4 @@
-"""What stands at the end of partitions: asked of their leaders, all at once and one after the other (rule C6)."""
+"""What stands at the end of partitions: asked of their leaders, all at once and one after the other (STILL-CUT)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Ends:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that stands in the log is replicated (rule C6)."""
+        """Whether all that stands in the log is replicated (STILL-CUT)."""
         return self.log_end_offset == self.high_watermark
 
 
@@ -78,7 +78,7 @@ class Snapshot:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the end stood still, so that producers and end belong together (rule C6)."""
+        """Whether the end stood still, so that producers and end belong together (STILL-CUT)."""
         return self.ends.is_settled and self.ends.log_end_offset == self.log_end_before
 
 

@@ -170,7 +170,7 @@ class Fulfilment:
         self._ledger.busy.discard(topic)
 
     async def _refuse_second(self, wish_id: str, wish: Resize, target: int) -> None:
-        """Tells whoever wants another number of partitions that a change is under way (rule C8)."""
+        """Tells whoever wants another number of partitions that a change is under way (ONE-CHANGE)."""
         detail = f"{wish.topic} is on its way to {target} partitions; ask again when it has come there"
         outcome = OutcomeRecord(Code.REASSIGNMENT_IN_PROGRESS, detail)
         with suppress(Fenced, UpstreamUnavailable):  # the role ends by that, and the wish is found again

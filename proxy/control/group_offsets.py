@@ -62,7 +62,7 @@ class GroupOffsets:
 
         Args:
             groups: By `groups`.
-            names: Of one topic; where a group has commits under several, those under the first count (rule A3).
+            names: Of one topic; where a group has commits under several, those under the first count (COMMITS-FOUND).
             partitions: Of which.
 
         Raises:

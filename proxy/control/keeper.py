@@ -264,7 +264,7 @@ class Keeper:
             self.leading.on_members()
 
     def _catch_up(self, reading: int) -> None:
-        """Reads the layouts to their end as of now, which the member waits for (rule C3)."""
+        """Reads the layouts to their end as of now, which the member waits for (READ-BEFORE-SERVE)."""
         if self._catch_up_task is not None:
             self._catch_up_task.cancel()
         self._catch_up_task = self._tasks.keep(partial(self._read, reading), name="read the layouts to their end")

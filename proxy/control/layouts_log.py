@@ -1,6 +1,6 @@
 """The topic of the layouts as every proxy reads it, and as members write to it: acknowledgements and wishes.
 
-Its `read_to_end` is what rules C2, C3, C7 and F5 call "the layouts read to their end".
+By its `read_to_end` ONE-CONTROLLER, READ-BEFORE-SERVE, LATE-ANSWER and NO-FALSE-END have the layouts read to their end.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ class Leading:
         """Leads until cancelled, or until another controller writes.
 
         Args:
-            read_to_end: Reads the layouts to an end taken now (rule C2).
+            read_to_end: Reads the layouts to an end taken now (ONE-CONTROLLER).
             known: The topics that the layouts say, with their images.
             unfinished: The fences and wishes that the layouts say.
 
@@ -293,7 +293,7 @@ class Leading:
         return [record.layout for record in self._ledger.topics.values()]
 
     async def _on_gone(self, topic: str, successor: UUID | None) -> None:
-        """Lets a topic go that somebody has deleted who went round Kordon (rule C9)."""
+        """Lets a topic go that somebody has deleted who went round Kordon (SAME-TOPIC)."""
         controller, record = self.controller, self._ledger.topics.get(topic)
         if controller is None or record is None:
             return
@@ -359,7 +359,7 @@ class Leading:
                 await self._abandon(topic, problem, Code.INVALID_REQUEST if code is None else code)
 
     def _mend(self, layout: Layout, shortened: Mapping[int, int]) -> None:
-        """Has a topic go on behind what its logs have lost, unless a wish is being fulfilled just now (rule C10)."""
+        """Has a topic go on behind what its logs have lost, unless a wish is being fulfilled just now (BEYOND-LOSS)."""
         topic, controller = layout.topic, self.controller
         record = self._ledger.topics.get(topic)
         if controller is None or record is None or record.layout is not layout:
@@ -452,7 +452,7 @@ class Leading:
             raise UpstreamUnavailable(f"{topic} was deleted and made again")
 
     async def _cuts(self, command: ReadCuts) -> dict[int, Producers] | None:
-        """Reads ends and producers until they stand still (rule C6); None if they do not in time.
+        """Reads ends and producers until they stand still (STILL-CUT); None if they do not in time.
 
         On compacted topics they move on until the janitor has looked at all that stands before them.
         """

@@ -1,4 +1,4 @@
-"""A proxy's lease on managed topics, and what renews it (rule C1).
+"""A proxy's lease on managed topics, and what renews it (LIVE-LEASE).
 
 A lease lives for L from the moment at which a commit was *sent* that the group's coordinator accepted: such a commit is
 checked against the generation and replicated. A heartbeat writes nothing and renews nothing. Time is that of

@@ -86,7 +86,7 @@ class Membership:
         position: Returns up to where this proxy has read the layouts.
         group: The group's id.
         session_ms: Without heartbeats for so long, a member is given up. Brokers take 6000 and more by default.
-        lease_seconds: L of rule C1.
+        lease_seconds: L of LIVE-LEASE.
         topic: Of the layouts; it has to exist.
 
     Attributes:

@@ -139,7 +139,7 @@ class Performing:
             self._tasks.start(self._writers.expect(fence.topic, hold.opened), name=f"expect {fence.topic}")
 
     def _coming(self, fence: FenceRecord, offset: int) -> ManagedTopic | None:
-        """Takes in a topic with data that is about to be managed: from now on its writes are held here (rule A2)."""
+        """Takes in a topic with data that is about to be managed: its writes are held here from now on."""
         if fence.taking_over is None:
             return None
         topic = ManagedTopic(fence.taking_over.layout, fence.taking_over.face_id, layouts_offset=offset)

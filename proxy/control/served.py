@@ -18,7 +18,7 @@ class Writers(Protocol):
         ...
 
     def lease_renewed(self) -> None:
-        """A lease that had ended lives again, and the layouts have been read since (rule C7)."""
+        """A lease that had ended lives again, and the layouts have been read since (LATE-ANSWER)."""
         ...
 
 
@@ -30,11 +30,11 @@ class Readers(Protocol):
         ...
 
     async def freeze(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
-        """Shows nothing more of sealed partitions, and returns their high watermarks, for `Fence.frozen` (rule C5)."""
+        """Shows nothing more of sealed partitions, and returns high watermarks, for `Fence.frozen` (FROZEN-READS)."""
         ...
 
     def told(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
-        """Returns up to which offsets readers may have been told of partitions (rule C10)."""
+        """Returns up to which offsets readers may have been told of partitions (BEYOND-LOSS)."""
         ...
 
     def invalidate(self, topic: str) -> None:
@@ -50,7 +50,7 @@ class Passed(Protocol):
     """What passes clients' requests to brokers."""
 
     async def settle(self) -> None:
-        """Returns when what clients have written or asked to read before is answered; no session goes on (rule A2)."""
+        """Returns when what clients have written or asked to read before is answered; sessions end (TAKEOVER-WAITS)."""
         ...
 
     async def renew_views(self, topic: str) -> None:

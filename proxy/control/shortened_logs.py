@@ -1,4 +1,4 @@
-"""Finds physical logs that are shorter than the layouts that stand on them (rule C10).
+"""Finds physical logs that are shorter than the layouts that stand on them (BEYOND-LOSS).
 
 An unclean leader election takes records that were acknowledged, and so does a log that comes back empty. A broker
 tells where the records of a leader epoch end in its log (KIP-101, KIP-320). A layout knows in which epoch it read its

@@ -24,7 +24,8 @@ class ControlState:
         incarnation: Of this worker since its start.
         generation: The proxies' group as this worker has joined it; None before it has.
         lease_seconds_left: For how long managed topics may be served if nobody confirms this worker any more; 0: not.
-        serves: Whether they are served now: the lease lives, and the layouts were read after joining (C1, C3).
+        serves: Whether they are served now: the lease lives (LIVE-LEASE), and the layouts were read after joining
+            (READ-BEFORE-SERVE).
         position: Up to where the layouts topic has been read.
         fences: The fences that stand, by topic.
         wishes: What is wished and has not come to an end, by the wish's id.

@@ -1,4 +1,4 @@
-"""Carries takeovers on, from the moment that clients are shown all virtual partitions (rule A2)."""
+"""Carries takeovers on, from the moment that clients are shown all virtual partitions (TAKEOVER-WAITS)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the controller asks of the cluster while it takes over topics with data (rule A2)."""
+"""What the controller asks of the cluster while it takes over topics with data (TAKEOVER-WAITS)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Takeovers:
         self._next: dict[str, float] = {}
 
     async def refuse_transactions(self, topic: str, partitions: Collection[int]) -> None:
-        """Sees that no transaction is open in a topic: its producer could not go on with it (rule I9).
+        """Sees that no transaction is open in a topic: its producer could not go on with it (NO-TRANSACTIONS).
 
         Raises:
             TopicsRefused: One is, or Kordon may not know.

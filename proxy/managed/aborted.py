@@ -1,8 +1,8 @@
 """Fetch of read_committed consumers in what a topic had before it was managed: which transactions there were aborted.
 
-The past of a topic is passed on as it lies in its log (rule A1): offsets, producer ids and markers are the brokers'. So
-what a broker says of aborted transactions holds for clients as well. It is asked only where a read_committed consumer
-is given transactional batches; what it does not answer, or what is not decided yet, is not given out.
+The past of a topic is passed on as it lies in its log (PAST-STAYS): offsets, producer ids and markers are the brokers'.
+So what a broker says of aborted transactions holds for clients as well. It is asked only where a read_committed
+consumer is given transactional batches; what it does not answer, or what is not decided yet, is not given out.
 
 Source: KIP-98; FetchResponse.json; UnifiedLog.collectAbortedTransactions (Kafka 4.3), which tells of as many offsets as
 it returns records for.

@@ -37,7 +37,7 @@ from kordon.proxy.ordering.wishes import (
 VIRTUAL_PARTITIONS: Final = "kordon.virtual.partitions"
 """Topic config: managed, with so many virtual partitions."""
 TAKEOVER: Final = "kordon.takeover"
-"""Given with `VIRTUAL_PARTITIONS` for a topic with data: online (as where it is not given) or quiesced (rule A2)."""
+"""Given with `VIRTUAL_PARTITIONS` for a topic with data: online (the default) or quiesced (TAKEOVER-WAITS)."""
 TRANSITION_MS: Final = "kordon.takeover.transition.ms"
 """Given with them: how long clients may have the old view."""
 LEFT_OUT: Final = "kordon.takeover.left.out"
@@ -171,7 +171,7 @@ def _take_creations(value: Any, topics: ManagedTopics) -> Taken | None:
             if isinstance(wish, OutcomeRecord):
                 continue
         elif topics.named(topic.name) is not None:
-            wishes[topic.name] = LookAgain(topic.name)  # if brokers create it, that one was deleted (rule C9)
+            wishes[topic.name] = LookAgain(topic.name)  # if brokers create it, that one was deleted (SAME-TOPIC)
         left.append(topic)
     value.update({"topics": left})
     return Taken(wishes, bool(left)) if wishes else None

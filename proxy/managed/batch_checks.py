@@ -49,7 +49,7 @@ def look_records(version: int, records: Buffer | None, opened_bytes: int | None 
     """
     if records is None or len(records) <= MAGIC_AT:
         return Unfit(Code.INVALID_RECORD, "A Produce request has exactly one record batch per partition")
-    if records[MAGIC_AT] != CURRENT_MAGIC:  # rule I10
+    if records[MAGIC_AT] != CURRENT_MAGIC:  # MAGIC-TWO
         message = f"Message format v{records[MAGIC_AT]} cannot be written to a topic with virtual partitions"
         return Unfit(Code.UNSUPPORTED_FOR_MESSAGE_FORMAT, message)
     size = len(records)
@@ -68,14 +68,14 @@ def look_records(version: int, records: Buffer | None, opened_bytes: int | None 
 def _why_not(version: int, attributes: int, batch: Batch) -> Unfit | None:
     producer_id, epoch, sequence, records = batch
     if attributes & _TRANSACTIONAL:
-        # Rule I9. Java, librdkafka and franz-go fail the batch and the transaction at once upon this code, and retry
-        # neither: Java's sender hands the message on, librdkafka calls it permanent, franz-go ends the batch.
+        # NO-TRANSACTIONS. Java, librdkafka and franz-go fail the batch and the transaction at once upon this code, and
+        # retry neither: Java's sender hands the message on, librdkafka calls it permanent, franz-go ends the batch.
         return Unfit(Code.INVALID_TXN_STATE, "Topics with virtual partitions take no transactional writes yet")
     if attributes & _COMPRESSION == _ZSTD and version < _ZSTD_SINCE:
         return Unfit(Code.UNSUPPORTED_COMPRESSION_TYPE, f"Produce {version} cannot carry zstd")
     if records < 1:
         return Unfit(Code.INVALID_RECORD, "A record batch without records")
-    if producer_id > LARGEST_CLIENT_ID:  # rule I1
+    if producer_id > LARGEST_CLIENT_ID:  # ORIGIN-TAG
         return Unfit(
             Code.INVALID_PRODUCER_ID_MAPPING,
             f"Producer id {producer_id} is above {LARGEST_CLIENT_ID}, the largest for virtual partitions",

@@ -1,4 +1,4 @@
-"""Where groups stand that have nothing left to read: at the end, whatever offset they have committed (rule F6).
+"""Where groups stand that have nothing left to read: at the end, whatever offset they have committed (OWN-END).
 
 Behind the last record of a virtual partition its home's log goes on with what is its co-residents'. Fillers move
 consumers over that, so those that commit their position stand at the end. Others commit the offset behind the record
@@ -108,7 +108,7 @@ class CaughtUp:
         return None
 
     def _shown(self, topic: ManagedTopic, partition: int, ends: Mapping[int, int]) -> int | None:
-        """Returns the offset of a home up to which readers are shown what is there (rules C1, C5)."""
+        """Returns the offset of a home up to which readers are shown what is there (LIVE-LEASE, FROZEN-READS)."""
         end, limit = ends.get(partition), self._readers.limit_of(topic, partition)
         return end if end is None or limit is None else min(end, limit)
 
@@ -120,6 +120,6 @@ async def _arrives(reading: asyncio.Task[int]) -> bool:
 
 
 def _reads(layout: Layout, row: Any) -> bool:
-    """Whether a commit is of a virtual partition that is delivered (rule A2)."""
+    """Whether a commit is of a virtual partition that is delivered (TAKEOVER-WAITS)."""
     v = row["partition_index"]
     return v < layout.v_count and bool(layout.chains[v].stays) and not (layout.withheld and v >= layout.n)

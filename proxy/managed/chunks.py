@@ -77,14 +77,14 @@ class ReadTally:
     """Partitions asked of brokers."""
     fillers: int = 0
     holes: int = 0
-    """Positions that were taken over offsets that retention had removed (rule F4)."""
+    """Positions that were taken over offsets that retention had removed (HOLE-PASSED)."""
     out_of_range: int = 0
     evicted_unsent: int = 0
     """Chunks that the bound drove out before all was sent: more of them means that the cache is too small."""
     cached_bytes: int = 0
     """Now."""
     bypassed: Counter[str] = field(default_factory=Counter[str])
-    """By topic, batches of writers that went round Kordon, each time they were read (rule F2)."""
+    """By topic, batches of writers that went round Kordon, each time they were read (BYPASS-SHARED)."""
     hidden: Counter[str] = field(default_factory=Counter[str])
     """Batches that nobody gets as they are, by kind; of bypass and of dialect clients the records are given out.
 
@@ -191,7 +191,7 @@ class Indexer:
             await self._share(records[batch.start : batch.end], batch, found)
 
     async def _share(self, data: memoryview, batch: Batch, found: Indexed) -> None:
-        """Gives the records of a batch that names no virtual partition to who lives there (rules F2, I8)."""
+        """Gives the records of a batch without a virtual partition to who lives there (BYPASS-SHARED, ORIGIN-TAG)."""
         partition = self._tenancy.partition
         residents = self._tenancy.at(batch.base_offset)
         if not residents:

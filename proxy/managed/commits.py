@@ -1,4 +1,4 @@
-"""Commits on managed topics: they are the face's (rule G1), and before it has one, the topic's own (rule A3).
+"""Commits on managed topics: they are the face's (FACE-COMMITS), and before it has one, the topic's (COMMITS-FOUND).
 
 The face has as many partitions as clients see, so commits and lag are the broker's own work. A group's commits from
 before its topic was managed stand under the topic's own name. They are not copied: OffsetFetch asks for both at once,

@@ -88,7 +88,7 @@ class Course:
     held_for: Why | None = None
     """What was waited for when that began."""
     refusing: bool = False
-    """Whether it was held for too long, or too much was: all is refused until it goes on (rule C4)."""
+    """Whether it was held for too long, or too much was: all is refused until it goes on (SHORT-FENCE)."""
 
 
 def ticket_of(write: Write) -> Ticket:

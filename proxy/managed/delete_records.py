@@ -1,4 +1,4 @@
-"""DeleteRecords of managed topics (rule F9): the floor of a virtual partition rises, durably, with the layout.
+"""DeleteRecords of managed topics (OWN-FLOOR): the floor of a virtual partition rises, durably, with the layout.
 
 Its records share a physical partition with others', so a broker is told to delete only what none of them needs.
 """

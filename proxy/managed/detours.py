@@ -1,4 +1,4 @@
-"""Ways round a physical partition that does not answer (rule I6).
+"""Ways round a physical partition that does not answer (SHARED-LANES).
 
 A broker works on one request of a connection at a time. One whose copies lag is answered late, after
 `replica.lag.time.max.ms` or the producer's own time limit, and holds up what is behind it on its connection. Clients of

@@ -87,12 +87,12 @@ def shown(row: Any, topics: ManagedTopics) -> Any:
     if topic is None or row["error_code"]:
         return row
     layout = topic.layout
-    is_other = row.get("topic_id", NO_ID) not in (NO_ID, layout.topic_id)  # made anew, not the one of this layout (C9)
+    is_other = row.get("topic_id", NO_ID) not in (NO_ID, layout.topic_id)  # made anew, not this layout's (SAME-TOPIC)
     if is_other or not may_be_shown(layout):
         return {**row, "error_code": Code.LEADER_NOT_AVAILABLE, "partitions": []}
     row = {**row, "partitions": physical_partitions(layout, row["partitions"])}
     if layout.epochs[-1].placement is not Placement.LINEAR:
-        return row  # while it is taken over, keys lie by the hash of before: it is the topic that it was (A2)
+        return row  # while it is taken over, keys lie by the hash of before: it is as it was (TAKEOVER-WAITS)
     return {
         **row,
         "initial_partition_count": layout.n,

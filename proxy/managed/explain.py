@@ -45,7 +45,7 @@ def explain_topic(
     Args:
         topic: The topic.
         control: Of the worker.
-        bypassed: Batches that the worker has read of writers that went round Kordon (rule F2).
+        bypassed: Batches that the worker has read of writers that went round Kordon (BYPASS-SHARED).
         held_for_groups: What groups of the dialect wait for (`held_groups`).
     """
     layout = topic.layout
@@ -195,7 +195,7 @@ def _held(topic: ManagedTopic, control: ControlState) -> list[Facts]:
 
 
 def _withheld(topic: ManagedTopic) -> list[str]:
-    """Says what a takeover waits for (rule A2)."""
+    """Says what a takeover waits for (TAKEOVER-WAITS)."""
     takeover = topic.takeover
     if takeover is None or not takeover.cuts:
         until_ms = None if takeover is None else takeover.until_ms

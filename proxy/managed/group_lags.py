@@ -178,7 +178,7 @@ class GroupLags:
         told: Mapping[Stream, int],
         ends: Mapping[int, int],
     ) -> set[tuple[str, Stream]]:
-        """Returns who has nothing left to read though the end is not committed (rule F6), as far as is soon known."""
+        """Returns who has nothing left to read though the end is not committed (OWN-END), as far as is soon known."""
         read: set[tuple[str, Stream]] = set()
 
         async def see(key: tuple[str, Stream], commit: int) -> None:

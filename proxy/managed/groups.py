@@ -1,4 +1,4 @@
-"""Groups on managed topics: the coordinator sees the topic's face, clients see the topic (rules G1, G2, A3).
+"""Groups on managed topics: the coordinator sees the topic's face, clients see the topic (FACE-COMMITS, FACE-NAMES).
 
 The face has as many partitions as clients see, so commits, assignments and lag are the broker's own work. Names inside
 of what consumers tell each other (ConsumerProtocol) are changed as well: a coordinator reads them, and lets the commits

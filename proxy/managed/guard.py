@@ -209,7 +209,7 @@ class Guard:
                 api_key=api_key,
                 reason=name_of(code),
                 topic=name or None,
-                rule="rights",
+                rule="RIGHTS-FIRST",
                 layout_epoch=topic.layout.epoch if topic is not None else None,
                 layouts_offset=topic.layouts_offset if topic is not None else None,
             )

@@ -1,4 +1,4 @@
-"""One connection that carries writes to a broker, merged over clients and virtual partitions (rule I6).
+"""One connection that carries writes to a broker, merged over clients and virtual partitions (SHARED-LANES).
 
 A broker takes one batch per partition in a request, and works on one request of a connection at a time. So each request
 takes one write from each physical partition that has one, and a few requests are under way.

@@ -1,4 +1,4 @@
-"""The writes of one worker to managed topics: lines in, lanes out, fences and leases between (rules I3 to I7, C4, C7).
+"""The writes of one worker to managed topics: lines in, lanes out, fences and leases between.
 
 serve ──> Line of a stream ──(may it be sent? who leads its partition?)──> Lane ──> broker
             ^                                                               │
@@ -57,7 +57,7 @@ class Lanes:
         topics: What is managed.
         links: Connections to brokers.
         leaders: Of physical partitions.
-        lease_alive: Whether managed topics may be served now (rule C1).
+        lease_alive: Whether managed topics may be served now (LIVE-LEASE).
         journal: Of the worker.
     """
 
@@ -143,7 +143,7 @@ class Lanes:
                 self._lane(node_id, number).dial()
 
     def lease_renewed(self) -> None:
-        """Judges the answers that were kept, and goes on; the layouts have been read since (rule C7)."""
+        """Judges the answers that were kept, and goes on; the layouts have been read since (LATE-ANSWER)."""
         for sent, outcome in self._kept.release():
             self._on_answer(sent, outcome, result_of(outcome))
         self._go_on(self._active)
@@ -164,7 +164,7 @@ class Lanes:
             self._route(course)
 
     def forsake(self, writes: Iterable[tuple[ManagedTopic, Write]]) -> None:
-        """The client has gone: what is not sent is not sent any more (rule I6)."""
+        """The client has gone: what is not sent is not sent any more (LATE-BINDING)."""
         for topic, write in writes:
             write.abandoned = True
             self._uncount(write, topic.name)
@@ -279,7 +279,7 @@ class Lanes:
             await topic.wait_for_change()
 
     def _is_too_much(self, course: Course, write: Write) -> bool:
-        """Whether a write is refused at once, because too much waits or what was before it is refused (rule C4)."""
+        """Whether a write is refused at once, because too much waits or what was before it is refused (SHORT-FENCE)."""
         blocked = isinstance(self._open_home(course), Why)
         full = self._unsent[course.topic.name] + write.size > (UNSENT_BYTES if blocked else _UNSENT_BYTES_IN_TURN)
         course.refusing = full or (course.refusing and blocked)
@@ -302,7 +302,7 @@ class Lanes:
         if isinstance(home, Why):
             self._hold(course, home)
             return
-        if home.end is not None:  # a retired partition, of which clients only ask what has been written (rule I8)
+        if home.end is not None:  # a retired partition, of which clients only ask what has been written (COUNT-FENCE)
             self._next(course, home, _everything)
             return
         leaders = self._leaders.known(course.topic.name)
@@ -433,7 +433,7 @@ class Lanes:
             self._sweep_later()
 
     def _give_up(self, course: Course, code: Code = Code.NOT_LEADER_OR_FOLLOWER) -> None:
-        """Refuses all that is not sent of a stream, and what comes behind it while it is held (rule C4)."""
+        """Refuses all that is not sent of a stream, and what comes behind it while it is held (SHORT-FENCE)."""
         course.refusing = True
         why = course.held_for if course.held_since is not None else None
         self._release(course, given_up=True)

@@ -1,7 +1,7 @@
 """Metadata and DescribeTopicPartitions: a managed topic as its V virtual partitions, Kordon's own topics not at all.
 
 A virtual partition has the leader, the replicas and the ISR of the physical one on which it lives. While a topic with
-data is taken over an answer that names it waits until it is known what clients see of it from now on (rule A2).
+data is taken over an answer that names it waits until it is known what clients see of it from now on (TAKEOVER-WAITS).
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _seen(row: Any, topic: ManagedTopic | None) -> Any:
     if row.error_code:
         return shown
     if topic_id not in (NO_ID, topic.layout.topic_id):
-        # Deleted and made again: not the one whose layout this is (C9). Clients wait until that has been seen.
+        # Deleted and made again: not the one whose layout this is (SAME-TOPIC). Clients wait until that has been seen.
         return {**shown, "error_code": Code.LEADER_NOT_AVAILABLE, "partitions": []}
     return {**shown, "is_internal": False, "partitions": virtual_partitions(topic, row.partitions)}
 

@@ -1,4 +1,4 @@
-"""The names and ids by which clients and brokers know one and the same topic (rules G1, G2).
+"""The names and ids by which clients and brokers know one and the same topic (FACE-COMMITS, FACE-NAMES).
 
 clients         brokers, where they look at topics themselves (commits, assignments)
 orders          __kordon.orders, the face

@@ -4,7 +4,7 @@
       ^           │
       └─(another layout is in force)
 
-A portion stays within one stay of its chain (rule F7). What it has taken is a list of views of the worker's chunks.
+A portion stays within one stay of its chain (RISING-EPOCH). What it has taken is a list of views of a worker's chunks.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Worker(Protocol):
         ...
 
     async def settle_layouts(self) -> bool:
-        """Takes in all layouts there are (rule F5); False: they cannot be had now."""
+        """Takes in all layouts there are (NO-FALSE-END); False: they cannot be had now."""
         ...
 
 
@@ -206,7 +206,7 @@ class Portion:
         """Makes the partition's row of the response.
 
         Args:
-            is_late: Whether the client has waited long enough to be moved over what is not its own (rule F3).
+            is_late: Whether the client has waited long enough to be moved over what is not its own (STEP-OVER).
         """
         if self._error or self._place is None or self._layout is not self._known.layout:
             return self._empty(self._error)
@@ -246,7 +246,7 @@ class Portion:
 
     @property
     def _is_withheld(self) -> bool:
-        """Whether it is written but not delivered yet (rule A2)."""
+        """Whether it is written but not delivered yet (TAKEOVER-WAITS)."""
         return self._known.layout.withholds(self.stream)
 
     def _begin(self, topic: ManagedTopic) -> None:
@@ -276,7 +276,7 @@ class Portion:
             self._log.take(self.stream, taken, limit, room)
             self._pass_over(self._log.passed_between(before, taken.position))
         if stay.end is not None and limit < stay.end and limit <= taken.position < stay.end:
-            self._pass_hole(taken, stay.end)  # what the log lost when it got shorter (rule C10)
+            self._pass_hole(taken, stay.end)  # what the log lost when it got shorter (BEYOND-LOSS)
         self.is_blocked = stay.end is None and taken.position >= limit
         if self.is_blocked or self._is_through or room_bytes <= 0:
             return
@@ -327,7 +327,7 @@ class Portion:
         return Code.NONE
 
     def _pass_hole(self, taken: Taken, position: int) -> None:
-        """Moves the client on over offsets that are gone (rule F4)."""
+        """Moves the client on over offsets that are gone (HOLE-PASSED)."""
         assert self._place is not None
         stay = self._place.stay
         place = {"topic": self._known.name, "stream": self.stream, "partition": stay.partition}
@@ -337,14 +337,14 @@ class Portion:
         taken.position = position
 
     def _pass_over(self, passed: list[Passed]) -> None:
-        """Tells of batches that the client does not get, because they cannot be opened (rule F2)."""
+        """Tells of batches that the client does not get, because they cannot be opened (BYPASS-SHARED)."""
         for each in passed:
             place = {"topic": self._known.name, "stream": self.stream, "partition": self._log.partition}
             log.info("hole_passed", **place, **each._asdict())
         self._passed += passed
 
     async def _out_of_range(self) -> None:
-        """Says that the offset is out of range, if that is so under all layouts there are (rule F5)."""
+        """Says that the offset is out of range, if that is so under all layouts there are (NO-FALSE-END)."""
         layout = self._layout
         if not await self._worker.settle_layouts():
             self._error = Code.UNKNOWN_LEADER_EPOCH
@@ -353,7 +353,7 @@ class Portion:
             self._worker.tally.out_of_range += 1
 
     def _may_fill(self, is_late: bool) -> bool:
-        """Whether a filler may follow what was taken (rule F3)."""
+        """Whether a filler may follow what was taken (STEP-OVER)."""
         assert self._place is not None
         if self._place.stay.end is not None:
             return self._is_through or (is_late and not self._taken.entries) or bool(self._holes)
@@ -364,7 +364,7 @@ class Portion:
         return bool(self._holes) or (has_all if self._taken.entries else is_late)
 
     def _end(self, after: int) -> int:
-        """Returns the end that the client is told, as it then stands at `after` (rule F6).
+        """Returns the end that the client is told, as it then stands at `after` (OWN-END).
 
         Whoever has read all there is is told its own position, so that its lag is 0; others the home's high watermark.
         """
@@ -436,7 +436,7 @@ def refuse_fetch(request: Any, error: int) -> dict[str, Any]:
 
 
 def epoch_error(worker: Worker, topic: ManagedTopic, home: Stay, believed_epoch: int) -> int:
-    """Compares the leader epoch in which a client believes with the present one (KIP-320, rule F7)."""
+    """Compares the leader epoch in which a client believes with the present one (KIP-320, RISING-EPOCH)."""
     if believed_epoch < 0:
         return Code.NONE
     believed = split_epoch(believed_epoch)

@@ -61,8 +61,8 @@ def physical_partition(layout: Layout, number: int) -> Stream | Code:
 def refusal(code: Code, layout: Layout, layout_epoch: int) -> Code:
     """Returns with what a write is refused whose partition is not known here.
 
-    INVALID_PARTITION_METADATA would prove that it stands nowhere (rule I8). Whoever is behind its client cannot say so,
-    and has no lease for what it knows: the client asks again.
+    INVALID_PARTITION_METADATA would prove that it stands nowhere (COUNT-FENCE). Whoever is behind its client cannot say
+    so, and has no lease for what it knows: the client asks again.
 
     Args:
         code: If it stands nowhere.
@@ -219,7 +219,7 @@ class _Intake:
             self._refuse(topic, row.name, Outcome(number, batch.code, error_message=batch.message))
             return
         ticket = Ticket(self.pending, self.pending.place(), records, self._timeout_ms)
-        acks = -1 if self._acks < 0 else 1  # rule I5: the answer to acks=0 is waited for, here
+        acks = -1 if self._acks < 0 else 1  # LENT-IDENTITY: the answer to acks=0 is waited for, here
         write = Write(*batch, size=len(records), acks=acks, since=self._now, payload=ticket)
         if is_physical(stream):
             write.undeleted_partition_count, write.layout_epoch = row.undeleted_partition_count, row.layout_epoch

@@ -70,7 +70,7 @@ class ListOffsets:
         topics: What is managed.
         questions: Asks the brokers.
         read_layouts_to_end: Returns when all layouts that were durable at the call are adopted; called before a client
-            is told a lower end than one before (rule F5). Raises UpstreamUnavailable.
+            is told a lower end than one before (NO-FALSE-END). Raises UpstreamUnavailable.
         may_serve: Whether this worker's lease lives.
         target: What clients mean by the number of a partition.
     """
@@ -175,7 +175,7 @@ class ListOffsets:
 
 
 class OffsetForLeaderEpoch:
-    """Answers OffsetForLeaderEpoch: where a leader epoch of a partition ends (rule F7).
+    """Answers OffsetForLeaderEpoch: where a leader epoch of a partition ends (RISING-EPOCH).
 
     Args:
         topics: What is managed.

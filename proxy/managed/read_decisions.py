@@ -20,13 +20,13 @@ from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.streams import Stream
 
 _RULES: Final[Mapping[int, str]] = {
-    Code.OFFSET_OUT_OF_RANGE: "F5",
-    Code.FENCED_LEADER_EPOCH: "F7",
-    Code.UNKNOWN_LEADER_EPOCH: "F7",
-    Code.INVALID_PARTITION_METADATA: "KIP-253 8.6",
+    Code.OFFSET_OUT_OF_RANGE: "NO-FALSE-END",
+    Code.FENCED_LEADER_EPOCH: "RISING-EPOCH",
+    Code.UNKNOWN_LEADER_EPOCH: "RISING-EPOCH",
+    Code.INVALID_PARTITION_METADATA: "COUNT-FENCE",
 }
 """By error, on what it stands."""
-_GATE: Final = "KIP-253 8"
+_GATE: Final = "PARENT-FIRST"
 
 
 class Given(NamedTuple):

@@ -1,4 +1,4 @@
-"""Fetch of managed topics: what a client asks of virtual partitions, read from the physical ones (rules F1-F9, C5).
+"""Fetch of managed topics: what a client asks of virtual partitions, read from the physical ones.
 
 A request is answered as a broker answers it: at once if there is enough, else when `max_wait_ms` has passed. Each of
 its partitions is carried on (`fetching.py`) through what the worker has read already (`logs.py`); what is missing is
@@ -77,9 +77,9 @@ class Readers:
         leaders: Who leads.
         cache_bytes: Most bytes of records that are kept for other readers.
         read_layouts_to_end: Returns when all layouts that were durable at the call are adopted; called before a client
-            is told that its offset is out of range (rule F5). Raises UpstreamUnavailable.
+            is told that its offset is out of range (NO-FALSE-END). Raises UpstreamUnavailable.
         may_serve: Whether the lease lives and the layouts are known; nothing is shown otherwise, because what stands
-            behind a cut that this worker has not heard of is nobody's to see (rules C1, C3).
+            behind a cut that this worker has not heard of is nobody's to see (LIVE-LEASE, READ-BEFORE-SERVE).
         journal: Of the worker.
         opener: Of the worker.
     """
@@ -133,7 +133,7 @@ class Readers:
             await self.ends_of(topic, managed.layout.open_segments.keys(), LATEST)
 
     async def freeze(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
-        """Shows nothing more of sealed partitions than readers have seen, and asks how far that may be (rule C5).
+        """Shows nothing more of sealed partitions than readers have seen, and asks how far that may be (FROZEN-READS).
 
         Args:
             topic: Its fence has been raised; when that ends, so does this.
@@ -225,7 +225,7 @@ class Readers:
     async def nothing_between(self, topic: str, v: int, offset: int, until: int) -> bool:
         """Whether no record of a virtual partition stands in [offset, until), as far as can be known in a moment.
 
-        What stands there may all be its co-residents', so that many consumers do not commit behind it (rule F6).
+        What stands there may all be its co-residents', so that many consumers do not commit behind it (OWN-END).
         """
         managed = self._topics.named(topic)
         if managed is None:
@@ -269,7 +269,7 @@ class Readers:
         return leader.epoch if leader is not None else -1
 
     async def settle_layouts(self) -> bool:
-        """Takes in all layouts there are (rule F5); False: they cannot be had now."""
+        """Takes in all layouts there are (NO-FALSE-END); False: they cannot be had now."""
         if self.read_layouts_to_end is None:
             return True
         try:

@@ -1,4 +1,4 @@
-r"""Expressions by which members of KIP-848 groups subscribe (rule G2).
+r"""Expressions by which members of KIP-848 groups subscribe (FACE-NAMES).
 
 The coordinator would match it against the brokers' names: managed topics by their own, of which no client knows the id,
 faces, and what else is Kordon's own. So an expression that may match any of these is expanded here, and the broker

@@ -53,7 +53,7 @@ _SAID_ONCE: Final = frozenset({CONSUMER_GROUP_HEARTBEAT})
 _SAYS_WHO: Final = frozenset({API_VERSIONS})
 """Says what the client speaks, which its `Guard` has to know."""
 _SAY_COUNTS: Final = frozenset({METADATA, DESCRIBE_TOPIC_PARTITIONS})
-"""Say how many partitions topics have: that changes once, when a topic with data is taken over (rule A2)."""
+"""Say how many partitions topics have: that changes once, when a topic with data is taken over (TAKEOVER-WAITS)."""
 
 
 class Server(Protocol):
@@ -307,7 +307,7 @@ class ManagedService:
             api_key=key,
             reason=Code.NOT_LEADER_OR_FOLLOWER.name,
             topic=name,
-            rule="unread",
+            rule="UNREAD-UNSERVED",
             layout_epoch=topic.layout.epoch if topic is not None else None,
             layouts_offset=topic.layouts_offset if topic is not None else None,
         )

@@ -53,7 +53,7 @@ class Place:
 
     @property
     def floor(self) -> int:
-        """The virtual offset below which its records were deleted (rule F9)."""
+        """The virtual offset below which its records were deleted (OWN-FLOOR)."""
         return (self.layout.floors or {}).get(self.stream, 0)
 
     @property
@@ -63,7 +63,7 @@ class Place:
 
     @property
     def is_withheld(self) -> bool:
-        """Whether it is written but not delivered yet (rule A2)."""
+        """Whether it is written but not delivered yet (TAKEOVER-WAITS)."""
         return self.layout.withholds(self.stream)
 
     def limit(self) -> int | None:

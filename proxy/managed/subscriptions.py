@@ -1,4 +1,4 @@
-"""What members of KIP-848 groups subscribe to, as the coordinator is told it (rule G2).
+"""What members of KIP-848 groups subscribe to, as the coordinator is told it (FACE-NAMES).
 
 The coordinator knows managed topics by their faces. Members name topics as clients know them, and do so once: their
 later heartbeats do not repeat it. But a topic can be managed, let go, or deleted and made again as one of the other
@@ -7,7 +7,7 @@ with its next heartbeat when it means something else to the coordinator than bef
 
 What a proxy knows of a member ends with the proxy. A member whose proxy goes says everything again, unless it learns of
 that between two heartbeats; then the next proxy leaves its subscription as it is, but for topics that are being taken
-over, whose members the controller has asked for (rule A2).
+over, whose members the controller has asked for (TAKEOVER-WAITS).
 
 Only what a coordinator has taken is remembered: whoever may not join the group has nothing remembered here, and makes
 nobody forgotten. What is remembered is bounded in bytes.
@@ -248,7 +248,7 @@ def _put(value: Any, wanted: Subscription, has: Subscription) -> bool:
 
 
 def _corrected(known: _Member, value: Any, topics: ManagedTopics) -> _Member:
-    """Takes what the controller has seen coordinators have, of members whose topic is being taken over (rule A2)."""
+    """Takes what the controller has seen coordinators have, of members whose topic is taken over (TAKEOVER-WAITS)."""
     for topic in topics if value.member_epoch > 0 else ():
         for each in topic.takeover.subscribers if topic.takeover is not None else ():
             if (each.group, each.member) == (value.group_id, value.member_id):

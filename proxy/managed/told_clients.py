@@ -69,13 +69,13 @@ class ToldClient:
             )
 
     def _refuse(self, api_key: int, topic: ManagedTopic) -> None:
-        """Notes that a topic is not shown while it is taken over (rule A2), or its broker has no leader either."""
+        """Notes that a topic is not shown while it is taken over (TAKEOVER-WAITS), or its broker has no leader."""
         self._journal.refused(
             self._client,
             api_key=api_key,
             reason=Code.LEADER_NOT_AVAILABLE.name,
             topic=topic.name,
-            rule="A2",
+            rule="TAKEOVER-WAITS",
             layout_epoch=topic.layout.epoch,
             layouts_offset=topic.layouts_offset,
         )

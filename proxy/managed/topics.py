@@ -49,9 +49,9 @@ class Why(StrEnum):
     """What writes of a stream wait for, and how that ends."""
 
     FENCE = "fence"
-    """The stream's partition is sealed until the next layout (rule I6)."""
+    """The stream's partition is sealed until the next layout (FENCE-BARRIER)."""
     LEASE = "lease"
-    """This worker's lease has ended (rule C1)."""
+    """This worker's lease has ended (LIVE-LEASE)."""
     UNBORN = "unborn"
     """The stream lives nowhere yet."""
     LEADER = "leader"
@@ -67,7 +67,7 @@ class Fence:
     Attributes:
         id: Of the attempt, as its record names it.
         sealed: Physical partitions that are not written to until the next layout is adopted.
-        high_watermarks: Of each, what readers may see of it until then (rule C5).
+        high_watermarks: Of each, what readers may see of it until then (FROZEN-READS).
         shown: Until the high watermarks are known, what readers may see of each: what they had seen when they were
             asked for, and what has been answered; None: nobody has asked yet, and reading goes on.
     """
@@ -93,7 +93,7 @@ class Fence:
         return replace(self, high_watermarks={q: max(mark, landed.get(q, 0)) for q, mark in known.items()})
 
     def limit(self, partition: int) -> int | None:
-        """Returns the offset from which on nothing of a physical partition is shown (rule C5); None: there is none."""
+        """Returns the offset from which on nothing of a physical partition is shown (FROZEN-READS); None: of none."""
         if partition not in self.sealed:
             return None
         if partition in self.high_watermarks:
@@ -134,7 +134,7 @@ class ManagedTopic:
         """Where the layout in force was read; of a topic that is coming, where its fence was. Rises."""
         self.fence: Fence | None = None
         self.takeover: Takeover | None = None
-        """What is left to do of its takeover, if it had data (rule A2)."""
+        """What is left to do of its takeover, if it had data (TAKEOVER-WAITS)."""
         self.unserved: str | None = None
         """Why nothing of it is written or read here; None: it is."""
         self._changed = asyncio.Event()
@@ -144,7 +144,7 @@ class ManagedTopic:
         return self.unserved is not None or (self.fence is not None and partition in self.fence.sealed)
 
     def open_home(self, stream: Stream, *, may_serve: bool) -> Stay | Why:
-        """Returns where a stream is written to now, or why it is not (rules C1, I6).
+        """Returns where a stream is written to now, or why it is not (LIVE-LEASE, FENCE-BARRIER).
 
         Args:
             stream: Which.
@@ -158,7 +158,7 @@ class ManagedTopic:
         return home if may_serve else Why.LEASE
 
     def limit(self, partition: int, *, may_serve: bool) -> int | None:
-        """Returns the offset from which on nothing of a physical partition is shown now (rules C1, C5).
+        """Returns the offset from which on nothing of a physical partition is shown now (LIVE-LEASE, FROZEN-READS).
 
         What stands behind a cut that this worker has not heard of is nobody's to see. A segment that is over is shown
         up to its end, whatever is said here.
@@ -220,7 +220,7 @@ class ManagedTopics:
     """All managed topics of a cluster, by name and by the id that clients know.
 
     A topic with data that is just being taken over is *coming*: its writes and reads are held here already, while to
-    everything else it is the ordinary topic that it is still (rule A2).
+    everything else it is the ordinary topic that it is still (TAKEOVER-WAITS).
 
     A topic is *unserved* where records of it cannot be read: it is refused, be its layout known or not.
     """

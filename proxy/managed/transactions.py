@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn that names managed topics: refused as a whole (rule I9).
+"""AddPartitionsToTxn that names managed topics: refused as a whole (NO-TRANSACTIONS).
 
 The broker would not know most of the partitions, and clients would ask again until their transaction times out. Upon
 INVALID_TXN_STATE Java and librdkafka call their producer failed at once, and franz-go fails its producer id.

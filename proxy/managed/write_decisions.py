@@ -24,14 +24,19 @@ from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.ordering.writers import Unfit
 
 _VERDICTS: Final[Mapping[Refusal | Unfit, str]] = MappingProxyType(
-    {Refusal.FENCED: "I3", Unfit.GAP: "I4", Unfit.UNKNOWN: "I4", Unfit.OUTDATED: "I8"}
+    {
+        Refusal.FENCED: "SEQ-IMAGE",
+        Unfit.GAP: "OPENER-ALONE",
+        Unfit.UNKNOWN: "OPENER-ALONE",
+        Unfit.OUTDATED: "COUNT-FENCE",
+    }
 )
 """By the verdict on an identity, the rule it stands on; a duplicate is no error."""
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _REPEATED: Final[Mapping[str, Any]] = {"repeated": True}
 
 
-_RULES: Final[Mapping[Why | None, str]] = MappingProxyType({Why.FENCE: "C4", Why.LEASE: "C1"})
+_RULES: Final[Mapping[Why | None, str]] = MappingProxyType({Why.FENCE: "FENCE-BARRIER", Why.LEASE: "LIVE-LEASE"})
 
 
 class WriteDecisions:
@@ -60,7 +65,7 @@ class WriteDecisions:
             if outcome is not None and outcome.base_offset >= 0:
                 self._admitted(course, write, outcome.base_offset)
             else:
-                self._repeated(course, write, "I5")  # DUPLICATE_SEQUENCE_NUMBER: it is there, brokers forgot where
+                self._repeated(course, write, "LENT-IDENTITY")  # DUPLICATE_SEQUENCE_NUMBER: brokers forgot where
             return
         if outcome is not None and outcome.error_code == answer.error_code:
             return  # it is the broker's error
@@ -120,7 +125,7 @@ class WriteDecisions:
         if not self.is_on:
             return
         if why is Refusal.DUPLICATE:
-            self._repeated(course, write, "I3")
+            self._repeated(course, write, "SEQ-IMAGE")
             return
         evidence: dict[str, Any] = {}
         if why is Unfit.OUTDATED:
@@ -140,10 +145,10 @@ class WriteDecisions:
         self._refused(client_of(write), course.topic, course.stream, answer.error_code, rule=rule, evidence=evidence)
 
     def given_up(self, course: Course, write: Write, code: int, why: Why | None) -> None:
-        """Notes that a write is not sent, as it waited for too long or too much does (rule C4)."""
+        """Notes that a write is not sent, as it waited for too long or too much does (SHORT-FENCE)."""
         if self.is_on:
             evidence = {"waited_for": why.value} if why is not None else NOTHING
-            self._refused(client_of(write), course.topic, course.stream, code, rule="C4", evidence=evidence)
+            self._refused(client_of(write), course.topic, course.stream, code, rule="SHORT-FENCE", evidence=evidence)
 
     def unfit(self, client: Client, topic: ManagedTopic | None, name: str, stream: Stream, code: int) -> None:
         """Notes that a part of a Produce request is refused before it has a line.
@@ -158,7 +163,7 @@ class WriteDecisions:
         if not self.is_on:
             return
         if topic is not None:
-            rule = "I8" if code == Code.INVALID_PARTITION_METADATA else None
+            rule = "COUNT-FENCE" if code == Code.INVALID_PARTITION_METADATA else None
             self._refused(client, topic, stream, code, rule=rule)
         else:
             self._journal.refused(client, api_key=apis.PRODUCE, reason=name_of(code), topic=name or None, stream=stream)
@@ -183,7 +188,7 @@ class WriteDecisions:
                 move=home.move,
                 layout_epoch=topic.layout.epoch,
                 layouts_offset=topic.layouts_offset,
-                rule="I6",
+                rule="LATE-BINDING",
                 reason="moved",
                 evidence={"from_partition": partition, "from_move": move},
             )
@@ -250,9 +255,9 @@ class WriteDecisions:
 def _own_error(write: Write, outcome: Outcome | None) -> tuple[str, Mapping[str, Any]]:
     """Returns the rule by which a sent write is answered by an error that no broker gave, and what that rests on."""
     if outcome is None:
-        return "I5", {"broker": "no answer"}
+        return "LENT-IDENTITY", {"broker": "no answer"}
     if outcome.error_code:
-        return "I5", {"broker": name_of(outcome.error_code)}
+        return "LENT-IDENTITY", {"broker": name_of(outcome.error_code)}
     bound = write.bound
     assert bound is not None, "it was sent"
-    return "C7", {"partition": bound.partition, "move": bound.move, "base_offset": outcome.base_offset}
+    return "LATE-ANSWER", {"partition": bound.partition, "move": bound.move, "base_offset": outcome.base_offset}

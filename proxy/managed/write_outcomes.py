@@ -1,4 +1,4 @@
-"""What clients are told of their writes to managed topics (rules I3, I5, C7, F1)."""
+"""What clients are told of their writes to managed topics (SEQ-IMAGE, LENT-IDENTITY, LATE-ANSWER, OFFSET-CHAIN)."""
 
 from __future__ import annotations
 
@@ -64,25 +64,25 @@ class ProduceCounts:
     """Written, as the broker said."""
     bytes: int = 0
     duplicates: int = 0
-    """Found in an image (rule I3)."""
+    """Found in an image (SEQ-IMAGE)."""
     refused: int = 0
     """Other verdicts on identities."""
     outdated: int = 0
-    """Of dialect clients, with another number of partitions than there are (rule I8)."""
+    """Of dialect clients, with another number of partitions than there are (COUNT-FENCE)."""
     held: int = 0
     """Virtual partitions that had to wait for a fence or a lease."""
     given_up: int = 0
     """Writes that waited for too long."""
     resent: int = 0
-    """Writes without producer id that were sent again behind a failure (rule I5)."""
+    """Writes without producer id that were sent again behind a failure (LENT-IDENTITY)."""
     lost: int = 0
     """Writes without an answer."""
     strays: int = 0
     """Written behind a cut, and not acknowledged."""
     kept: int = 0
-    """Answers that came after the lease had ended (rule C7)."""
+    """Answers that came after the lease had ended (LATE-ANSWER)."""
     shortened: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
-    """Partitions, by topic, whose log ends below the start of their segment: an unclean election has cut it (C10)."""
+    """Partitions, by topic, whose log ends below the start of their segment, by an unclean election (BEYOND-LOSS)."""
 
     def by_outcome(self) -> dict[str, int]:
         """Returns how many writes came to which end, named as the metric has it."""
@@ -153,7 +153,7 @@ def told(layout: Layout, stream: Stream, write: Write, outcome: Outcome | None, 
     """Makes of a broker's answer what the client is told.
 
     Args:
-        layout: In force now; what does not stand in it is no success (rule C7).
+        layout: In force now; what does not stand in it is no success (LATE-ANSWER).
         stream: Whose it is.
         write: As it was sent.
         outcome: The broker's; None: there is none.
@@ -167,7 +167,7 @@ def told(layout: Layout, stream: Stream, write: Write, outcome: Outcome | None, 
     if result is Result.WRITTEN:
         return _written(layout, stream, write, outcome, counts)
     if write.producer_id == NO_PRODUCER and result is Result.SEQUENCE:
-        return Outcome(partition, Code.NOT_LEADER_OR_FOLLOWER)  # rule I5: its client knows of no sequences
+        return Outcome(partition, Code.NOT_LEADER_OR_FOLLOWER)  # LENT-IDENTITY: its client knows of no sequences
     return outcome._replace(partition=partition, base_offset=-1, log_start_offset=layout.chain(stream).start)
 
 

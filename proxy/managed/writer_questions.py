@@ -1,4 +1,4 @@
-"""What lanes ask of brokers: producer ids of their own (rule I5), and which identities have begun (rule I4)."""
+"""What lanes ask of brokers: producer ids of their own (LENT-IDENTITY), which identities have begun (OPENER-ALONE)."""
 
 from __future__ import annotations
 

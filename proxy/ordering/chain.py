@@ -1,4 +1,4 @@
-"""The log of one virtual partition: the stretches it lived on, laid end to end (rule F1)."""
+"""The log of one virtual partition: the stretches it lived on, laid end to end (OFFSET-CHAIN)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Stay:
     delta: int
     """Virtual offset = offset in the physical partition + delta."""
     lost_from: int | None = None
-    """From where on its records were lost when the log got shorter (rule C10); None: from nowhere."""
+    """From where on its records were lost when the log got shorter (BEYOND-LOSS); None: from nowhere."""
     tagged: bool = True
-    """Whether batches carry identities; not so before the topic was taken over (rule A1)."""
+    """Whether batches carry identities; not so before the topic was taken over (PAST-STAYS)."""
 
     @property
     def virtual_start(self) -> int:

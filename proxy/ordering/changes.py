@@ -48,13 +48,13 @@ class Change:
     attempts: int = 0
     placement: Placement = Placement.LINEAR
     shortened: dict[int, int] = field(default_factory=dict[int, int])
-    """Physical partitions whose log has got shorter, by the offset from which on all was lost (rule C10)."""
+    """Physical partitions whose log has got shorter, by the offset from which on all was lost (BEYOND-LOSS)."""
     renewed: frozenset[int] = frozenset()
     """Physical partitions that begin another segment, in which the janitor writes first (KIP-253 9)."""
     told: dict[int, int] = field(default_factory=dict[int, int])
     """Of these, up to where readers may have been told of them, as the proxies say that acknowledge."""
     expected: Mapping[int, int] | None = None
-    """Where partitions must end, because somebody said that nobody writes to them; None: anywhere (rule A2)."""
+    """Where partitions must end, because somebody said that nobody writes to them; None: anywhere (TAKEOVER-WAITS)."""
     problem: str = ""
     """Why it is given up."""
     has_many: bool = False
@@ -73,7 +73,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Producers:
-    """What was read of a sealed or opened partition when nothing could land there any more (rule C6).
+    """What was read of a sealed or opened partition when nothing could land there any more (STILL-CUT).
 
     Attributes:
         end: The next offset.
@@ -117,7 +117,7 @@ class ConfirmMembers:
     """Ask the group whether the generation that this proxy leads is still the present one.
 
     Answer with `on_confirmed` if it is; if it is not, `on_members` tells the next one. Asked after a fence is durable:
-    whoever joins from then on reads the fence before it serves, whoever joined before is known (rule C2).
+    whoever joins from then on reads the fence before it serves, whoever joined before is known (FENCE-BARRIER).
     """
 
     topic: str

@@ -52,7 +52,7 @@ class Controller:
 
     Args:
         members: Incarnations of the present generation.
-        alone_from: From when on nobody serves but these, by `Presence` (rule C2).
+        alone_from: From when on nobody serves but these, by `Presence` (MISSING-WAITED).
     """
 
     def __init__(self, members: frozenset[str], alone_from: float) -> None:
@@ -78,7 +78,7 @@ class Controller:
 
     @property
     def alone_from(self) -> float:
-        """From when on nobody serves but the members of the present generation (rule C2)."""
+        """From when on nobody serves but the members of the present generation (MISSING-WAITED)."""
         return self._alone_from
 
     def raised(self, fence: str) -> bool:
@@ -119,7 +119,7 @@ class Controller:
         return self._prepare(change, now)
 
     def mend(self, topic: str, shortened: Mapping[int, int], now: float) -> list[Command]:
-        """Goes on behind what was lost, by a layout epoch of its own or by that of a change under way (rule C10).
+        """Goes on behind what was lost, by a layout epoch of its own or by that of a change under way (BEYOND-LOSS).
 
         Args:
             topic: Known.
@@ -422,7 +422,7 @@ def _why_not_cut(change: Change, before: TopicRecord, cuts: Mapping[int, Produce
 
 
 def _is_short(layout: Layout, following: Epoch, cuts: Mapping[int, Producers]) -> bool:
-    """Whether a log ends below the start of its segment, and the change does not know of it yet (rule C10)."""
+    """Whether a log ends below the start of its segment, and the change does not know of it yet (BEYOND-LOSS)."""
     opened, known = layout.open_segments, following.shortened or {}
     return any(q in opened and q not in known and cut.end < opened[q].start for q, cut in cuts.items())
 
@@ -449,7 +449,7 @@ _NO_IMAGE: Final = Parts()
 def _images_after(
     layout: Layout, change: Change, cuts: Mapping[int, Producers], before: Mapping[Stream, Parts]
 ) -> dict[Stream, Parts]:
-    """Returns the images of the streams that write under another identity from `following` on (rule I3).
+    """Returns the images of the streams that write under another identity from `following` on (SEQ-IMAGE).
 
     A stream in which nobody has written since its last image, and nobody is forgotten, keeps it.
     """

@@ -1,4 +1,4 @@
-"""The leader epoch of a virtual partition (rule F7): how often it has moved, then its physical partition's own.
+"""The leader epoch of a virtual partition (RISING-EPOCH): how often it has moved, then its physical partition's own.
 
 30        15 14               0
 ├─ move ────┼─ leader epoch ──┤
@@ -29,7 +29,7 @@ def virtual_epoch(move: int, epoch: int) -> int:
 
 
 def split_epoch(virtual: int) -> tuple[int, int]:
-    """Takes a leader epoch that a client sent apart: the move, and the physical partition's epoch (F7).
+    """Takes a leader epoch that a client sent apart: the move, and the physical partition's epoch (RISING-EPOCH).
 
     Args:
         virtual: Not negative.

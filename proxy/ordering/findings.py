@@ -13,7 +13,7 @@ KINDS: Final[tuple[FindingKind, ...]] = get_args(FindingKind)
 
 
 def topic_gone(layout: Layout, successor: UUID | None, now_ms: int) -> FindingRecord:
-    """Says that a topic was deleted without Kordon (rule C9).
+    """Says that a topic was deleted without Kordon (SAME-TOPIC).
 
     Args:
         layout: The last one.
@@ -29,7 +29,7 @@ def topic_gone(layout: Layout, successor: UUID | None, now_ms: int) -> FindingRe
 
 
 def records_lost(layout: Layout, now_ms: int) -> FindingRecord:
-    """Says which offsets were lost because logs got shorter (rule C10).
+    """Says which offsets were lost because logs got shorter (BEYOND-LOSS).
 
     Args:
         layout: In which the topic goes on behind them; its last epoch says where logs were cut.

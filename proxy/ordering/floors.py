@@ -1,4 +1,4 @@
-"""Deleted records of virtual partitions (rule F9): a floor for each, and what a physical partition need not keep."""
+"""Deleted records of virtual partitions (OWN-FLOOR): a floor for each, and what a physical partition need not keep."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ class Gate:
 def _lines(ordered: Sequence[Segment]) -> dict[int, list[Segment]]:
     """Returns by physical partition its segments as its log has them: each ends where what is kept of it ends.
 
-    Where a log got shorter (rule C10), segments begin below the end of earlier ones.
+    Where a log got shorter (BEYOND-LOSS), segments begin below the end of earlier ones.
     """
     lines: dict[int, list[Segment]] = {}
     for segment in reversed(ordered):

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final
 
 LARGEST_VIRTUAL_PARTITIONS: Final = 32_765
-"""More do not fit beside a producer id (rule I1)."""
+"""More do not fit beside a producer id (ORIGIN-TAG)."""
 LARGEST_PARTITIONS: Final = 4_000
 """Physical ones of a topic: the record of its layout names each of them, and has to fit into a batch."""
 

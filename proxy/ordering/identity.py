@@ -1,9 +1,9 @@
-"""Who wrote a batch, as the log has it: rule I1.
+"""Who wrote a batch, as the log has it: ORIGIN-TAG.
 
 63      48 47  40 39                                    0
 ├ v + 1 ──┼ move ┼ the producer id that the client knows ┤
 
-Batches of dialect clients belong to no virtual partition: they have `NO_V`, and the layout epoch as their move (I8).
+Batches of dialect clients belong to no virtual partition: they have `NO_V`, and the layout epoch as their move.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The image: what a producer had written of a virtual partition when it moved, and how sequences go on behind it (I3).
+"""The image: what a producer had written of a virtual partition when it moved, and which sequences follow (SEQ-IMAGE).
 
 A producer counts its batches per partition that it sees, from 0 on. In the log of a new home each identity begins at 0
 again, so a client's sequence there is its own minus what stands in the homes before.
@@ -237,7 +237,7 @@ def runs_of(written: Mapping[int, Written]) -> Iterator[dict[int, Written]]:
 
 
 def is_forgotten(part: ImageRecord, forgotten_ms: int) -> bool:
-    """Whether brokers would not remember its producers any more, if they have not written since (rule I3)."""
+    """Whether brokers would not remember its producers any more, if they have not written since (SEQ-IMAGE)."""
     return part.cut_ms < forgotten_ms
 
 

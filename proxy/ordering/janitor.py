@@ -106,7 +106,7 @@ class FormerHomes:
         return self._of(segment, None) if is_known else Hidden.STRAY
 
     def begin(self, partition: int) -> int:
-        """Returns where to begin with a partition: before a topic was taken over no key has moved (rule A1)."""
+        """Returns where to begin with a partition: before a topic was taken over no key has moved (PAST-STAYS)."""
         stays = self.layout.chain(physical_stream(partition)).stays
         return next((stay.start for stay in stays if stay.tagged), 0)
 
@@ -119,11 +119,11 @@ class FormerHomes:
             offset: In the physical partition.
         """
         v = key_hash % self.layout.v_count
-        if seen.v is None:  # as readers are given it (rule F2)
+        if seen.v is None:  # as readers are given it (BYPASS-SHARED)
             residents = self._tenancies[seen.segment.partition].at(offset)
             return share_out([key_hash], residents, self.layout.v_count)[0] if residents else None
         has_few = self.layout.epochs[seen.segment.epoch].placement is not Placement.LINEAR
-        if has_few and v % self.layout.n == seen.v:  # written by who saw N partitions (rule A2)
+        if has_few and v % self.layout.n == seen.v:  # written by who saw N partitions (TAKEOVER-WAITS)
             return v
         return seen.v
 

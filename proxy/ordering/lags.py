@@ -41,7 +41,7 @@ def shown(stream: Stream) -> str:
 
 
 def home_of(layout: Layout, stream: Stream) -> Stay | None:
-    """Returns where a stream ends; None: it is not delivered, so nobody can be behind (rule A2)."""
+    """Returns where a stream ends; None: it is not delivered, so nobody can be behind (TAKEOVER-WAITS)."""
     if not layout.knows(stream) or layout.withholds(stream):
         return None
     return layout.chain(stream).home

@@ -33,9 +33,9 @@ class Placement(Enum):
     LINEAR = "linear"
     """By linear hashing of their slots."""
     OWN = "own"
-    """While a topic with data is taken over: v < N still on partition v, v >= N by linear hashing (rule A2)."""
+    """While a topic with data is taken over: v < N still on partition v, v >= N by linear hashing (TAKEOVER-WAITS)."""
     UNMANAGED = "unmanaged"
-    """Before a topic with data was taken over: v < N is partition v, and there are no others (rule A1)."""
+    """Before a topic with data was taken over: v < N is partition v, and there are no others (PAST-STAYS)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Segment:
     predecessors: tuple[SegmentId, ...] = ()
     """Those that held its keys before."""
     lost_from: int | None = None
-    """From where on its records were lost when the log got shorter (rule C10); None: from nowhere."""
+    """From where on its records were lost when the log got shorter (BEYOND-LOSS); None: from nowhere."""
     bound_epoch: int = -1
     """Leader epoch in which its end was read, or its start while it is written to; -1: not known."""
 
@@ -75,7 +75,7 @@ class Epoch:
     u: int
     placement: Placement = Placement.LINEAR
     shortened: Mapping[int, int] | None = None
-    """By physical partition whose log got shorter: from which offset on all was lost (rule C10)."""
+    """By physical partition whose log got shorter: from which offset on all was lost (BEYOND-LOSS)."""
     renewed: tuple[int, ...] = ()
     """Physical partitions that begin another segment though nobody comes or goes: values stand first in it that brokers
     would have taken away (KIP-253 9)."""
@@ -99,13 +99,13 @@ class Layout:
 
     Attributes:
         topic: Its name.
-        topic_id: Of the real topic (rule C9).
+        topic_id: Of the real topic (SAME-TOPIC).
         n: initial_partition_count.
         v_count: V, the virtual partitions.
         epochs: All so far, oldest first.
         segments: All so far, by epoch and partition.
-        withheld: v >= N are written but not delivered yet (rule A2).
-        floors: By virtual partition, the virtual offset that DeleteRecords has raised its start to (rule F9).
+        withheld: v >= N are written but not delivered yet (TAKEOVER-WAITS).
+        floors: By virtual partition, the virtual offset that DeleteRecords has raised its start to (OWN-FLOOR).
         ordered_delivery: enable.ordered.delivery of KIP-253: no key is delivered before what it was in earlier.
         janitor: Old values of keys are taken out of partitions that they have left (KIP-253 9).
     """
@@ -180,7 +180,7 @@ class Layout:
 
     @cached_property
     def last_bounds(self) -> Mapping[int, Bound]:
-        """By physical partition, where its log must reach at least: a shorter one has lost records (rule C10)."""
+        """By physical partition, where its log must reach at least: a shorter one has lost records (BEYOND-LOSS)."""
         newest = {segment.id.partition: segment for segment in sorted(self.segments, key=lambda each: each.id.epoch)}
         return {
             q: Bound(segment.start if segment.end is None else segment.kept_end or 0, segment.bound_epoch)
@@ -267,7 +267,7 @@ class Layout:
 
     @cached_property
     def open_homes(self) -> Mapping[Stream, Stay]:
-        """By stream, where it is written and delivered now; what is not, or withheld (rule A2), is missing."""
+        """By stream, where it is written and delivered now; what is not, or withheld (TAKEOVER-WAITS), is missing."""
         shown = self.n if self.withholds(self.n) else self.v_count
         homes: dict[Stream, Stay] = {}
         for vs, chain in self.runs:
@@ -287,7 +287,7 @@ class Layout:
         return all(vs == range(stay.partition, stay.partition + 1) and not stay.delta for vs, stay in stays)
 
     def withholds(self, v: int) -> bool:
-        """Whether a virtual partition is written and not delivered now (rule A2)."""
+        """Whether a virtual partition is written and not delivered now (TAKEOVER-WAITS)."""
         return self.withheld and self.ordered_delivery and v >= self.n
 
     def residents(self, partition: int) -> tuple[int, ...]:
@@ -306,7 +306,7 @@ class Layout:
         Args:
             u: As many as now, or another number.
             placement: How virtual partitions will lie.
-            shortened: Physical partitions whose log has got shorter, by the offset from which on all was lost (C10).
+            shortened: Physical partitions whose log got shorter, by the offset from which all was lost (BEYOND-LOSS).
             renewed: Physical partitions that begin another segment; as many partitions as now.
 
         Raises:
@@ -359,10 +359,10 @@ class Layout:
         Args:
             following: By `next_epoch`.
             cuts: The next offset of each physical partition that is sealed or opened.
-            withheld: Keep v >= N from readers (rule A2).
+            withheld: Keep v >= N from readers (TAKEOVER-WAITS).
             leader_epochs: In which the cuts were read, as far as it is known.
             told: Up to where somebody may have been told of a partition whose log has got shorter: what follows begins
-                there, so that virtual offsets do not fall (rule C10).
+                there, so that virtual offsets do not fall (BEYOND-LOSS).
 
         Raises:
             KeyError: A cut is missing.
@@ -386,7 +386,7 @@ class Layout:
             settlers = [v for vs in self._residents(following, q) for v in vs]
             before = {self.homes[v] for v in settlers} - {None}
             if self.epochs[-1].placement is not Placement.LINEAR:
-                before |= {v % self.n for v in settlers}  # where those write their keys who see N partitions (rule A2)
+                before |= {v % self.n for v in settlers}  # where those write who see N partitions (TAKEOVER-WAITS)
             sources = tuple(self.open_segments[p].id for p in sorted(p for p in before if p is not None))
             opened = Segment(SegmentId(q, following.number), cuts[q], predecessors=sources)
             segments.append(replace(opened, bound_epoch=epochs.get(q, -1)))

@@ -1,4 +1,4 @@
-"""What clients want written to one stream: one first-in, first-out line (rules I3 to I6, I8).
+"""What clients want written to one stream: one first-in, first-out line (LATE-BINDING, OPENER-ALONE).
 
 A write is bound to physical partition, identity and sequence when it is sent, not when it comes. A write that must wait
 for its identity is parked with all that follow of the same identity, and those of others overtake it. Writes without a
@@ -367,7 +367,7 @@ class Line:
 
 
 def _is_outdated(write: Write, home: Stay, count: int | None) -> bool:
-    """Whether a physical partition was chosen for a write by which it would not be chosen now (rule I8).
+    """Whether a physical partition was chosen for a write by which it would not be chosen now (COUNT-FENCE).
 
     The count alone does not say it: from 4 to 5 and back to 4, and what the client was told under 5 would not be true.
     """

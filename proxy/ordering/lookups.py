@@ -46,8 +46,9 @@ def visible(chain: Chain, floor: int = 0, limit: int | None = None) -> tuple[Sta
 
     Args:
         chain: Not empty.
-        floor: The virtual offset below which records were deleted (rule F9).
-        limit: The offset in the home's physical partition from which on nothing is shown (rules A2, C5); None: the end.
+        floor: The virtual offset below which records were deleted (OWN-FLOOR).
+        limit: The offset in the home's physical partition from which on nothing is shown (TAKEOVER-WAITS,
+            FROZEN-READS); None: the end.
     """
     stays = [_from(stay, floor) for stay in chain.stays]
     kept = [replace(stay, end=stay.kept_end) for stay in stays[:-1]]
@@ -177,7 +178,7 @@ def epoch_question(chain: Chain, virtual: int) -> EpochQuestion | None:
     moves = [stay.move for stay in chain.stays if stay.move <= move]
     if not moves or (moves[-1] < move and len(moves) == len(chain.stays) and chain.stays[-1].end is None):
         return None
-    stays = [stay for stay in chain.stays if stay.move == moves[-1]]  # more than one where it was taken over (A1)
+    stays = [stay for stay in chain.stays if stay.move == moves[-1]]  # several where it was taken over (PAST-STAYS)
     return EpochQuestion(replace(stays[-1], start=stays[0].start), epoch if moves[-1] == move else LARGEST_EPOCH)
 
 

@@ -100,15 +100,18 @@ class Member:
         return {stream: Parts(parts) for stream, parts in self._images.get(topic, {}).items()}
 
     def may_serve(self, now: float) -> bool:
-        """Whether managed topics may be served: the lease lives, and the layouts were read after joining (C1, C3)."""
+        """Whether managed topics may be served: the lease lives, and the layouts were read after joining.
+
+        These are LIVE-LEASE and READ-BEFORE-SERVE.
+        """
         return self._caught_up and now < self.lease_expires
 
     def on_renewed(self, sent: float, lease_seconds: float, now: float) -> int | None:
-        """A commit under the present generation was accepted; the lease counts from when it was *sent* (C1).
+        """A commit under the present generation was accepted; the lease counts from when it was *sent* (LIVE-LEASE).
 
         Returns:
             As `on_joined` does, if nothing was served: where the lease had ended, nobody has waited for this worker,
-            and what it knows may be old (C3). None: it goes on.
+            and what it knows may be old (READ-BEFORE-SERVE). None: it goes on.
         """
         reading = None if self.may_serve(now) else self.on_joined()
         self.lease_expires = max(self.lease_expires, sent + lease_seconds)
@@ -125,7 +128,7 @@ class Member:
         return self._reading
 
     def on_caught_up(self, reading: int) -> bool:
-        """The layouts were read to the end of a reading; returns whether it is the one that counts (C3)."""
+        """The layouts were read to the end of a reading; returns whether it is the one that counts."""
         self._caught_up = self._caught_up or reading == self._reading
         return reading == self._reading
 
@@ -184,7 +187,7 @@ class Member:
 
         Args:
             fence: Its id.
-            told: Where a log has got shorter, up to which offset readers may have been told of it (rule C10).
+            told: Where a log has got shorter, up to which offset readers may have been told of it (BEYOND-LOSS).
         """
         standing = next((each for each in self._fences.values() if each.id == fence), None)
         if standing is None or fence in self._held:

@@ -1,4 +1,4 @@
-"""The images of a layout to come, made before its fence: under it only what was written since is added (rule C6).
+"""The images of a layout to come, made before its fence: under it only what was written since is added (STILL-CUT).
 
 Of 10^6 producers it takes seconds to ask, to sort and to write down, for which clients' writes cannot be held. So all
 of that is done while writes go on, run by run. The parts that are written ahead begin to count with the layout; until
@@ -35,9 +35,9 @@ _ENOUGH: Final = PRODUCERS_OF_A_PART // 2
 def homes_left(layout: Layout, following: Epoch) -> dict[Stream, Stay | None]:
     """Returns the streams that write under another identity from `following` on, with the homes they leave.
 
-    Of physical partitions as such those are all that are sealed (rule I8). None: a stream has no home, or all of it
+    Of physical partitions as such those are all that are sealed (SEQ-IMAGE). None: a stream has no home, or all of it
     was lost. What was written there since may lie where no reader looks, and is in no image: its client is told of a
-    gap, and sends it under another epoch (rule C10).
+    gap, and sends it under another epoch (BEYOND-LOSS).
     """
     shortened = following.shortened or {}
     physical = map(physical_stream, layout.sealed_by(following) & layout.open_segments.keys())

@@ -1,4 +1,4 @@
-"""Who may serve besides the members of the present generation, as one member sees it (rule C2).
+"""Who may serve besides the members of the present generation, as one member sees it (MISSING-WAITED).
 
 A lease is given to members of one generation at a time, and no more of a generation once the next one is complete. So
 whoever has belonged to two generations in a row knows who held leases in the first and is missing in the second; of

@@ -1,4 +1,4 @@
-"""Whose batches are whose in the log of a physical partition, and where a virtual offset is read (rules F1-F4, F9)."""
+"""Whose batches are whose in the log of a physical partition, and where a virtual offset is read."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Hidden(Enum):
     CONTROL = "control"
     """It holds nothing to deliver."""
     STRAY = "stray"
-    """It landed behind its cut: it was never acknowledged (rule F1)."""
+    """It landed behind its cut: it was never acknowledged (STRAY-HIDDEN)."""
     BYPASS = "bypass"
-    """Its writer went round Kordon: its records are given out one by one (rule F2)."""
+    """Its writer went round Kordon: its records are given out one by one (BYPASS-SHARED)."""
     DIALECT = "dialect"
-    """A client of the dialect wrote it to the physical partition as such: its records are given out likewise (I8)."""
+    """A client of the dialect wrote it to the physical partition as such: given out likewise (ORIGIN-TAG)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class Tenancy:  # noqa: PLW1641 - it is filled by and by
     lines: list[tuple[range, list[Stay]]] = field(default_factory=list[tuple[range, list[Stay]]])
     """By virtual partitions that have always lived together, in their order: their stays here."""
     untagged: list[Resident] = field(default_factory=list[Resident])
-    """Those from before the topic was taken over (rule A1)."""
+    """Those from before the topic was taken over (PAST-STAYS)."""
     inheriting: frozenset[int] = frozenset()
-    """Layout epochs in which clients of the dialect see the virtual partition of its number here (rule A2)."""
+    """Layout epochs in which clients of the dialect see the virtual partition of its number here (TAKEOVER-WAITS)."""
     _of_segments: dict[Stay, Resident | Hidden] = field(default_factory=dict[Stay, "Resident | Hidden"], compare=False)
     _tagged: dict[Owner, list[Stay]] = field(default_factory=dict[Owner, list[Stay]], compare=False)
     """As identities name them; more than one only after 256 moves."""
@@ -134,7 +134,7 @@ def tenancies(layout: Layout) -> Mapping[int, Tenancy]:
 
 
 def share_out(hashes: Iterable[int], residents: Iterable[int], v_count: int) -> list[int]:
-    """Gives the records of a batch that went round Kordon to those who live there (rule F2).
+    """Gives the records of a batch that went round Kordon to those who live there (BYPASS-SHARED).
 
     Args:
         hashes: Of each record's key, not negative.
@@ -160,12 +160,12 @@ class ReadingPlace:
 
 
 def reading_place(chain: Chain, offset: int, floor: int) -> ReadingPlace | None:
-    """Finds where a virtual offset is read; None: it lies below all there is (rule F4).
+    """Finds where a virtual offset is read; None: it lies below all there is (HOLE-PASSED).
 
     Args:
         chain: Not empty.
         offset: Virtual.
-        floor: The virtual offset below which records were deleted (rule F9).
+        floor: The virtual offset below which records were deleted (OWN-FLOOR).
     """
     stay = chain.stay_of(offset)
     if stay is None or offset < floor:
@@ -183,8 +183,8 @@ def position_beyond(stay: Stay, position: int, log_start: int, log_end: int) -> 
         log_end: The same.
 
     Returns:
-        The position itself if it is there, else where a hole ends (rule F4). None: it lies behind the end of a log that
-        is still written to, which is out of range if no later layout says otherwise (rule F5).
+        The position itself if it is there, else where a hole ends (HOLE-PASSED). None: it lies behind the end of a log
+        that is still written to, which is out of range if no later layout says otherwise (NO-FALSE-END).
     """
     if position < log_start:
         return log_start if stay.end is None else min(log_start, stay.end)
@@ -196,7 +196,7 @@ def first_readable(chain: Chain, floor: int, log_start: Callable[[int], int]) ->
 
     Args:
         chain: Not empty.
-        floor: The virtual offset below which records were deleted (rule F9).
+        floor: The virtual offset below which records were deleted (OWN-FLOOR).
         log_start: Returns where a physical partition's log begins, 0 where it is not known.
     """
     for stay in chain.stays:
@@ -210,7 +210,7 @@ class Scanned:
     """What is known of the end of a physical partition's log without looking at it again.
 
     A stretch of the log that was read without a gap, and by virtual partition the end of its last batch in it. Whoever
-    stands behind that has nothing to read up to the end of the stretch: scanned-empty ranges are remembered (rule F3).
+    stands behind that has nothing to read up to the end of the stretch: ranges found empty are remembered (STEP-OVER).
     """
 
     def __init__(self) -> None:

@@ -67,7 +67,7 @@ class TopicRecord:
     layout: Layout
     face_id: UUID
     takeover: Takeover | None = None
-    """While a topic with data is being taken over: what is left to do (rule A2)."""
+    """While a topic with data is being taken over: what is left to do (TAKEOVER-WAITS)."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class FenceRecord:
     """What the layout is to become."""
     sealed: frozenset[int]
     taking_over: TopicRecord | None = None
-    """Of a topic that is not managed yet: as it has been all along (rule A1)."""
+    """Of a topic that is not managed yet: as it has been all along (PAST-STAYS)."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class AckRecord:
     incarnation: str
     """Of the proxy's process."""
     told: Mapping[int, int] | None = None
-    """Where a log has got shorter: up to which offset of it readers may have been told of here (rule C10)."""
+    """Where a log has got shorter: up to which offset of it readers may have been told of here (BEYOND-LOSS)."""
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ are. Both are written through the same lines and read through the same chains, s
     stream  -1, -2, -3, …   physical partition q as such: ~q
 
 The chain of a physical partition has a stay for each of its segments. Its offsets are those of the log (delta 0), and
-the layout epoch of the segment stands where virtual partitions have their moves: in identities (rule I8), and in leader
-epochs, which thereby rise with each change of the partition's keys (KIP-253, "leaderEpochAfterCreation").
+the layout epoch of the segment stands where virtual partitions have their moves: in identities (ORIGIN-TAG), and in
+leader epochs, which thereby rise with each change of the partition's keys (KIP-253, "leaderEpochAfterCreation").
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def physical_chains(segments: Iterable[Segment], untagged_epochs: Collection[int
 
     Args:
         segments: All of a layout.
-        untagged_epochs: Those before the topic was taken over, in which batches carry no identity (rule A1).
+        untagged_epochs: Those before the topic was taken over, in which batches carry no identity (PAST-STAYS).
     """
     stays: dict[int, list[Stay]] = {}
     for segment in sorted(segments, key=lambda each: each.id.epoch, reverse=True):
@@ -62,7 +62,7 @@ def _stay(segment: Segment, following: Stay | None, *, tagged: bool) -> Stay:
     """Returns the stay of a segment: up to where the next one begins, so that a reader goes on from one to the other.
 
     What stands in between is nobody's, like what was lost: strays, where a retired partition was used again. Where a
-    log got shorter (rule C10), the next segment begins below what this one was.
+    log got shorter (BEYOND-LOSS), the next segment begins below what this one was.
     """
     kept_end = segment.kept_end
     end = kept_end if following is None else following.start

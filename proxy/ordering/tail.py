@@ -1,4 +1,4 @@
-"""What was written to a log since its producers were asked for: the headers of its batches, folded (rule C6).
+"""What was written to a log since its producers were asked for: the headers of its batches, folded (STILL-CUT).
 
 Below `position` nothing is unknown: what stood in the log when its producers were asked for is in that answer, which
 may tell of later batches, too. These come again here, and the last batch of a producer is what counts.

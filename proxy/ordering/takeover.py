@@ -1,4 +1,4 @@
-"""How a topic with data comes under management while its clients go on (rule A2).
+"""How a topic with data comes under management while its clients go on (TAKEOVER-WAITS).
 
     epoch            what is so                                                     ends when
     0  unmanaged     v < N is partition v; nobody else is there                     all proxies hold its writes
@@ -26,7 +26,7 @@ TRANSITION_MS: Final = 420_000
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """A member of a KIP-848 group whose coordinator knows the topic by the name that it had before (rule G2).
+    """A member of a KIP-848 group whose coordinator knows the topic by the name that it had before (FACE-NAMES).
 
     Such members say what they subscribe to once. So its subscription is said again for it, with one of its heartbeats.
     """

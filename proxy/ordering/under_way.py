@@ -89,7 +89,7 @@ class Fate(Enum):
 
 
 class Kept(Generic[_Answer]):
-    """Successes that came when this worker had no lease: they may stand behind a cut that it has not heard of (C7).
+    """Successes that came when this worker had no lease: they may stand behind a cut unknown to it (LATE-ANSWER).
 
     Args:
         most: As many wait.

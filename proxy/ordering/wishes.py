@@ -16,7 +16,7 @@ class Manage:
     topic: str
     virtual_partitions: int
     quiesced: bool = False
-    """Whoever asks says that nobody writes to it now; that is checked (rule A2)."""
+    """Whoever asks says that nobody writes to it now; that is checked (TAKEOVER-WAITS)."""
     transition_ms: int = TRANSITION_MS
     """How long clients may have the old view of a topic with data; not waited for if it is quiesced."""
     ordered_delivery: bool = True
@@ -63,7 +63,7 @@ class SetJanitor:
 
 @dataclass(frozen=True, slots=True)
 class LeaveOut:
-    """Do not wait for these groups while a topic is taken over (rule A2)."""
+    """Do not wait for these groups while a topic is taken over (TAKEOVER-WAITS)."""
 
     topic: str
     groups: tuple[str, ...]
@@ -72,7 +72,7 @@ class LeaveOut:
 
 @dataclass(frozen=True, slots=True)
 class RaiseFloors:
-    """Let readers find nothing more below these offsets (DeleteRecords, rule F9)."""
+    """Let readers find nothing more below these offsets (DeleteRecords, OWN-FLOOR)."""
 
     topic: str
     floors: Mapping[int, int]
@@ -90,7 +90,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class LookAgain:
-    """A topic may have been deleted by somebody who went round Kordon: let its layout go if that is so (rule C9)."""
+    """A topic may have been deleted by somebody who went round Kordon: let its layout go if that is so (SAME-TOPIC)."""
 
     topic: str
     kind: Literal["look again"] = "look again"

@@ -1,4 +1,4 @@
-"""Which batches may go to the present home of a virtual partition, identity by identity: rules I3 and I4.
+"""Which batches may go to the present home of a virtual partition, identity by identity: SEQ-IMAGE and OPENER-ALONE.
 
 A broker lets an identity that it does not know begin at any sequence. So the first batch of an identity in a new home
 is the one behind the image (sequence 0 there), and goes alone: did it fail while a second one is under way, the second
@@ -40,7 +40,7 @@ class Unfit(Enum):
     """Nobody remembers its identity: UNKNOWN_PRODUCER_ID, upon which clients begin another epoch."""
     OUTDATED = "outdated"
     """Its partition was chosen by another number of partitions than there are, or is retired: it is not in an image, so
-    INVALID_PARTITION_METADATA, upon which dialect clients ask for metadata (rule I8)."""
+    INVALID_PARTITION_METADATA, upon which dialect clients ask for metadata (COUNT-FENCE)."""
 
 
 Verdict: TypeAlias = int | Refusal | Unfit | Pause
@@ -80,7 +80,7 @@ class Writers:
             last_sequence: Of its last record.
             asked: Whether the broker was asked since the batch came, and does not know its identity.
             is_outdated: Whether it is not to be written under the present layout; if it stands in an earlier segment,
-                that is what its client has to know (rule I8).
+                that is what its client has to know (COUNT-FENCE).
         """
         written = image.get(client_id)
         sequence = sequence_at_home(written, epoch, base_sequence, last_sequence)

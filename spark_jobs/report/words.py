@@ -85,7 +85,7 @@ _WHY_HELD: Final = {
     "unborn": "unborn: the partition was not there yet",
     "leader": "leader: it was not known who leads the partition",
     "connection": "connection: the way to the partition's leader was just being opened",
-    "KIP-253 8": "order of keys: what came before had still to be read elsewhere",
+    "gate": "order of keys: what came before had still to be read elsewhere",
 }
 
 

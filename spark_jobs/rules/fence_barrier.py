@@ -14,11 +14,11 @@ acknowledgement stands, and how far the controller had read. Within a worker it 
     write-after-fence a worker admitted under the old layout behind its own acknowledgement
     behind-cut        what was admitted under the old layout lies at or behind the cut
 
-What a worker admits behind its acknowledgement may be an answer that it had kept (rule C7) if it had no lease when it
-acknowledged, or has lost it since: that is unknown, unless it lies behind the cut. A lease that was lost and came back
-before excuses nothing. A member that had lost its lease when the layout was written owes nothing. Where a member is
-never heard of again, the controller's or its own decisions are missing, or no decision tells of the fence, it is
-unknown. Cuts of a log that got shorter (rule C10) say nothing of what was admitted.
+What a worker admits behind its acknowledgement may be an answer that it had kept (LATE-ANSWER) if it had no lease when
+it acknowledged, or has lost it since: that is unknown, unless it lies behind the cut. A lease that was lost and came
+back before excuses nothing. A member that had lost its lease when the layout was written owes nothing. Where a member
+is never heard of again, the controller's or its own decisions are missing, or no decision tells of the fence, it is
+unknown. Cuts of a log that got shorter (BEYOND-LOSS) say nothing of what was admitted.
 
 State: the steps of fences that are under way and of the two newest layouts per topic; per worker, partition and layout
 epoch one row of what it admitted; per worker by which decisions it came to rest on more of the layouts, and its lease.

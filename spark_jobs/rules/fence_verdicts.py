@@ -36,7 +36,7 @@ _MAY_BE_KEPT: Final = (
     "try_element_at(filter(_leases, l -> l.number < _ack_number), -1).reason = 'lost'"
     " or exists(_leases, l -> l.reason = 'lost' and l.number between _ack_number and number)"
 )
-"""Whether a worker had no lease at its acknowledgement, or lost it between that and what it admitted (rule C7)."""
+"""Whether a worker had no lease at its acknowledgement, or lost it between that and what it admitted (LATE-ANSWER)."""
 
 
 def judged_of(facts: Facts, known: DataFrame, commits: DataFrame) -> DataFrame:

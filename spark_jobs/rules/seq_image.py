@@ -1,4 +1,4 @@
-"""SEQ-IMAGE: what was acknowledged stands in the topic exactly once, whatever homes its stream has had (rules I1-I4).
+"""SEQ-IMAGE: what was acknowledged stands in the topic exactly once, whatever homes its stream has had.
 
 An identity is a client's producer id and epoch in one stream. In each home of the stream it begins at sequence 0 again,
 behind the image: what it had written in the homes before. So the client's own sequence 57, in the third home, is
@@ -21,7 +21,7 @@ State: one row per identity and home, however much it has written there, gone `l
 same producer has begun; acknowledged runs whose homes have not been read so far, for at most `late_ms`, then they count
 as unknown; one row per partition on how far it was read. So it grows with the producers that there have been, not with
 what they write. What a log lost that got shorter after it was read here is no finding of this rule; Kordon itself
-writes down what was lost (rule C10).
+writes down what was lost (BEYOND-LOSS).
 
 What comes late: an acknowledgement whose homes have not been read within `late_ms` is unknown, and counted as late. So
 is one that comes `late_ms` after it was decided, when its producer has gone on to another epoch: its homes may be

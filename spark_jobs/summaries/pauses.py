@@ -38,7 +38,7 @@ def _pauses(facts: Facts, findings: DataFrame, state: DataFrame) -> DataFrame:
     new = facts.decisions.where(F.col("kind").isin(kinds)).select(
         *_HELD,
         "number",
-        F.when(F.col("rule").startswith("KIP-253 8"), "readers").otherwise("writes").alias("what"),
+        F.when(F.col("reason") == "gate", "readers").otherwise("writes").alias("what"),
         F.coalesce("reason", "rule", F.lit("")).alias("reason"),
         "at_ms",
         "kind",

@@ -193,7 +193,7 @@ class IdempotentProducer(Producer):
     def _most_in_flight(self, v: int) -> int:
         """Brokers let an identity begin at any sequence, so on an ordinary topic its first batch goes alone here.
 
-        Real clients do not wait, and can lose it, without Kordon as well; behind Kordon rule I4 sees to it.
+        Real clients do not wait, and can lose it, without Kordon as well; behind Kordon OPENER-ALONE sees to it.
         """
         return 1 if self.cluster.is_taken_over and not self.acknowledged[v] else _MOST_IN_FLIGHT
 
@@ -248,7 +248,7 @@ class PlainProducer(Producer):
         if code == Code.NONE:
             self.acknowledged[batch.v] += batch.records
         elif code in _OF_SEQUENCES:
-            self.cluster.fail(f"a producer without idempotence is told of {Code(code).name} (rule I5)")
+            self.cluster.fail(f"a producer without idempotence is told of {Code(code).name} (LENT-IDENTITY)")
 
 
 _OF_SEQUENCES: Final = (

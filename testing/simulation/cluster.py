@@ -1,7 +1,7 @@
 """A simulated cluster with its proxies and clients, and what goes wrong in it.
 
 Two kinds of worlds: the topic is managed from the beginning, and grows and shrinks all the time; or it has records,
-producers and a group of before, and is taken over first (rules A1, A2).
+producers and a group of before, and is taken over first (PAST-STAYS, TAKEOVER-WAITS).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NEMESIS_SHARE: Final = 0.5
 """Of the others, in which what goes wrong is arranged; else it happens by chance."""
 _NEMESIS_SECONDS: Final = 7.0
 _ELECTION_SHARE: Final = 0.5
-"""Of the changes, behind which a partition has no leader at once: just when segments are opened (rule I4)."""
+"""Of the changes, behind which a partition has no leader at once: just when segments are opened (OPENER-ALONE)."""
 _LATE_SHARE: Final = 0.5
 """Of the layouts of a topic with data, which one proxy reads later than all others."""
 _LATE_SECONDS: Final = 1.5

@@ -1,4 +1,4 @@
-"""Producers of the dialect in a simulated cluster: they choose physical partitions (rule I8).
+"""Producers of the dialect in a simulated cluster: they choose physical partitions (COUNT-FENCE).
 
 What they know of layouts, and how a batch goes out that was refused, is the SDK's own.
 """
@@ -165,7 +165,7 @@ class DialectProducer(Producer):
             return False
         layout = proxy.topic.layout if proxy.topic is not None else None
         if layout is not None and not may_be_shown(layout):
-            return False  # rule A2
+            return False  # TAKEOVER-WAITS
         self._layouts.update([_row(self.cluster.topic, layout)])
         return True
 

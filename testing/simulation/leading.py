@@ -77,7 +77,7 @@ class Leading:
         elif record.layout.u != self._cluster.wanted:
             self._do(self.controller.resize(topic, self._cluster.wanted, now))
 
-    # --- taking over a topic with data (rule A2)
+    # --- taking over a topic with data (TAKEOVER-WAITS)
 
     def _manage(self) -> None:
         if self._cluster.is_wished:
@@ -190,7 +190,7 @@ class Leading:
             self._cut_ahead(topic, fence, images)
 
     def _cut(self, topic: str, fence: str, partitions: frozenset[int]) -> None:
-        """Reads log ends, producers and both ends again, until they belong together (rule C6) or nobody asks."""
+        """Reads log ends, producers and both ends again, until they belong together (STILL-CUT) or nobody asks."""
         change = self.controller.changes.get(topic)
         if self._proxy.leading is not self or change is None or change.fence is None or change.fence.id != fence:
             return
@@ -226,7 +226,7 @@ class Leading:
         self._proxy.later(lambda: self._tell(lambda: controller.on_cuts(topic, fence, cuts, self._world.now)))
 
     def _cut_ahead(self, topic: str, fence: str, images: NextImages) -> None:
-        """Reads log ends, what was written since images were written ahead, and the ends again (rule C6)."""
+        """Reads log ends, what was written since images were written ahead, and the ends again (STILL-CUT)."""
         change = self.controller.changes.get(topic)
         if self._proxy.leading is not self or change is None or change.fence is None or change.fence.id != fence:
             return

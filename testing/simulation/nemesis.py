@@ -1,9 +1,9 @@
 """Trouble that is arranged: what chance brings together once in thousands of seeds, several times in one.
 
 The writes of one proxy are kept on their way while it is paused or killed and its lease ends, a layout is changed
-meanwhile, and they land where they do most harm: between the two looks at a cut (rule C6), or just behind it, while
-another proxy has not read the new layout yet (rules C5, F5). The first one then wakes up with answers from before
-(rule C7), and with a lease sooner than with the layouts (rule C3).
+meanwhile, and they land where they do most harm: between the two looks at a cut (STILL-CUT), or just behind it, while
+another proxy has not read the new layout yet (FROZEN-READS, NO-FALSE-END). The first one then wakes up with answers
+from before (LATE-ANSWER), and with a lease sooner than with the layouts (READ-BEFORE-SERVE).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KEPT_SECONDS: Final = 0.6
 _PAUSE_SECONDS: Final = 17.0
 """Longer than the group and the controller together wait for who is missing."""
 _SHORT_PAUSE_SECONDS: Final = 5.1
-"""Longer than the group waits, shorter than a lease: who is missing may still serve (rule C2)."""
+"""Longer than the group waits, shorter than a lease: who is missing may still serve (MISSING-WAITED)."""
 _CHANGE_SECONDS: Final = 4.0
 """After the victim is hit; by then the group knows, and the change waits for the victim's lease only."""
 _WHILE_SECONDS: Final = 8.0

@@ -1,4 +1,4 @@
-"""What must hold in a simulated cluster: promises 1 and 2 (design §10), and that no fence lasts for long (rule C4)."""
+"""What must hold in a simulated cluster: nothing is lost, doubled or out of order, fences are short (SHORT-FENCE)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LONGEST_FENCE_SECONDS: Final = 2 * FENCE_SECONDS + 4.0
 
 
 class FenceWatch:
-    """Sees that no fence holds writes for long while its controller is well (rule C4).
+    """Sees that no fence holds writes for long while its controller is well (SHORT-FENCE).
 
     Args:
         cluster: Whose fences.
@@ -53,7 +53,7 @@ class FenceWatch:
             lasts = self._cluster.world.now - began
             is_well = writer.alive and writer.leading is role and writer.disturbed_until < began
             if is_well and lasts > _LONGEST_FENCE_SECONDS:
-                self._cluster.fail(f"a fence has stood for {lasts:.1f} s, and {writer.name} does not end it (rule C4)")
+                self._cluster.fail(f"a fence has stood for {lasts:.1f} s, and {writer.name} lets it (SHORT-FENCE)")
                 self._standing = None
         return not self._cluster.over
 
@@ -108,7 +108,7 @@ def check_dialect_group(cluster: Cluster, group: DialectGroup, acknowledged: set
 
 
 def check_rewind(cluster: Cluster) -> None:
-    """Reads all once more from the beginning, when retention has taken the heads of some logs (rule F4)."""
+    """Reads all once more from the beginning, when retention has taken the heads of some logs (HOLE-PASSED)."""
     layout = cluster.layout
     for q in range(layout.n, layout.v_count):
         log = cluster.partition(q)
@@ -141,7 +141,7 @@ def log_of(cluster: Cluster, layout: Layout, v: int) -> list[Record]:
 
 
 def _of_dialect(layout: Layout, v: int, q: int, base: int, batch: Batch) -> list[Record]:
-    """Returns what of a dialect client's batch is a virtual partition's, unless it landed behind its cut (rule I8)."""
+    """Returns what of a dialect client's batch is a virtual partition's, unless it landed behind its cut."""
     who, stream = untag(batch.producer_id), physical_stream(q)
     segment = next((each for each in layout.chain(stream).stays if each.holds(base)), None)
     if segment is None or who is None or who.owner != owner_of(stream, segment.move):

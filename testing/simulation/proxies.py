@@ -60,7 +60,7 @@ class Proxy:
         self.presence = Presence()
         self.leading: Leading | None = None
         self.topic: ManagedTopic | None = None
-        """Managed, or coming to be (rule A2)."""
+        """Managed, or coming to be (TAKEOVER-WAITS)."""
         self.knows_layouts = False
         """Whether it has read them once: no client's request passes before."""
         self._position = 0
@@ -227,7 +227,7 @@ class Proxy:
             self.leading.on_members(frozenset(members))
 
     def _catch_up(self, reading: int) -> None:
-        """Reads the layouts to an end taken from now on, which the member waits for (rule C3)."""
+        """Reads the layouts to an end taken from now on, which the member waits for (READ-BEFORE-SERVE)."""
         self._read_to_end(lambda: self._caught_up(reading))
 
     def _caught_up(self, reading: int) -> None:
@@ -243,7 +243,7 @@ class Proxy:
         )
 
     def _renew(self) -> None:
-        """Renews the lease (rule C1)."""
+        """Renews the lease (LIVE-LEASE)."""
         if self.is_ending:
             return
         sent, generation = self.world.now, self.generation
@@ -374,7 +374,7 @@ class Proxy:
             self.topic = None
 
     def look_drained(self) -> None:
-        """Acknowledges a fence once nothing is under way behind it, and reading is frozen (rule C5)."""
+        """Acknowledges a fence once nothing is under way behind it, and reading is frozen (FROZEN-READS)."""
         holding = self._holding
         if holding is None or (holding.fence.taking_over is not None and self._writing.passed):
             return

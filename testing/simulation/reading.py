@@ -70,7 +70,7 @@ class Reading:
         return self._portion(topic.layout, v, stay, found.position, end)
 
     def end_of_open(self, topic: ManagedTopic, q: int) -> int:
-        """Returns up to where readers may see an open segment now (rules C1, C5)."""
+        """Returns up to where readers may see an open segment now (LIVE-LEASE, FROZEN-READS)."""
         limit = topic.limit(q, may_serve=self._proxy.may_serve)
         end = self._cluster.partition(q).end if limit is None else limit
         self.shown[q] = max(end, self.shown.get(q, 0))
@@ -81,7 +81,7 @@ class Reading:
         return {q: self._cluster.partition(q).end for q in partitions}
 
     def settle_layouts(self) -> bool:
-        """Takes in all layouts there are (rule F5); False: they cannot be had now."""
+        """Takes in all layouts there are (NO-FALSE-END); False: they cannot be had now."""
         return self._proxy.read_layouts_now()
 
     def _out_of_range(self, topic: ManagedTopic) -> Portion | None:
@@ -119,7 +119,7 @@ class Reading:
     def _share(
         self, v: int, owner: reading.Resident | reading.Hidden, q: int, base: int, records: tuple[Record, ...]
     ) -> list[Record]:
-        """Returns what of a batch is one virtual partition's (rule I8)."""
+        """Returns what of a batch is one virtual partition's (ORIGIN-TAG)."""
         if isinstance(owner, reading.Resident):
             return list(records) if owner.v == v else []
         if owner is not reading.Hidden.DIALECT:

@@ -1,7 +1,7 @@
 """Each rule that concerns safety, and where the product keeps it: so that a simulation can go without it.
 
-What is replaced is the product's own code, not a copy of it in the simulation. F5 alone is kept by its shell, of which
-the simulation has a model.
+What is replaced is the product's own code, not a copy of it in the simulation. NO-FALSE-END alone is kept by its shell,
+of which the simulation has a model.
 """
 
 from __future__ import annotations
@@ -186,44 +186,44 @@ _LIMIT: Final = Gate.limit
 _AT_CUT: Final = NextImages.at_cut
 
 PLACES: Final[Mapping[str, _Place | tuple[_Place, ...]]] = {
-    "I3": _Place(controller, "_images_after", _no_image),
-    "I3: until brokers forget": _Place(images, "is_forgotten", _constant(True)),
-    "I4": _Place(Writers, "judge", _no_gate),
-    "I5": _Place(Line, "_own_answered", _told_as_it_is),
-    "F4": _Place(reading, "position_beyond", _no_hole),
-    "F5": _Place(Reading, "settle_layouts", _constant(True)),
-    "C1": _Place(Member, "may_serve", _any_lease),
-    "C2": _Place(Presence, "alone_from", property(_constant(0.0))),
-    "C3": _Place(Member, "on_joined", _nothing_is_old),
-    "C4": _Place(Controller, "_cancel", _constant([])),
-    "C5": _Place(Fence, "limit", _constant(None)),
-    "C6": _Place(Snapshot, "is_cut", property(_constant(True))),
-    "C6: what was written since images were written ahead": _Place(NextImages, "at_cut", _as_it_was_ahead),
-    "C6: what is written ahead counts with its layout": _Place(Parts, "in_force", _whatever_its_layout),
-    "C7": _Place(write_outcomes, "_written", _success),
-    "C7: kept for the lease": _Place(Kept, "take", _constant(Fate.TELL)),
-    "A1": _Place(Layout, "_residents", _hashed_all_along),
-    "A2: never back to the old view": _Place(takeover, "may_be_shown", _constant(True)),
-    "A2: wait for groups": _Place(takeover, "has_passed", _constant(True)),
-    "A2: wait for the old view": _Place(takeover, "first_placement", _constant(Placement.LINEAR)),
-    "fence": _Place(ManagedTopic, "is_sealed", _constant(False)),
-    "done": (_Place(Gate, "limit", _proposals_own), _Place(Gate, "asks", _asks_of_the_proposal)),
-    "done is transitive": _Place(Gate, "_needs_of", _needs_of_its_parents),
-    "a segment ends an answer": _Place(Gate, "limit", _no_cut),
-    "positions of one generation": (
+    "SEQ-IMAGE": _Place(controller, "_images_after", _no_image),
+    "SEQ-IMAGE: until brokers forget": _Place(images, "is_forgotten", _constant(True)),
+    "OPENER-ALONE": _Place(Writers, "judge", _no_gate),
+    "LENT-IDENTITY": _Place(Line, "_own_answered", _told_as_it_is),
+    "HOLE-PASSED": _Place(reading, "position_beyond", _no_hole),
+    "NO-FALSE-END": _Place(Reading, "settle_layouts", _constant(True)),
+    "LIVE-LEASE": _Place(Member, "may_serve", _any_lease),
+    "MISSING-WAITED": _Place(Presence, "alone_from", property(_constant(0.0))),
+    "READ-BEFORE-SERVE": _Place(Member, "on_joined", _nothing_is_old),
+    "SHORT-FENCE": _Place(Controller, "_cancel", _constant([])),
+    "FROZEN-READS": _Place(Fence, "limit", _constant(None)),
+    "STILL-CUT": _Place(Snapshot, "is_cut", property(_constant(True))),
+    "STILL-CUT: what was written since images were written ahead": _Place(NextImages, "at_cut", _as_it_was_ahead),
+    "STILL-CUT: what is written ahead counts with its layout": _Place(Parts, "in_force", _whatever_its_layout),
+    "LATE-ANSWER": _Place(write_outcomes, "_written", _success),
+    "LATE-ANSWER: kept for the lease": _Place(Kept, "take", _constant(Fate.TELL)),
+    "PAST-STAYS": _Place(Layout, "_residents", _hashed_all_along),
+    "TAKEOVER-WAITS: never back to the old view": _Place(takeover, "may_be_shown", _constant(True)),
+    "TAKEOVER-WAITS: wait for groups": _Place(takeover, "has_passed", _constant(True)),
+    "TAKEOVER-WAITS: wait for the old view": _Place(takeover, "first_placement", _constant(Placement.LINEAR)),
+    "FENCE-BARRIER": _Place(ManagedTopic, "is_sealed", _constant(False)),
+    "PARENT-FIRST": (_Place(Gate, "limit", _proposals_own), _Place(Gate, "asks", _asks_of_the_proposal)),
+    "PARENT-FIRST: through empty segments": _Place(Gate, "_needs_of", _needs_of_its_parents),
+    "PARENT-FIRST: an answer ends with its segment": _Place(Gate, "limit", _no_cut),
+    "PARENT-FIRST: positions of one generation": (
         _Place(Positions, "of", _of_any_generation),
         _Place(KeyMoves, "admits", _constant(True)),  # the SDK knows better, and asks for nothing too early
     ),
-    "flush before it is told": _Place(Owned, "begin_flush", _nothing_to_flush),
-    "load before it is read": _Place(Owned, "_is_entered_freely", _constant(True)),
-    "predecessors": _Place(Chain, "stay_of", _home_at_once),
+    "FLUSH-BEFORE-LOAD: flush before it is told": _Place(Owned, "begin_flush", _nothing_to_flush),
+    "FLUSH-BEFORE-LOAD: load before it is read": _Place(Owned, "_is_entered_freely", _constant(True)),
+    "KEY-ORDER": _Place(Chain, "stay_of", _home_at_once),
 }
-"""By rule of `rules.md` (or of design §3 and §5), what keeps it."""
+"""By rule of docs/rules.md, or a part of one, what keeps it."""
 
 OF_WRITERS: Final[Mapping[str, _Place]] = {
-    "I8: the image before the count": _Place(Writers, "judge", _count_before_image),
-    "I8: images of physical partitions": _Place(controller, "_images_after", _no_physical_image),
-    "I8: the count": _Place(line, "_is_outdated", _any_count),
+    "COUNT-FENCE: the image before the count": _Place(Writers, "judge", _count_before_image),
+    "COUNT-FENCE: images of physical partitions": _Place(controller, "_images_after", _no_physical_image),
+    "COUNT-FENCE: the count": _Place(line, "_is_outdated", _any_count),
 }
 """The same, of rules that only clients of the dialect need which write."""
 

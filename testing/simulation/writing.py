@@ -109,7 +109,7 @@ class Writing:
             self.go_on(v)
 
     def tick(self) -> None:
-        """Gives up what was held for too long (rule C4)."""
+        """Gives up what was held for too long (SHORT-FENCE)."""
         for v, line in self._lines.items():
             self.go_on(v)
             if not line.waits:
@@ -125,7 +125,7 @@ class Writing:
             self._give_up(v)
 
     def judge_kept(self) -> None:
-        """Judges successes that came while there was no lease: the layouts have been read since (rule C7)."""
+        """Judges successes that came while there was no lease: the layouts have been read since (LATE-ANSWER)."""
         if self._proxy.member.may_serve(self._world.now):
             for write, outcome in self._kept.release():
                 self._conclude(write, outcome, result_of(outcome))
@@ -222,7 +222,7 @@ class Writing:
             self._tell(write, Outcome(shown_partition(v), Code.NOT_LEADER_OR_FOLLOWER))
 
     def _want_id(self, v: Stream) -> None:
-        """Asks for a producer id (rule I5)."""
+        """Asks for a producer id (LENT-IDENTITY)."""
         place = v, "id"
         if place not in self._asking:
             self._asking.add(place)
@@ -235,7 +235,7 @@ class Writing:
         self.go_on(v)
 
     def _want_writers(self, v: Stream) -> None:
-        """Asks which identities have begun (rule I4)."""
+        """Asks which identities have begun (OPENER-ALONE)."""
         topic = self._proxy.topic
         home = topic.layout.chain(v).home if topic is not None else None
         place = v, "writers"

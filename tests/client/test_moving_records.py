@@ -1,7 +1,7 @@
 """What a producer holds moves with its keys: against a model of the rules by which Kordon takes writes.
 
-The model judges as rule I8 says: first the image, then the count; it loses requests and answers, shows metadata that is
-behind, and has proxies that learn late of a layout which does not concern the partition that is written to.
+The model judges as COUNT-FENCE says: first the image, then the count; it loses requests and answers, shows metadata
+that is behind, and has proxies that learn late of a layout which does not concern the partition that is written to.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Leader(FakeBroker):
 async def test_a_cut_is_where_the_log_end_stood_still_and_is_replicated(
     ends: list[int], mark: int, *, is_cut: bool
 ) -> None:
-    """End and producers belong together: asked for in this order, on one connection (rule C6)."""
+    """End and producers belong together: asked for in this order, on one connection (STILL-CUT)."""
     broker = Leader(ends, mark)
     snapshot = await PartitionEnds(Brokers(broker)).snapshot(NAME, 0)
     assert broker.asked == ["end", "producers", "end", "mark"]
@@ -65,7 +65,7 @@ async def test_a_cut_is_where_the_log_end_stood_still_and_is_replicated(
 
 
 async def test_all_answers_are_of_one_leadership() -> None:
-    """Whoever leads in another epoch than Metadata said refuses, and is looked for anew (rule C6)."""
+    """Whoever leads in another epoch than Metadata said refuses, and is looked for anew (STILL-CUT)."""
     broker = Leader([7, 7, 7, 7], 7)
     ends = PartitionEnds(Brokers(broker))
     await ends.snapshot(NAME, 0)

@@ -414,7 +414,7 @@ async def test_clients_see_a_quiesced_topic_anew_before_it_is_said_to_be_managed
 
 
 async def test_a_takeover_waits_for_what_clients_have_sent_to_the_ordinary_topic() -> None:
-    """It lands in front of the cut, or is not acknowledged (rule A2)."""
+    """It lands in front of the cut, or is not acknowledged (TAKEOVER-WAITS)."""
     clients, layouts, passed = Clients(), Layouts(), Passed()
     clients.drained.set()
     passed.settled.clear()

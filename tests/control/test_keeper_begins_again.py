@@ -178,7 +178,7 @@ async def test_all_is_read_again_before_anything_is_served(monkeypatch: pytest.M
 
 
 async def test_behind_a_lease_that_had_ended_nothing_is_served_before_the_layouts_were_read_again() -> None:
-    """Rule C3: nobody waited for this worker meanwhile; what it has read may be old."""
+    """READ-BEFORE-SERVE: nobody waited for this worker meanwhile; what it has read may be old."""
     log = Log()
     log.records = [("topic/orders", TopicRecord(ORDERS, UUID(int=2)))]
     keeper, topics, _ = keeper_of(log)
@@ -213,7 +213,7 @@ async def test_layouts_that_are_lost_are_served_no_more() -> None:
 
 
 async def test_what_was_kept_is_judged_when_there_is_a_lease_and_the_layouts_have_been_read() -> None:
-    """Neither is enough by itself (rule C7)."""
+    """Neither is enough by itself (LATE-ANSWER)."""
     log, clients = Log(), Clients()
     log.records = [("topic/orders", TopicRecord(ORDERS, UUID(int=2)))]
     keeper, topics, _ = keeper_of(log, clients)
@@ -231,7 +231,7 @@ async def test_what_was_kept_is_judged_when_there_is_a_lease_and_the_layouts_hav
 
 
 async def test_a_new_generation_needs_all_layouts_of_meanwhile() -> None:
-    """Whoever was missing in the one before was not waited for, though its lease lives on (rule C3)."""
+    """Whoever was missing in the one before was not waited for, though its lease lives on (READ-BEFORE-SERVE)."""
     log = Log()
     log.records = [("topic/orders", TopicRecord(ORDERS, UUID(int=2)))]
     keeper, _, _ = keeper_of(log)
@@ -245,7 +245,7 @@ async def test_a_new_generation_needs_all_layouts_of_meanwhile() -> None:
 
 
 async def test_whoever_leaves_says_so_when_nothing_can_land_any_more() -> None:
-    """The others do not wait for its lease then (rule C2)."""
+    """The others do not wait for its lease then (MISSING-WAITED)."""
     log, clients = Log(), Clients()
     log.records = [("topic/orders", TopicRecord(ORDERS, UUID(int=2)))]
     keeper, _, _ = keeper_of(log, clients)

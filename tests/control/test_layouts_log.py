@@ -326,7 +326,7 @@ async def test_a_topic_that_was_deleted_is_noticed(brokers: Brokers, topic: str)
 
 
 async def test_many_who_ask_for_the_end_at_once_share_marks(brokers: Brokers, topic: str) -> None:
-    """A storm of questions (rule F5) costs the cluster a few records, not one each."""
+    """A storm of questions (NO-FALSE-END) costs the cluster a few records, not one each."""
     async with reader(brokers, topic) as proxy:
         await proxy.log.create()
         first = await proxy.log.read_to_end()

@@ -1,4 +1,4 @@
-"""From when on a lease is counted, and until when (rule C1)."""
+"""From when on a lease is counted, and until when (LIVE-LEASE)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log end of a partition whose followers are behind: no cut may be taken from it (rule C6)."""
+"""The log end of a partition whose followers are behind: no cut may be taken from it (STILL-CUT)."""
 
 from __future__ import annotations
 

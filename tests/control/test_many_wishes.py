@@ -166,7 +166,7 @@ async def test_topics_whose_wishes_cannot_come_true_now_leave_room_for_others() 
 
 
 async def test_wishes_for_another_number_are_refused_once_a_change_is_under_way() -> None:
-    """Those that came before the change, too (rule C8); what else is wished waits."""
+    """Those that came before the change, too (ONE-CHANGE); what else is wished waits."""
     desk = Desk()
     for wish_id, partitions in {"first": 4, "same": 4, "other": 5}.items():
         desk.fulfilment.on_wish(wish_id, Resize("orders", partitions))

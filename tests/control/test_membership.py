@@ -130,7 +130,7 @@ async def test_a_lease_lives_while_the_proxy_is_a_member(place: Place) -> None:
 
 
 async def test_being_a_member_is_no_lease(new_worker: NewWorker) -> None:
-    """Where no commit is accepted, here for want of the topic, heartbeats and rebalances give none (rule C1)."""
+    """Where no commit is accepted, here for want of the topic, heartbeats and rebalances give none (LIVE-LEASE)."""
     async with proxies(Place(new_worker), "a", "b") as (a, b):
         assert not await a.membership.confirm()
         assert not a.membership.lease.alive()

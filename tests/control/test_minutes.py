@@ -92,7 +92,7 @@ def test_who_has_left_in_order_is_not_among_those_whose_acknowledgement_a_cut_ne
 
 
 def test_who_joins_while_cuts_are_read_is_not_among_those_whose_acknowledgement_a_cut_needs() -> None:
-    """It reads the fence before it serves (rule C2), and may acknowledge it too late to be of use."""
+    """It reads the fence before it serves (READ-BEFORE-SERVE), and may acknowledge it too late to be of use."""
     controller = Controller()
     controller.write(RAISED, 10)
     controller.minutes.on_ack("f1", "you", 12)
@@ -191,7 +191,7 @@ def test_the_first_layout_of_a_topic_is_told_without_a_fence() -> None:
 
 
 def test_a_taken_over_topic_is_changed_by_its_first_fence() -> None:
-    """Nothing was written down of it before, but its layout is another one from then on (rule A1)."""
+    """Nothing was written down of it before, but its layout is another one from then on (PAST-STAYS)."""
     controller = Controller()
     controller.topics = {}
     before = Layout.unmanaged("orders", UUID(int=1), 3, 12)

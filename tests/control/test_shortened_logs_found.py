@@ -1,4 +1,4 @@
-"""How a log that got shorter than its layout is found: by asking each new leader where the cut's epoch ends (C10)."""
+"""How a log that got shorter than its layout is found: new leaders say where the cut's epoch ends (BEYOND-LOSS)."""
 
 from __future__ import annotations
 

@@ -192,13 +192,13 @@ async def grown(cluster: Cluster) -> list[str]:
 
 
 async def test_a_controller_fences_the_former_one_before_it_reads_and_reads_before_it_acts() -> None:
-    """What is read before the former one is fenced may change yet (rule C2)."""
+    """What is read before the former one is fenced may change yet (ONE-CONTROLLER)."""
     steps = await grown(Cluster())
     assert steps == ["open", "read", "partitions", "fence", "confirm", "look", "sweep to 5", "layout"]
 
 
 async def test_cuts_are_read_when_the_group_has_confirmed_its_members_behind_the_fence() -> None:
-    """A generation that is over may lack somebody who writes, and who has not read the fence (rule C2)."""
+    """A generation that is over may lack somebody who writes, and who has not read the fence (MISSING-WAITED)."""
     cluster = Cluster()
     cluster.refusals = 2
     steps = await grown(cluster)
@@ -206,7 +206,7 @@ async def test_cuts_are_read_when_the_group_has_confirmed_its_members_behind_the
 
 
 async def test_a_cut_is_looked_for_until_the_end_stands_still() -> None:
-    """And again when the janitor has written there (rules C6, KIP-253 9)."""
+    """And again when the janitor has written there (STILL-CUT, KIP-253 9)."""
     cluster = Cluster()
     cluster.moves = [2, 1]
     cluster.sweeps = 1

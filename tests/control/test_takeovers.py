@@ -1,4 +1,4 @@
-"""Which groups a takeover waits for, by what their coordinators say (rule A2)."""
+"""Which groups a takeover waits for, by what their coordinators say (TAKEOVER-WAITS)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Groups:
         return [Group(name, 1, "classic") for name in self._commits]
 
     async def committed(self, groups: object, names: tuple[str, ...], partitions: object) -> dict[str, dict[int, int]]:
-        """Of the face before the topic (rule A3)."""
+        """Of the face before the topic (COMMITS-FOUND)."""
         assert names == ("__kordon.orders", "orders")
         return self._commits
 

@@ -76,7 +76,7 @@ async def test_partitions_are_added_up_to_a_count(admin: TopicsAdmin, topic: str
 
 
 async def test_a_deleted_topic_is_gone_and_its_successor_has_another_id(admin: TopicsAdmin, topic: str) -> None:
-    """The id tells a topic from one of the same name that is made later (rule C9)."""
+    """The id tells a topic from one of the same name that is made later (SAME-TOPIC)."""
     before = await admin.topic_id(topic)
     assert await admin.delete_topic(topic)
     assert not await admin.delete_topic(topic)
@@ -93,7 +93,7 @@ async def test_a_deleted_topic_is_gone_and_its_successor_has_another_id(admin: T
 async def test_a_snapshot_tells_the_end_and_who_wrote_up_to_it(
     cluster: Cluster, admin: TopicsAdmin, topic: str
 ) -> None:
-    """Log end, high watermark and the producers' last sequences belong together (rule C6)."""
+    """Log end, high watermark and the producers' last sequences belong together (STILL-CUT)."""
     async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap(), enable_idempotence=True) as producer:
         for _ in range(3):
             await producer.send_and_wait(topic, b"value", partition=1)

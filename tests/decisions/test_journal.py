@@ -273,12 +273,12 @@ def test_same_refusal_again_is_counted() -> None:
     kept = Kept()
     for stream in (1, 1, 2, 1):
         kept.journal.refused(
-            kept.client, api_key=0, reason="NOT_LEADER_OR_FOLLOWER", topic="orders", stream=stream, rule="C4"
+            kept.client, api_key=0, reason="NOT_LEADER_OR_FOLLOWER", topic="orders", stream=stream, rule="SHORT-FENCE"
         )
     kept.journal.end_runs()
     assert [(each.stream, each.batches, each.reason, each.rule) for each in kept.decisions()] == [
-        (1, 3, "NOT_LEADER_OR_FOLLOWER", "C4"),
-        (2, 1, "NOT_LEADER_OR_FOLLOWER", "C4"),
+        (1, 3, "NOT_LEADER_OR_FOLLOWER", "SHORT-FENCE"),
+        (2, 1, "NOT_LEADER_OR_FOLLOWER", "SHORT-FENCE"),
     ]
 
 

@@ -220,7 +220,7 @@ def test_who_has_logged_in_gets_what_the_broker_says(
 def test_a_session_that_nobody_has_begun_is_the_brokers_to_refuse(
     secured: Secured, user: str | None, expected: object
 ) -> None:
-    """Kordon ends sessions that may hold what is managed (rule A2), and does so in the broker's words."""
+    """Kordon ends sessions that may hold what is managed (TAKEOVER-WAITS), and does so in the broker's words."""
     fields = About(ORDERS, NO_ID, "").fields(apis.FETCH, 12) | {"session_id": 7, "session_epoch": 5}
     for bootstrap in (secured.cluster.bootstrap(LISTENER), secured.kordon.bootstrap):
         with Clients(bootstrap, user) as client:

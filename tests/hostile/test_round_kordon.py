@@ -80,7 +80,7 @@ async def test_nobody_waits_for_an_alien_and_no_proxy_ends_by_it(unled_cluster: 
 
 
 def test_nobody_else_says_that_a_proxy_has_gone(unled_cluster: Cluster) -> None:
-    """All proxies discard the record and tell of it; the lease of the proxy that it names is waited for (rule C2)."""
+    """All proxies discard the record and tell of it; the lease of the proxy it names is waited for (MISSING-WAITED)."""
     bootstrap = unled_cluster.bootstrap("PLAINTEXT")
     with ProxyProcess.start(bootstrap) as one, ProxyProcess.start(bootstrap) as another:
         create_managed(one.bootstrap, "forged")

@@ -74,7 +74,7 @@ def decision() -> Decision:
     """One of a client with a hostile name, group and user."""
     return Decision(
         kind=Kind.REFUSE, connection=1, client_id=HOSTILE, principal=HOSTILE, group_id=HOSTILE, topic=HOSTILE,
-        rule="rights", reason="WHY", evidence={"who": HOSTILE},
+        rule="RIGHTS-FIRST", reason="WHY", evidence={"who": HOSTILE},
     )  # fmt: skip
 
 

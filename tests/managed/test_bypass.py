@@ -1,4 +1,4 @@
-"""A real producer that goes round Kordon to a managed topic, while others do not and the topic grows (rule F2)."""
+"""A real producer that goes round Kordon to a managed topic, while others do not and it grows (BYPASS-SHARED)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What groups are told of their commits where nothing is left to read, and where something is (rule F6)."""
+"""What groups are told of their commits where nothing is left to read, and where something is (OWN-END)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_a_group_that_has_read_all_is_told_the_end_without_an_epoch() -> N
 
 
 async def test_no_end_is_told_behind_what_a_fence_shows() -> None:
-    """What comes behind it may be of no segment at all (rule C5)."""
+    """What comes behind it may be of no segment at all (FROZEN-READS)."""
     async with a_stage() as stage:
         assert await stage.told({0: 1}) == {0: (3, -1)}
         stage.topic.raise_fence(Fence("f1", frozenset({0}), {0: 3}))

@@ -1,4 +1,4 @@
-"""A controller that ends in order: the next one begins at once, for it knows that no lease is left (rule C2)."""
+"""A controller that ends in order: the next one begins at once, for it knows that no lease is left (MISSING-WAITED)."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def assert_wrote_nothing_between(
 ) -> None:
     """Acknowledged nothing to clients under the former layout, where that ends, once it had said so.
 
-    What an ended lease has kept back is judged later, by the layouts (rule C7): who had one is not held to this.
+    What an ended lease has kept back is judged later, by the layouts (LATE-ANSWER): who had one is not held to this.
     """
     (said,) = [each for each in of(member, Kind.ACKNOWLEDGE) if each.decision.fence == fence_id]
     lost = [each.number for each in member if each.decision.kind is Kind.LEASE and each.decision.reason == "lost"]

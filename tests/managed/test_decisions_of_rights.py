@@ -50,4 +50,4 @@ def test_users_are_on_record_by_their_names(tmp_path: Path) -> None:
         (each.principal, each.rule, each.reason) for each in told if each.kind is Kind.REFUSE and not each.api_key
     }
     assert admits == {("User:alice", "rdkafka")}
-    assert refusals == {("User:bob", "rights", "TOPIC_AUTHORIZATION_FAILED")}
+    assert refusals == {("User:bob", "RIGHTS-FIRST", "TOPIC_AUTHORIZATION_FAILED")}

@@ -121,7 +121,7 @@ async def test_an_error_that_a_reader_gets_is_on_record_with_its_rule() -> None:
     noted.journal.end_runs()
     await readers.close()
     refused = {(each.stream, each.reason, each.rule, each.batches) for each in noted.of(Kind.REFUSE)}
-    assert refused == {(0, "UNKNOWN_LEADER_EPOCH", "F7", 3), (9, "UNKNOWN_TOPIC_OR_PARTITION", None, 3)}
+    assert refused == {(0, "UNKNOWN_LEADER_EPOCH", "RISING-EPOCH", 3), (9, "UNKNOWN_TOPIC_OR_PARTITION", None, 3)}
 
 
 class Stage:
@@ -201,7 +201,7 @@ async def test_what_a_client_of_the_dialect_believed_is_on_record() -> None:
     admitted, refused = await stage.told(Kind.ADMIT, Kind.REFUSE)
     assert (admitted.stream, admitted.move) == (physical_stream(0), 0)
     assert admitted.evidence == {"undeleted_partition_count": 1, "sent_epoch": 0}
-    assert (refused.reason, refused.rule, refused.layout_epoch) == ("INVALID_PARTITION_METADATA", "I8", 1)
+    assert (refused.reason, refused.rule, refused.layout_epoch) == ("INVALID_PARTITION_METADATA", "COUNT-FENCE", 1)
     assert refused.evidence == {"undeleted_partition_count": 1, "layout_epoch": 0, "in_force": 2}
 
 
@@ -236,7 +236,7 @@ async def test_an_acknowledgement_stands_behind_all_that_was_admitted_before_it(
 
 
 async def test_a_stray_is_refused_with_the_offset_at_which_it_landed() -> None:
-    """What stands behind the cut is no success (rule C7), and is no ADMIT."""
+    """What stands behind the cut is no success (LATE-ANSWER), and is no ADMIT."""
     stage = Stage()
     assert await stage.write(3, idempotent(0)) == 0
     writing = asyncio.ensure_future(stage.write(3, idempotent(2)))
@@ -244,7 +244,7 @@ async def test_a_stray_is_refused_with_the_offset_at_which_it_landed() -> None:
     stage.change(2, {0: 2, 1: 0})
     assert await writing == Code.NOT_LEADER_OR_FOLLOWER
     (refused,) = await stage.told(Kind.REFUSE)
-    assert (refused.reason, refused.rule) == ("NOT_LEADER_OR_FOLLOWER", "C7")
+    assert (refused.reason, refused.rule) == ("NOT_LEADER_OR_FOLLOWER", "LATE-ANSWER")
     assert refused.evidence == {"partition": 0, "move": 0, "base_offset": 2}
 
 
@@ -264,8 +264,9 @@ async def test_a_repeated_write_is_admitted_without_an_offset() -> None:
         assert (each.reason, each.evidence) == ("duplicate", {"repeated": True})
         assert (each.first_offset, each.last_offset, each.records, each.bytes) == (None, None, 2, new.bytes)
         assert (each.producer_id, each.connection) == (7, stage.client.number)
-    assert (by_broker.rule, by_broker.partition, by_broker.move, by_broker.layouts_offset) == ("I5", 0, 0, 17)
-    assert (by_image.rule, by_image.partition, by_image.move, by_image.layouts_offset) == ("I3", None, None, 22)
+    assert (by_broker.partition, by_broker.move, by_broker.layouts_offset) == (0, 0, 17)
+    assert (by_image.partition, by_image.move, by_image.layouts_offset) == (None, None, 22)
+    assert (by_broker.rule, by_image.rule) == ("LENT-IDENTITY", "SEQ-IMAGE")
     assert (by_image.first_sequence, by_image.last_sequence) == (2, 3)
     assert (new.first_sequence, new.partition, new.evidence) == (6, 1, {})
 

@@ -1,4 +1,4 @@
-"""Managed topics that are deleted, with Kordon's help or without: layouts are bound to the topic's id (rule C9)."""
+"""Managed topics that are deleted, with Kordon's help or without: layouts are bound to the topic's id (SAME-TOPIC)."""
 
 from __future__ import annotations
 

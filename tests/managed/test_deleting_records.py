@@ -1,4 +1,4 @@
-"""DeleteRecords of a managed topic by a real admin client, over growth and shrink, through two proxies (rule F9)."""
+"""DeleteRecords of a managed topic by a real admin client, over growth and shrink, through two proxies (OWN-FLOOR)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A physical partition that does not answer holds up nobody else for long (rule I6): a play with a broker in memory."""
+"""A physical partition that does not answer holds up nobody else for long (SHARED-LANES): with a broker in memory."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def test_metadata_in_every_version_has_physical_partitions(version: int) -> None
 
 
 def test_a_topic_that_is_being_taken_over_is_what_it_was() -> None:
-    """Its keys lie by the hash that they always had (A2): no count is told by which they could be put elsewhere."""
+    """Its keys lie by the hash that they always had (TAKEOVER-WAITS): no count is told that puts them elsewhere."""
     before = Layout.unmanaged("orders", REAL_ID, 2, 8)
     (row,) = answered(Worker(before.changed(before.next_epoch(2, Placement.OWN), {0: 5, 1: 5})), [row_of(2)])
     assert [each.partition_index for each in row.partitions] == [0, 1]
@@ -178,7 +178,7 @@ def test_a_topic_that_is_being_taken_over_is_what_it_was() -> None:
 
 
 def test_a_topic_that_was_made_anew_is_waited_for() -> None:
-    """Its layout is another topic's of the same name (rule C9)."""
+    """Its layout is another topic's of the same name (SAME-TOPIC)."""
     (row,) = answered(Worker(resized()), [row_of(2, topic_id=UUID(int=9))])
     assert (row.error_code, list(row.partitions)) == (Code.LEADER_NOT_AVAILABLE, [])
 

@@ -89,7 +89,7 @@ def test_a_wrong_count_is_refused_for_its_topic_only_and_writes_nothing(
 def test_a_retry_behind_a_growth_and_a_shrink_is_known_and_what_was_not_written_is_refused(
     proxies: list[ProxyProcess],
 ) -> None:
-    """Rule I8: as it was, by its old count, through the other proxy, to a partition that has been retired meanwhile."""
+    """OUTCOME-FIRST: as it was, by its old count, through the other proxy, to a partition retired meanwhile."""
     admin = create_managed(proxies[0].bootstrap, "asked")
     batches = [a_batch(str(number), producer_id=77, epoch=0, sequence=number) for number in range(4)]
     resize(admin, "asked", 4).result(60)
@@ -108,7 +108,7 @@ def test_a_retry_behind_a_growth_and_a_shrink_is_known_and_what_was_not_written_
 
 
 def test_writes_without_idempotence_and_without_answers_arrive(proxies: list[ProxyProcess]) -> None:
-    """Rule I5 holds for dialect clients, whatever copies they wait for; transactions are refused as for others."""
+    """LENT-IDENTITY holds for dialect clients, whatever copies they wait for; transactions are refused as others'."""
     create_managed(proxies[0].bootstrap, "plain")
     with DialectConnection(proxies[0].bootstrap) as dialect:
 

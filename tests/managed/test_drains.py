@@ -1,4 +1,4 @@
-"""What a fence learns of the writes that were under way when it was raised (rule C5)."""
+"""What a fence learns of the writes that were under way when it was raised (FROZEN-READS)."""
 
 from __future__ import annotations
 

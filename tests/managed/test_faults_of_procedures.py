@@ -51,7 +51,7 @@ def test_a_controller_that_is_killed_at_any_step_is_carried_on(unled_cluster: Cl
 
 
 def test_changes_that_meet_are_refused_or_done_side_by_side(unled_cluster: Cluster) -> None:
-    """A second change of a topic is refused while one is under way (rule C8); one of another topic is not."""
+    """A second change of a topic is refused while one is under way (ONE-CHANGE); one of another topic is not."""
     with three_proxies(unled_cluster, "meets-one") as (first, second, sleeper):
         admins = [AdminClient({"bootstrap.servers": first.bootstrap}), create_managed(second.bootstrap, "meets-two")]
         with (

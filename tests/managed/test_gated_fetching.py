@@ -266,7 +266,7 @@ async def test_a_retired_partition_that_is_used_again_is_read_on_behind_its_stra
 
 
 async def test_a_fence_freezes_physical_readers_too() -> None:
-    """Rule C5: what lands while a fence stands is not shown, and what physical readers were shown is told by it."""
+    """FROZEN-READS: what lands while a fence stands is not shown; what physical readers were shown is told by it."""
     world = grown_world()
     dialect = Dialect(world)
     assert values_of((await dialect.fetch({0: 2}))[0], 2) == ["0 after"]
@@ -375,8 +375,8 @@ async def test_a_stale_count_is_on_record_as_refused() -> None:
     noted.journal.end_runs()
     await dialect.readers.close()
     assert [(each.stream, each.reason, each.rule) for each in noted.of(Kind.REFUSE)] == [
-        (physical_stream(0), "INVALID_PARTITION_METADATA", "KIP-253 8.6"),
-        (physical_stream(1), "INVALID_PARTITION_METADATA", "KIP-253 8.6"),
+        (physical_stream(0), "INVALID_PARTITION_METADATA", "COUNT-FENCE"),
+        (physical_stream(1), "INVALID_PARTITION_METADATA", "COUNT-FENCE"),
     ]
 
 

@@ -153,7 +153,7 @@ def shown(version: int, name: str, topic_id: UUID) -> Any:
 
 @pytest.mark.parametrize(("api_key", "version"), FETCHING)
 def test_commits_of_the_face_are_asked_for_together_with_those_from_before(api_key: int, version: int) -> None:
-    """Only the first N of a topic that was taken over can have any from before (A3)."""
+    """Only the first N of a topic that was taken over can have any from before (COMMITS-FOUND)."""
     asked = asking({("orders", FACE_ID): [0, 1, 2, 3], ("new", NEW_FACE_ID): [0, 1], ("other", OTHER_ID): [0]})
     sent, changed = to_broker(api_key, version, of_groups(version, asked))
     assert changed
@@ -164,7 +164,7 @@ def test_commits_of_the_face_are_asked_for_together_with_those_from_before(api_k
 
 @pytest.mark.parametrize(("api_key", "version"), FETCHING)
 def test_a_commit_from_before_counts_until_the_face_has_one(api_key: int, version: int) -> None:
-    """Each partition by itself (A3); the topic is shown once, by the name or id that the client uses."""
+    """Each partition by itself (COMMITS-FOUND); the topic is shown once, by the name or id that the client uses."""
     asked = of_groups(version, asking({("orders", FACE_ID): [0, 1, 2, 3]}))
     answer = [
         commits(FACE, FACE_ID, {0: 70, 1: -1, 2: 30, 3: -1}),
@@ -263,7 +263,7 @@ def assignment(*topics: str, version: int = 3) -> bytes:
 
 @pytest.mark.parametrize(("api_key", "version"), versions(apis.JOIN_GROUP))
 def test_coordinator_learns_of_faces_and_the_leader_of_topics(api_key: int, version: int) -> None:
-    """The coordinator reads subscriptions to keep commits (G1); the leader's assignor knows clients' names."""
+    """The coordinator reads subscriptions to keep commits (FACE-COMMITS); the leader's assignor has clients' names."""
     protocols = [{"name": "range", "metadata": subscription("orders", "other")}, {"name": "own", "metadata": b"\0\1x"}]
     asked = {"protocol_type": "consumer", "protocols": protocols}
     sent, changed = to_broker(api_key, version, asked)
@@ -322,7 +322,7 @@ def test_described_members_name_topics(api_key: int, version: int) -> None:
 
 @pytest.mark.parametrize(("api_key", "version"), versions(apis.CONSUMER_GROUP_HEARTBEAT))
 def test_members_of_new_groups_subscribe_to_faces(api_key: int, version: int) -> None:
-    """By name (G2); a heartbeat that changes no subscription passes."""
+    """By name (FACE-NAMES); a heartbeat that changes no subscription passes."""
     sent, changed = to_broker(api_key, version, {"subscribed_topic_names": ["other", "orders"]})
     assert (changed, list(sent.subscribed_topic_names)) == (True, ["other", FACE])
     for unchanged in (None, [], ["other"]):

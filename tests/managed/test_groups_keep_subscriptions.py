@@ -1,4 +1,4 @@
-"""Members of KIP-848 groups say once what they subscribe to; topics become something else meanwhile (rule G2)."""
+"""Members of KIP-848 groups say once what they subscribe to; topics become something else meanwhile (FACE-NAMES)."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_members_that_have_left_are_forgotten() -> None:
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_what_the_controller_has_seen_helps_members_that_the_proxy_does_not_know(version: int) -> None:
-    """It is said again until the controller sees that it has arrived (rule A2); then nothing more is."""
+    """It is said again until the controller sees that it has arrived (TAKEOVER-WAITS); then nothing more is."""
     group = Group()
     names = (ORDERS, "other")
     group.manage(ORDERS, Takeover(0, subscribers=(Subscriber("g", "m", names, None),)))

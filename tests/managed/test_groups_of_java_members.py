@@ -1,4 +1,4 @@
-"""Java's members on managed topics: assignors, static members, expressions, topics that come and go (rules G1, G2)."""
+"""Java's members on managed topics: assignors, static members, expressions, topics that come and go (FACE-NAMES)."""
 
 from __future__ import annotations
 

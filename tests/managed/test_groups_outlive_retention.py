@@ -1,4 +1,4 @@
-"""What groups have committed on managed topics expires as on others: not while somebody reads the topic (rule G1)."""
+"""What groups have committed on managed topics expires as on others: not while somebody reads it (FACE-COMMITS)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics with a past of transactions are taken over: who reads committed records only gets these (rule A1, KIP-98)."""
+"""Topics with a past of transactions are taken over: who reads committed records gets these (PAST-STAYS, KIP-98)."""
 
 from __future__ import annotations
 

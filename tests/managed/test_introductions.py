@@ -83,7 +83,7 @@ def test_a_greeting_passes_and_is_heard() -> None:
 
 
 def test_a_fetch_session_that_is_ended_is_on_record() -> None:
-    """Kordon answers it, as its session may hold what has come to be managed since (rule A2)."""
+    """Kordon answers it, as its session may hold what has come to be managed since (TAKEOVER-WAITS)."""
     worker = Worker()
     service: Any = worker.service
     service.wants = lambda _: True

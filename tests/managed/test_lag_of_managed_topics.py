@@ -1,4 +1,4 @@
-"""The lag of whoever has read all is 0, whatever offsets he commits and however busy the neighbours are (rule F6)."""
+"""The lag of whoever has read all is 0, whatever offsets he commits and however busy the neighbours are (OWN-END)."""
 
 from __future__ import annotations
 

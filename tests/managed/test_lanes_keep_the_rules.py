@@ -133,7 +133,7 @@ async def a_stage() -> AsyncIterator[Stage]:
 
 
 async def test_nothing_goes_out_without_a_lease() -> None:
-    """A write waits, however ready its broker is; it goes when the lease has been renewed (rule C1)."""
+    """A write waits, however ready its broker is; it goes when the lease has been renewed (LIVE-LEASE)."""
     async with a_stage() as stage:
         stage.alive = False
         writing = stage.write("c-0")
@@ -159,7 +159,7 @@ async def test_nothing_goes_out_to_a_sealed_partition() -> None:
 
 @pytest.mark.parametrize(("cut", "told"), [(1, Code.NONE), (0, Code.NOT_LEADER_OR_FOLLOWER)])
 async def test_an_answer_behind_the_end_of_the_lease_is_kept_until_the_layouts_are_read(cut: int, told: Code) -> None:
-    """What stands in its segment is a success then; what has landed behind a cut is none (rule C7)."""
+    """What stands in its segment is a success then; what has landed behind a cut is none (LATE-ANSWER)."""
     async with a_stage() as stage:
         mover = stage.topic.layout.movers(stage.topic.layout.next_epoch(2))[0]
         held = stage.broker.hold(apis.PRODUCE)
@@ -192,7 +192,7 @@ async def test_what_is_kept_behind_a_lease_has_a_bound(monkeypatch: pytest.Monke
 
 
 async def test_a_leader_that_moves_is_written_to_when_the_former_one_has_answered() -> None:
-    """Or else the second of two writes could stand in front of the first (rule I7)."""
+    """Or else the second of two writes could stand in front of the first (NO-OVERTAKING)."""
     async with a_stage() as stage:
         held = stage.broker.hold(apis.PRODUCE)
         first = stage.write("c-0", sequence=0)
@@ -209,7 +209,7 @@ async def test_a_leader_that_moves_is_written_to_when_the_former_one_has_answere
 
 
 async def test_a_write_that_has_a_turn_goes_to_where_its_stream_lives_when_it_is_sent() -> None:
-    """A layout may come in between; the turn was on a lane to a broker that has nothing to do with it then (I6)."""
+    """A layout may come in between; the turn was on a lane to a broker that is not concerned then (LATE-BINDING)."""
     async with a_stage() as stage:
         stage.broker.topics[NAME] = led([0]) | led([1, 2, 3], node_id=2)
         await stage.leaders.renew(NAME)
@@ -223,7 +223,7 @@ async def test_a_write_that_has_a_turn_goes_to_where_its_stream_lives_when_it_is
 
 
 async def test_what_is_not_sent_dies_with_its_connection() -> None:
-    """Its client sends it again by another one, perhaps behind others (rule I6)."""
+    """Its client sends it again by another one, perhaps behind others (LATE-BINDING)."""
     async with a_stage() as stage:
         stage.fence()
         gone, stays = stage.write("c-0", producer_id=7), stage.write("c-1", producer_id=8)
@@ -238,7 +238,7 @@ async def test_what_is_not_sent_dies_with_its_connection() -> None:
 
 
 async def test_a_gap_behind_an_image_has_the_client_send_what_is_missing() -> None:
-    """OUT_OF_ORDER_SEQUENCE_NUMBER; an unknown producer id would have it begin anew and leave the gap (rule I4)."""
+    """OUT_OF_ORDER_SEQUENCE_NUMBER; an unknown producer id would have it begin anew and keep the gap (OPENER-ALONE)."""
     async with a_stage() as stage:
         image = Parts({1: ImageRecord({7: Written(0, 5)}, 0)})
         stage.change(2, {0: 5, 1: 0}, dict.fromkeys(range(V_COUNT), image))
@@ -259,7 +259,7 @@ async def test_a_drain_waits_for_what_kordon_itself_writes() -> None:
 
 
 async def test_what_waits_has_a_bound_in_bytes_and_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind a fence that lasts a write is refused, then all behind it; what is too much is refused at once (C4)."""
+    """Behind a fence that lasts a write is refused, and all behind it; too much is refused at once (SHORT-FENCE)."""
     async with a_stage() as stage:
         monkeypatch.setattr(lanes_of_a_worker, "HOLD_SECONDS", 0.0)
         stage.fence()
@@ -281,7 +281,7 @@ async def test_what_waits_has_a_bound_in_bytes_and_in_time(monkeypatch: pytest.M
 
 
 async def test_few_requests_are_under_way_and_each_has_one_batch_of_a_partition() -> None:
-    """Brokers take no more; what comes meanwhile waits, so that it can be merged with others (rule I6)."""
+    """Brokers take no more; what comes meanwhile waits, so that it can be merged with others (SHARED-LANES)."""
     async with a_stage() as stage:
         streams = [0, LANES_PER_BROKER]  # of one lane, and of one partition
         assert [stage.topic.layout.homes[v] for v in streams] == [0, 0]

@@ -35,7 +35,7 @@ SHORT_LIVED = b"of a short-lived one"
 def test_many_producers_are_carried_and_a_fence_asks_for_none_of_them(
     open_cluster: Cluster, proxies: list[ProxyProcess]
 ) -> None:
-    """Their images are written ahead: what comes again is known again, what follows goes on, a gap is one (rule I3)."""
+    """Their images are written ahead: what comes again is known, what follows goes on, a gap is one (SEQ-IMAGE)."""
     admin = create_managed(proxies[0].bootstrap, TOPIC)
     broker = open_cluster.brokers[0]
     ids = ids_of(COUNT, first=FIRST, partitions=3, virtual_partitions=VIRTUAL_PARTITIONS)

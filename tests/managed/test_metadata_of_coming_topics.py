@@ -1,4 +1,4 @@
-"""While a topic with data is taken over nobody is told how many partitions it has: N here is V elsewhere (rule A2)."""
+"""While a topic with data is taken over nobody is told its partitions: N here is V elsewhere (TAKEOVER-WAITS)."""
 
 from __future__ import annotations
 

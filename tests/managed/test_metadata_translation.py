@@ -152,7 +152,7 @@ def test_a_topic_that_the_broker_refuses_is_refused() -> None:
 
 
 def test_a_topic_made_again_waits() -> None:
-    """Rule C9: the layout is another topic's; nobody is led to partitions by it."""
+    """SAME-TOPIC: the layout is another topic's; nobody is led to partitions by it."""
     asked = asking(12, {"topics": [{"name": "orders"}]})
     (topic,) = seen(12, asked, [topic_row("orders", OTHER_ID, 2)])
     assert (topic.error_code, list(topic.partitions)) == (LEADER_NOT_AVAILABLE, [])
@@ -166,7 +166,7 @@ def test_a_home_that_the_broker_has_not_heard_of_has_no_leader() -> None:
 
 
 def test_a_topic_that_has_been_taken_over_has_all_its_virtual_partitions() -> None:
-    """Also those that are written but not delivered yet (rule A2)."""
+    """Also those that are written but not delivered yet (TAKEOVER-WAITS)."""
     layout = Layout.unmanaged("orders", REAL_ID, 2, 8)
     taken = layout.changed(layout.next_epoch(2, Placement.OWN), {0: 5, 1: 5}, withheld=True)
     asked = asking(9, {"topics": [{"name": "orders"}]})

@@ -34,7 +34,7 @@ class MisledLeaders(Leaders):
 
 
 async def test_a_broker_that_does_not_lead_is_left(cluster3: Cluster) -> None:
-    """Rule I7: its answer has the client send again, to the leader, and nothing is lost, doubled or reordered."""
+    """NO-OVERTAKING: its answer has the client send again, to the leader, and nothing is lost, doubled or reordered."""
     async with a_worker(cluster3, n=3, u=3, v_count=6, replicas=3, make_leaders=MisledLeaders) as worker:
         leaders = worker.leaders
         assert isinstance(leaders, MisledLeaders)

@@ -31,7 +31,7 @@ async def worker(cluster: Cluster) -> AsyncIterator[Worker]:
 
 
 async def test_batches_stand_under_their_identities(worker: Worker) -> None:
-    """Rule I1: each names its virtual partition and its producer; offsets are virtual ones; records are untouched."""
+    """ORIGIN-TAG: each names its virtual partition and its producer; offsets are virtual; records are untouched."""
     first = a_batch("a", "b", producer_id=7, epoch=0, sequence=0)
     second = a_batch("c", producer_id=7, epoch=0, sequence=0)
     assert await worker.send((0, first)) == [(NONE, 0)]
@@ -47,7 +47,7 @@ async def test_a_retry_is_known_again(worker: Worker) -> None:
 
 
 async def test_damage_is_told_by_the_broker(worker: Worker) -> None:
-    """Rule I2: a batch that came with a wrong CRC leaves with a wrong CRC."""
+    """DAMAGE-STAYS: a batch that came with a wrong CRC leaves with a wrong CRC."""
     damaged = bytearray(a_batch("value", producer_id=7, epoch=0, sequence=0))
     damaged[-3] ^= 1
     good = a_batch("b", producer_id=7, epoch=0, sequence=0)
@@ -95,7 +95,7 @@ async def test_unmanaged_names_and_ids_are_unknown(worker: Worker) -> None:
 
 
 async def test_requests_of_many_clients_are_merged_and_keep_their_order(worker: Worker) -> None:
-    """Rule I6: one batch of each physical partition to a request, a few requests under way."""
+    """SHARED-LANES: one batch of each physical partition to a request, a few requests under way."""
     await worker.move(4)
 
     async def client(number: int) -> None:
@@ -116,7 +116,7 @@ async def test_requests_of_many_clients_are_merged_and_keep_their_order(worker: 
 
 
 async def test_sequences_go_on_over_moves(worker: Worker) -> None:
-    """Rules I3, F1: after 1 → 4 → 2 partitions all stands once, in order, at rising virtual offsets."""
+    """SEQ-IMAGE, OFFSET-CHAIN: after 1 → 4 → 2 partitions all stands once, in order, at rising virtual offsets."""
     offsets: list[int] = []
     for sequence in range(12):
         if sequence in (4, 8):
@@ -132,7 +132,7 @@ async def test_sequences_go_on_over_moves(worker: Worker) -> None:
 
 
 async def test_a_retry_across_a_move_is_acknowledged_and_not_written(worker: Worker) -> None:
-    """Rule I3: NONE without an offset; the epoch before is fenced."""
+    """SEQ-IMAGE: NONE without an offset; the epoch before is fenced."""
     batches = [a_batch(f"{s}", producer_id=7, epoch=3, sequence=s) for s in range(3)]
     for batch in batches:
         await worker.send((3, batch))
@@ -144,7 +144,7 @@ async def test_a_retry_across_a_move_is_acknowledged_and_not_written(worker: Wor
 
 
 async def test_only_the_next_batch_opens_a_segment(worker: Worker) -> None:
-    """Rule I4: what comes too early is told so, and what nobody knows begins another epoch (log start included)."""
+    """OPENER-ALONE: what comes too early is told so, what nobody knows begins another epoch (log start included)."""
     await worker.send((3, a_batch("0", producer_id=7, epoch=0, sequence=0)))
     await worker.move(4)
     assert await worker.send((3, a_batch("2", producer_id=7, epoch=0, sequence=2))) == [(OUT_OF_ORDER, -1)]
@@ -154,7 +154,7 @@ async def test_only_the_next_batch_opens_a_segment(worker: Worker) -> None:
 
 
 async def test_another_worker_finds_what_has_begun(worker: Worker) -> None:
-    """Rule I4: it asks the broker, and the identity goes on in the middle."""
+    """OPENER-ALONE: it asks the broker, and the identity goes on in the middle."""
     await worker.send((3, a_batch("0", producer_id=7, epoch=0, sequence=0)))
     other = worker.another()
     try:
@@ -167,7 +167,7 @@ async def test_another_worker_finds_what_has_begun(worker: Worker) -> None:
 async def test_batches_without_identity_are_written_once_in_order(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule I5: also around one that the broker refuses, of which the others do not hear."""
+    """LENT-IDENTITY: also around one that the broker refuses, of which the others do not hear."""
     monkeypatch.setattr(lane_module, "REQUESTS_UNDER_WAY", 4)  # so that one is under way behind it
     damaged = bytearray(a_batch("bad"))
     damaged[-2] ^= 1
@@ -180,7 +180,7 @@ async def test_batches_without_identity_are_written_once_in_order(
 
 
 async def test_acks_0_is_written_and_outlives_its_connection(worker: Worker) -> None:
-    """Rule I5: it goes up as acks=1; a client may close behind its last write."""
+    """LENT-IDENTITY: it goes up as acks=1; a client may close behind its last write."""
     task = asyncio.ensure_future(worker.send((1, a_batch("a")), acks=0))
     await asyncio.sleep(0)
     task.cancel()
@@ -189,7 +189,7 @@ async def test_acks_0_is_written_and_outlives_its_connection(worker: Worker) -> 
 
 
 async def test_writes_wait_for_a_fence(worker: Worker) -> None:
-    """Rule I6: what came before it and was not sent, and what comes, goes to the new home; others are not held."""
+    """LATE-BINDING: what came before it and was not sent, and what comes, goes to the new home; others are not held."""
     await worker.move(2)
     stays, moves = worker.topic.layout.residents(1)[0], worker.topic.layout.residents(0)[-1]
     await worker.send((moves, a_batch("0", producer_id=7, epoch=0, sequence=0)))
@@ -220,7 +220,7 @@ async def test_a_cancelled_fence_lets_go(worker: Worker) -> None:
 async def test_what_is_held_for_too_long_is_refused_with_all_behind_it(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule C4: retriable, nothing overtakes, and afterwards all goes on."""
+    """SHORT-FENCE: retriable, nothing overtakes, and afterwards all goes on."""
     monkeypatch.setattr(lanes_module, "HOLD_SECONDS", 0.1)
     worker.seal(2)
     batches = [a_batch(f"{s}", producer_id=7, epoch=0, sequence=s) for s in range(3)]
@@ -232,7 +232,7 @@ async def test_what_is_held_for_too_long_is_refused_with_all_behind_it(
 
 
 async def test_what_is_held_has_a_bound(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule C4: more bytes of a topic than that are refused, and what comes behind them of the same partition."""
+    """SHORT-FENCE: more bytes of a topic than that are refused, and what comes behind them of the same partition."""
     monkeypatch.setattr(lanes_module, "UNSENT_BYTES", 1_000)
     worker.seal(2)
     small, large = a_batch("a"), a_batch("b" * 900)
@@ -246,7 +246,7 @@ async def test_what_is_held_has_a_bound(worker: Worker, monkeypatch: pytest.Monk
 
 
 async def test_a_write_dies_with_its_connection(worker: Worker) -> None:
-    """Rule I6: what was not sent when the client left is never written."""
+    """LATE-BINDING: what was not sent when the client left is never written."""
     worker.seal(2)
     gone = asyncio.ensure_future(worker.send((0, a_batch("gone"))))
     await asyncio.sleep(0)
@@ -258,7 +258,7 @@ async def test_a_write_dies_with_its_connection(worker: Worker) -> None:
 
 
 async def test_nothing_is_sent_without_a_lease(worker: Worker) -> None:
-    """Rule C1: writes wait for it."""
+    """LIVE-LEASE: writes wait for it."""
     assert await worker.send((0, a_batch("a"))) == [(NONE, 0)], "its leader is connected"
     held_before = worker.lanes.counts.held
     worker.lease.alive = False
@@ -271,7 +271,7 @@ async def test_nothing_is_sent_without_a_lease(worker: Worker) -> None:
 
 
 async def test_an_answer_without_a_lease_waits_for_it(worker: Worker) -> None:
-    """Rule C7: it is a success if the segment still has it, else the client is to send it again."""
+    """LATE-ANSWER: it is a success if the segment still has it, else the client is to send it again."""
     await worker.send((0, a_batch("0")))
     inside = asyncio.ensure_future(worker.send((3, a_batch("1", producer_id=7, epoch=0, sequence=0))))
     await until("it is sent", lambda: worker.lanes.under_way, pause=0)
@@ -285,7 +285,7 @@ async def test_an_answer_without_a_lease_waits_for_it(worker: Worker) -> None:
 
 
 async def test_a_stray_is_not_acknowledged(worker: Worker) -> None:
-    """Rule C7: what landed behind the cut is written again, by its client, in the new home."""
+    """LATE-ANSWER: what landed behind the cut is written again, by its client, in the new home."""
     await worker.send((0, a_batch("0")))
     batch = a_batch("1", producer_id=7, epoch=0, sequence=0)
     layout = worker.topic.layout
@@ -317,11 +317,11 @@ async def test_a_lost_connection_is_told_and_survived(worker: Worker) -> None:
     assert await worker.read(0) == ["0", "1"]
     assert (await worker.send((1, a_batch("p2"))))[0][0] == NONE
     stored = [(b.epoch, b.sequence) for b in await worker.stored(0) if b.values == ["p2"]]
-    assert stored == [(1, 0)], "rule I5: the next epoch, from sequence 0"
+    assert stored == [(1, 0)], "LENT-IDENTITY: the next epoch, from sequence 0"
 
 
 async def test_a_drain_ends_when_all_is_answered(worker: Worker) -> None:
-    """It does not wait for what is only queued (rule I6)."""
+    """It does not wait for what is only queued (LATE-BINDING)."""
     sends = [asyncio.ensure_future(worker.send((v, a_batch(f"{n}")))) for v in range(4) for n in range(20)]
     await until("some are sent", lambda: worker.lanes.under_way, pause=0)
     sealed = worker.seal(4)

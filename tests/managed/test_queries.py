@@ -288,7 +288,7 @@ async def test_leader_epochs_are_checked_with_the_moves_in_them(stage: Stage) ->
 
 
 async def test_a_fence_hides_what_came_after_it(stage: Stage) -> None:
-    """Rule C5: of sealed partitions nothing beyond the fence's high watermark is told; others go on."""
+    """FROZEN-READS: of sealed partitions nothing beyond the fence's high watermark is told; others go on."""
     stage.topic.raise_fence(Fence("1", frozenset({2}), {2: 2}))
     assert await stage.all_offsets(LATEST) == [17, 17, 17, 17]
     assert await stage.all_offsets(3002) == [-1, -1, -1, -1]
@@ -301,7 +301,7 @@ async def test_a_fence_hides_what_came_after_it(stage: Stage) -> None:
 
 
 async def test_a_layout_that_comes_meanwhile_counts(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule F3: an answer that was under way at the switch is not given by the old layout."""
+    """STEP-OVER: an answer that was under way at the switch is not given by the old layout."""
     ask = stage.questions.ask
     following = stage.topic.layout.changed(stage.topic.layout.next_epoch(1), {0: 17, 1: 6, 2: 3})
 
@@ -317,7 +317,7 @@ async def test_a_layout_that_comes_meanwhile_counts(stage: Stage, monkeypatch: p
 
 
 async def test_a_lower_end_is_told_only_under_the_newest_layout(stage: Stage) -> None:
-    """Rule F5: before an end falls the layouts are read to their end; where that fails the client asks again."""
+    """NO-FALSE-END: before an end falls the layouts are read to their end; where that fails the client asks again."""
     reads: list[str] = []
 
     async def read() -> None:
@@ -359,7 +359,7 @@ async def test_a_lease_that_is_away_for_a_moment_is_waited_for(stage: Stage, mon
 
 
 async def test_without_a_lease_nothing_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule C7: a worker that slept may know an old layout; its clients ask again until the lease lives anew."""
+    """LATE-ANSWER: a worker that slept may know an old layout; its clients ask again until the lease lives anew."""
     monkeypatch.setattr("kordon.proxy.managed.settle.HOLD_SECONDS", 0.05)
     leases = [False, True]
     lists = ListOffsets(stage.topics, stage.questions, may_serve=lambda: leases[0])
@@ -377,7 +377,7 @@ async def test_without_a_lease_nothing_is_told(stage: Stage, monkeypatch: pytest
 
 
 async def test_withheld_partitions_look_empty(stage: Stage) -> None:
-    """Rule A2: what is written but not delivered yet is not told of."""
+    """TAKEOVER-WAITS: what is written but not delivered yet is not told of."""
     layout = stage.topic.layout
     stage.topic.adopt(layout.changed(layout.next_epoch(1), {0: 16, 1: 6, 2: 3}, withheld=True), {})
     assert await stage.all_offsets(LATEST) == [17, 18, 16, 16]  # v 1 to 3 have moved to partition 0, where 1 record is
@@ -386,7 +386,7 @@ async def test_withheld_partitions_look_empty(stage: Stage) -> None:
 
 
 async def test_where_leader_epochs_end(stage: Stage) -> None:
-    """F7: each move ends where the next begins; the last goes on to the end; unknown ones are undefined."""
+    """RISING-EPOCH: each move ends where the next begins; the last goes on to the end; unknown ones are undefined."""
     assert await stage.end_of_epoch(1, 0) == (NONE, 0, 15)
     assert await stage.end_of_epoch(1, MOVED_ONCE) == (NONE, MOVED_ONCE, 19)
     assert await stage.end_of_epoch(2, 0) == (NONE, 0, 10)
@@ -397,7 +397,7 @@ async def test_where_leader_epochs_end(stage: Stage) -> None:
 
 
 async def test_deleted_records_raise_the_floor_and_then_the_log_start(stage: Stage) -> None:
-    """Rule F9: a floor per v at once; the brokers delete what no other v needs any more."""
+    """OWN-FLOOR: a floor per v at once; the brokers delete what no other v needs any more."""
     assert await stage.delete({1: 12}) == {1: (NONE, 12)}
     assert await stage.all_offsets(EARLIEST) == [0, 12, 0, 0]
     assert await stage.all_offsets(1005) == [5, 12, 5, 5]

@@ -1,4 +1,4 @@
-"""Producers that are connected and wait while their topic is taken over as quiesced (rule A2)."""
+"""Producers that are connected and wait while their topic is taken over as quiesced (TAKEOVER-WAITS)."""
 
 from __future__ import annotations
 

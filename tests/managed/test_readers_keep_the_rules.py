@@ -64,7 +64,7 @@ class Stage:
 
 
 async def test_nothing_is_shown_without_a_lease() -> None:
-    """What stands behind a cut that this worker has not heard of is nobody's to see (rule C1)."""
+    """What stands behind a cut that this worker has not heard of is nobody's to see (LIVE-LEASE)."""
     stage = Stage()
     assert await stage.values(1, 0) == (["1"], 0)
     stage.serves = False
@@ -77,7 +77,7 @@ async def test_nothing_is_shown_without_a_lease() -> None:
 
 
 async def test_what_another_worker_has_told_is_found_before_it_is_called_out_of_range() -> None:
-    """A reader comes with an offset of a layout that this worker has not read (rule F5)."""
+    """A reader comes with an offset of a layout that this worker has not read (NO-FALSE-END)."""
     stage = Stage()
     layout = stage.grown()
     home = layout.chains[MOVER].home
@@ -130,7 +130,7 @@ async def test_what_a_new_leader_lacks_is_not_shown_from_memory() -> None:
 
 
 async def test_deleted_records_are_not_shown_and_the_floor_is_told_as_the_start() -> None:
-    """Of a virtual partition whose floor was raised; its neighbours have all of theirs (rule F9)."""
+    """Of a virtual partition whose floor was raised; its neighbours have all of theirs (OWN-FLOOR)."""
     stage = Stage()
     await fetch(stage.readers, {1: 4, 2: 4})
     stage.adopt(replace(stage.topic.layout, floors={1: 3, 2: 5}))
@@ -142,7 +142,7 @@ async def test_deleted_records_are_not_shown_and_the_floor_is_told_as_the_start(
 
 
 async def test_leader_epochs_rise_with_each_move() -> None:
-    """A reader that has not heard of a move is told so, though the physical partition has the same leader (F7)."""
+    """A reader that has not heard of a move is told so, though the partition has the same leader (RISING-EPOCH)."""
     stage = Stage()
     stage.adopt(stage.grown())
     await stage.leaders.of(NAME)
@@ -154,7 +154,7 @@ async def test_leader_epochs_rise_with_each_move() -> None:
 
 
 async def test_who_has_all_there_is_has_no_lag_though_others_records_stand_behind() -> None:
-    """The end that it is told is where it stands then; a group that has read all would show a lag for ever (F6)."""
+    """The end that it is told is where it stands then; a group that has read all would show lag for ever (OWN-END)."""
     stage = Stage()
     row = (await fetch(stage.readers, {0: 0}))[0]
     assert consume(row.records, 0, []) == row.high_watermark == 4
@@ -164,7 +164,7 @@ async def test_who_has_all_there_is_has_no_lag_though_others_records_stand_behin
 
 
 async def test_a_fence_shows_what_was_shown_before_though_a_leader_says_that_it_ends_earlier() -> None:
-    """One that was deposed may not know yet; an end that falls is lost data to its reader (rule C5)."""
+    """One that was deposed may not know yet; an end that falls is lost data to its reader (FROZEN-READS)."""
     stage = Stage()
     assert await stage.values(MOVER, 0) == (["3"], 0)
 

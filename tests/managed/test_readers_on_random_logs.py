@@ -134,7 +134,7 @@ async def test_what_a_layout_does_not_change_is_not_read_again(*, same_topic: bo
 
 
 async def test_withheld_partition_is_there_and_empty() -> None:
-    """What is written to v >= N while a topic is taken over is not shown yet (rule A2)."""
+    """What is written to v >= N while a topic is taken over is not shown yet (TAKEOVER-WAITS)."""
     world = grown()
     layout = Layout(NAME, UUID(int=1), 1, 4, world.layout.epochs, world.layout.segments, withheld=True)
     readers, _ = readers_of(World(layout, world.logs, world.expected), 1 << 20, 1 << 20)
@@ -167,7 +167,7 @@ async def test_unknown_virtual_partition_is_answered_with_others() -> None:
 
 
 async def test_sealed_partition_gives_no_filler_and_nothing_behind_its_mark() -> None:
-    """From the fence to the next layout nobody is moved on (rules F3, C5)."""
+    """From the fence to the next layout nobody is moved on (STEP-OVER, FROZEN-READS)."""
     world = grown()
     readers, topic = readers_of(world, 1 << 20, 1 << 20)
     topic.raise_fence(Fence("f", frozenset({0})))

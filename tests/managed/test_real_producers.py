@@ -162,7 +162,7 @@ def transactional_requests(proxy: ProxyProcess) -> float:
 
 
 def test_a_transaction_of_librdkafka_fails_at_once(proxy: ProxyProcess, topic: str) -> None:
-    """Rule I9: a fatal error that says what, not a time-out; and the proxy's log names the topic."""
+    """NO-TRANSACTIONS: a fatal error that says what, not a time-out; and the proxy's log names the topic."""
     producer = Producer({"bootstrap.servers": proxy.bootstrap, "transactional.id": topic})
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -180,7 +180,7 @@ def test_a_transaction_of_librdkafka_fails_at_once(proxy: ProxyProcess, topic: s
 
 
 def test_a_transaction_of_java_fails_at_once(open_cluster: Cluster, proxy: ProxyProcess, topic: str) -> None:
-    """Rule I9: Kafka's own producer hands on the reason."""
+    """NO-TRANSACTIONS: Kafka's own producer hands on the reason."""
     sizes = ["--num-records", "100", "--record-size", "500", "--throughput", "-1"]
     transaction = ["--transactional-id", topic, "--transaction-duration-ms", "1000"]
     properties = ["--producer-props", f"bootstrap.servers={proxy.bootstrap}"]

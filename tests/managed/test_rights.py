@@ -261,7 +261,7 @@ async def test_a_request_is_served_when_rights_are_known_and_a_denial_is_on_reco
     assert isinstance(service.served, Refused)
     noted.journal.end_runs()
     (refused,) = noted.of(Kind.REFUSE)
-    assert (refused.topic, refused.reason, refused.rule) == ("denied", "TOPIC_AUTHORIZATION_FAILED", "rights")
+    assert (refused.topic, refused.reason, refused.rule) == ("denied", "TOPIC_AUTHORIZATION_FAILED", "RIGHTS-FIRST")
 
 
 async def test_where_all_clients_are_equal_nothing_is_asked() -> None:

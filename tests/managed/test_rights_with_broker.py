@@ -348,7 +348,7 @@ def test_a_right_that_kordon_lacks_is_named_with_the_command_that_gives_it(secur
 
 
 def test_a_growth_that_brokers_refuse_is_given_up_with_their_error(secured: Secured) -> None:
-    """Nothing is left under way that would stand in the way of the next attempt (rule C8)."""
+    """Nothing is left under way that would stand in the way of the next attempt (ONE-CHANGE)."""
     topic, alter = "fixed", Allowed("kordon", AclOperation.ALTER, "fixed")
     others = ("READ", "WRITE", "DESCRIBE", "DELETE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
     secured.allow(alter, *(Allowed("kordon", AclOperation[each], topic) for each in others))

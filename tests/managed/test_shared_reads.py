@@ -1,4 +1,4 @@
-"""Many groups on one managed topic: what brokers are asked for it, and what is kept meanwhile (rule F8)."""
+"""Many groups on one managed topic: what brokers are asked for it, and what is kept meanwhile (SHARED-READ)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A physical log gets shorter than the layout that stands on it, by a real unclean election (rule C10)."""
+"""A physical log gets shorter than the layout that stands on it, by a real unclean election (BEYOND-LOSS)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics with data come under management on a real broker, while real clients write and read them (rules A1 to A4)."""
+"""Topics with data come under management on a real broker, while real clients write and read (TAKEOVER-WAITS)."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_what_is_quiesced_is_taken_over_at_once_and_what_is_not_stays_as_it_was(
     assert_all_once_and_in_order(sender, got)
     group.close()
     wait_until("all is taken over", lambda: is_taken_over(proxies[0], topic))
-    again = read_all(proxies[1].bootstrap, topic, sender.sent)  # reads old and new partitions side by side (rule A1)
+    again = read_all(proxies[1].bootstrap, topic, sender.sent)  # reads old and new partitions side by side (PAST-STAYS)
     assert sorted(again) == sorted(got)
     assert is_in_order(each for each in again if each[1] < written_before)
     assert is_in_order(each for each in again if each[1] >= written_before)

@@ -150,7 +150,7 @@ def test_answers_that_tell_no_layout_are_not_noted() -> None:
 
 
 def test_a_topic_that_is_not_shown_yet_is_a_refusal_that_is_noted_once() -> None:
-    """Clients ask again and again while it is taken over (rule A2)."""
+    """Clients ask again and again while it is taken over (TAKEOVER-WAITS)."""
     worker = Worker()
     worker.topics.add(ManagedTopic(Layout.unmanaged("coming", UUID(int=5), 2, 8), UUID(int=6), layouts_offset=4))
     guard = worker.connects()
@@ -159,7 +159,7 @@ def test_a_topic_that_is_not_shown_yet_is_a_refusal_that_is_noted_once() -> None
     worker.noted.journal.end_runs()
     (refuse,) = worker.noted.of()
     assert (refuse.api_key, refuse.topic, refuse.reason) == (apis.METADATA, "coming", "LEADER_NOT_AVAILABLE")
-    assert (refuse.rule, refuse.layouts_offset, refuse.batches) == ("A2", 4, 3)
+    assert (refuse.rule, refuse.layouts_offset, refuse.batches) == ("TAKEOVER-WAITS", 4, 3)
 
 
 def test_partitions_of_managed_topics_are_not_moved_and_that_is_noted() -> None:

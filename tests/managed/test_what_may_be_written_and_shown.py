@@ -1,4 +1,4 @@
-"""What a worker writes and shows of a topic now: by its lease, the layout and the fence (rules C1, C5, C7, I6)."""
+"""What a worker writes and shows of a topic now: by its lease, the layout and the fence."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_all_is_shown_under_a_lease_and_outside_of_fences() -> None:
 
 
 def test_a_fence_shows_what_was_shown_then_what_leaders_say_then_what_clients_were_told() -> None:
-    """Rule C5: reading goes on until leaders are asked, stops where readers are, and goes on to the marks at most."""
+    """FROZEN-READS: reading goes on until leaders are asked, stops where readers are, goes on to the marks at most."""
     topic = managed()
     topic.raise_fence(Fence("f", frozenset({0, 1})))
     fence = topic.fence
@@ -141,7 +141,7 @@ async def stage() -> AsyncIterator[Stage]:
 
 
 async def test_nothing_is_sent_without_a_lease(stage: Stage) -> None:
-    """Rule C1: a write waits, and goes when the lease lives again."""
+    """LIVE-LEASE: a write waits, and goes when the lease lives again."""
     stage.serves = False
     held = stage.write(0)
     await turns()
@@ -153,7 +153,7 @@ async def test_nothing_is_sent_without_a_lease(stage: Stage) -> None:
 
 
 async def test_nothing_is_sent_behind_a_fence(stage: Stage) -> None:
-    """Rule I6: what is sealed waits for the next layout, what is not goes on."""
+    """FENCE-BARRIER: what is sealed waits for the next layout, what is not goes on."""
     stage.topic.raise_fence(Fence("f", frozenset({0})))
     held, free = stage.write(1), stage.write(2)
     assert code_of(await free) == Code.NONE
@@ -164,7 +164,7 @@ async def test_nothing_is_sent_behind_a_fence(stage: Stage) -> None:
 
 
 async def test_what_was_given_its_turn_under_a_lease_is_not_sent_behind_it(stage: Stage) -> None:
-    """A write that waits for its turn on a lane is judged when it is sent (rule I6), not when it came."""
+    """A write that waits for its turn on a lane is judged when it is sent (LATE-BINDING), not when it came."""
     write = stage.write(0)
     await asyncio.sleep(0)  # it is in its line, and the lane has its turn
     stage.serves = False
@@ -176,7 +176,7 @@ async def test_what_was_given_its_turn_under_a_lease_is_not_sent_behind_it(stage
 
 
 async def test_a_success_that_comes_behind_the_lease_is_told_when_the_layouts_are_known(stage: Stage) -> None:
-    """Rule C7: it may stand behind a cut that this worker has not heard of; then its client sends it again."""
+    """LATE-ANSWER: it may stand behind a cut that this worker has not heard of; then its client sends it again."""
     for grown, told in ((False, Code.NONE), (True, Code.NOT_LEADER_OR_FOLLOWER)):
         sent = stage.broker.hold(apis.PRODUCE)
         write = stage.write(1)
@@ -234,7 +234,7 @@ async def reading() -> AsyncIterator[Reading]:
 
 
 async def test_nothing_is_shown_without_a_lease(reading: Reading) -> None:
-    """Rule C1: what came meanwhile may stand behind a cut."""
+    """LIVE-LEASE: what came meanwhile may stand behind a cut."""
     reading.append()
     reading.serves = False
     assert await reading.row() == (False, 1)
@@ -243,7 +243,7 @@ async def test_nothing_is_shown_without_a_lease(reading: Reading) -> None:
 
 
 async def test_nothing_more_is_shown_while_leaders_are_asked_where_a_fence_freezes(reading: Reading) -> None:
-    """Rule C5: what is shown then may be more than they say, and stand behind the cut."""
+    """FROZEN-READS: what is shown then may be more than they say, and stand behind the cut."""
     reading.topic.raise_fence(Fence("f", frozenset({0})))
     asked = reading.broker.hold(apis.LIST_OFFSETS)
     freezing = asyncio.ensure_future(reading.readers.freeze(NAME, frozenset({0})))

@@ -1,4 +1,4 @@
-"""What a client is told of a write whose offset does not lie where its virtual partition lives (rules F1, C7, C10)."""
+"""What a client is told of a write whose offset does not lie where its virtual partition lives (LATE-ANSWER)."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ BEFORE = Layout.created("orders", UUID(int=1), 2, 8)
     ],
 )
 async def test_a_worker_that_is_behind_proves_nothing(layout_epoch: int, error: Code) -> None:
-    """2 came with layout 1 and is gone since, and the client asks what became of its batch there (rule I8).
+    """2 came with layout 1 and is gone since, and the client asks what became of its batch there (OUTCOME-FIRST).
 
     INVALID_PARTITION_METADATA would say that it stands nowhere, and its records would be written once more.
     """

@@ -68,7 +68,7 @@ def test_a_controller_knows_its_own_fences() -> None:
 
 
 def test_a_shortened_log_is_mended_by_an_epoch_of_its_own() -> None:
-    """Rule C10: writers are held, then the layout goes on behind all that somebody was told of."""
+    """BEYOND-LOSS: writers are held, then the layout goes on behind all that somebody was told of."""
     made = controller("a")
     grown = LAYOUT.changed(LAYOUT.next_epoch(4), {0: 100, 3: 90})
     v, image = grown.residents(3)[0], Parts({1: ImageRecord({7: Written(0, 41)}, cut_ms=0)})
@@ -120,7 +120,7 @@ def test_a_change_that_meets_a_shortened_log_waits_and_mends_it() -> None:
 
 
 def test_nothing_is_held_while_somebody_missing_may_still_serve() -> None:
-    """Rule C4: a member that is gone is waited out before writes are held, not after."""
+    """SHORT-FENCE: a member that is gone is waited out before writes are held, not after."""
     made = controller("a", "b")
     made.on_members(frozenset({"a"}), 5.0, 5.0 + LEASE)
     made.resize("orders", 4, 6.0)
@@ -130,7 +130,7 @@ def test_nothing_is_held_while_somebody_missing_may_still_serve() -> None:
 
 
 def test_a_fence_is_taken_back_when_somebody_turns_out_to_be_missing() -> None:
-    """It may serve for a lease's time; to wait for that would hold writes for as long (rules C2, C4)."""
+    """It may serve for a lease's time; to wait for that would hold writes for as long (MISSING-WAITED, SHORT-FENCE)."""
     made = controller("a", "b")
     fence = open_fence(made, 0.0)
     made.on_confirmed("orders", 0.0)
@@ -164,7 +164,7 @@ def test_each_attempt_needs_acknowledgements_of_its_own() -> None:
 
 
 def test_a_change_that_the_cluster_refuses_is_given_up() -> None:
-    """It was tried again for ever, and every other change of the topic refused meanwhile (rule C8)."""
+    """It was tried again for ever, and every other change of the topic refused meanwhile (ONE-CHANGE)."""
     made, violation = controller("a"), 44
     assert made.resize("orders", 4, 1.0) == [Prepare("orders", 4)]
     assert made.on_refused("orders", violation, "too many") == [Abandoned("orders", "too many", violation)]

@@ -350,7 +350,7 @@ def test_what_retention_has_taken_is_not_waited_for() -> None:
 
 
 def test_what_was_lost_is_not_waited_for() -> None:
-    """Rule C10: 0's log was cut short below its cut; its readers come no further than its records."""
+    """BEYOND-LOSS: 0's log was cut short below its cut; its readers come no further than its records."""
     layout = Layout.created("orders", TOPIC_ID, 1, 2)
     layout = layout.changed(layout.next_epoch(2), {0: 200, 1: 0})
     layout = layout.changed(layout.next_epoch(2, shortened={0: 100}), {0: 100}, told={0: 250})

@@ -1,4 +1,4 @@
-"""Images: what a move writes down of producers, what it leaves where it is, and when a producer is forgotten (I3)."""
+"""Images: what a move writes down of producers, what it leaves in place, when a producer is forgotten (SEQ-IMAGE)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_move_in_which_nobody_has_written_changes_nothing() -> None:
 
 
 def test_a_silent_producer_is_forgotten_when_brokers_would_have_forgotten_it() -> None:
-    """Rule I3: not before, or what it sends once more is written a second time; not for ever, or images only grow."""
+    """SEQ-IMAGE: not before, or what it sends once more is written a second time; not for ever, or images only grow."""
     image = moved(Parts(), writers(1), at_ms=NOW_MS)
     assert 1 in moved(image, writers(2), at_ms=NOW_MS + DAY_MS)
     assert 1 not in moved(image, writers(2), at_ms=NOW_MS + DAY_MS + 1)

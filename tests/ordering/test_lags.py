@@ -40,7 +40,7 @@ def test_a_partition_as_such_has_its_own_offsets() -> None:
 
 
 def test_nothing_counts_that_readers_are_not_shown() -> None:
-    """While a fence holds (rule C5), the end is where readers must stop."""
+    """While a fence holds (FROZEN-READS), the end is where readers must stop."""
     stays_home = next(v for v in range(4) if grown().homes[v] == 0)
     assert end_of(grown(), stays_home, log_end=30, limit=20) == 20
 

@@ -77,7 +77,7 @@ def test_what_a_long_history_costs_does_not_grow_with_the_virtual_partitions() -
 
 
 def test_a_topic_goes_on_behind_what_a_shortened_log_lost() -> None:
-    """Rule C10: partition 0 was cut at 200 and read up to 250; its new leader has 100, and nobody is told of 200 twice.
+    """BEYOND-LOSS: partition 0 was cut at 200 and read up to 250; its new leader has 100, nobody is told of 200 twice.
 
     Where virtual partition 0 lived on, and where 1 had lived before the cut, the records from 100 on are gone; both
     go on where they had come to.
@@ -215,7 +215,7 @@ def test_predecessors_are_the_former_homes(layout: Layout) -> None:
 
 @given(histories())
 def test_each_placement_has_segments_of_its_own(layout: Layout) -> None:
-    """Whoever writes to physical partitions chooses them in another way when a takeover goes on (rules A2, I8)."""
+    """Whoever writes to physical partitions chooses them in another way when a takeover goes on (COUNT-FENCE)."""
     for before, after in itertools.pairwise(layout.epochs):
         if after.placement is not before.placement:
             opened = {segment.id.partition for segment in layout.segments if segment.id.epoch == after.number}
@@ -225,7 +225,7 @@ def test_each_placement_has_segments_of_its_own(layout: Layout) -> None:
 
 
 def test_behind_a_takeover_a_key_waits_for_the_partition_of_its_hash_before() -> None:
-    """Rule A2: clients that saw 3 partitions wrote keys of virtual partition 4 to partition 1, and of 11 to 2."""
+    """TAKEOVER-WAITS: clients that saw 3 partitions wrote keys of virtual partition 4 to partition 1, of 11 to 2."""
     unmanaged = Layout.unmanaged("orders", TOPIC_ID, 3, 12)
     taken = unmanaged.changed(unmanaged.next_epoch(3), {0: 10, 1: 20, 2: 30})
     for segment in taken.segments:
@@ -250,7 +250,7 @@ def test_a_virtual_offset_stands_in_one_stay(layout: Layout, data: st.DataObject
 
 
 def test_a_topic_with_data_keeps_its_offsets() -> None:
-    """Rule A1: v < N is the partition of old with its offsets; v >= N begins at 0 when it is born."""
+    """PAST-STAYS: v < N is the partition of old with its offsets; v >= N begins at 0 when it is born."""
     layout = Layout.unmanaged("orders", TOPIC_ID, 3, 6)
     assert layout.homes == (0, 1, 2, None, None, None)
     taken = layout.changed(layout.next_epoch(3, Placement.OWN), {0: 100, 1: 200, 2: 300}, withheld=True)
@@ -278,7 +278,7 @@ def test_layouts_survive_their_record(layout: Layout) -> None:
 
 @given(st.integers(0, 32_765), st.integers(0, 1000), st.integers(0, LARGEST_CLIENT_ID))
 def test_identities_survive_the_log(v: int, move: int, client_id: int) -> None:
-    """Rule I1: who wrote a batch is read back from its producer id, which stays positive."""
+    """ORIGIN-TAG: who wrote a batch is read back from its producer id, which stays positive."""
     producer_id = tag(v, move, client_id)
     assert 0 < producer_id < 1 << 63
     assert untag(producer_id) == Identity(v, move % 256, client_id)

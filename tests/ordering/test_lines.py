@@ -53,7 +53,7 @@ def sequences(writes: list[Write]) -> list[tuple[int, int]]:
 
 
 def test_the_first_batch_of_an_identity_goes_alone() -> None:
-    """Rule I4: what follows waits until it is acknowledged; other producers overtake."""
+    """OPENER-ALONE: what follows waits until it is acknowledged; other producers overtake."""
     line = Line(3)
     first, second, other = a_write(0), a_write(1), a_write(0, producer_id=8)
     for write in (first, second, other):
@@ -65,7 +65,7 @@ def test_the_first_batch_of_an_identity_goes_alone() -> None:
 
 
 def test_what_follows_a_failed_first_batch_does_not_open_the_segment() -> None:
-    """Rule I4: it is refused as out of order, so that its client sends the first one again before it."""
+    """OPENER-ALONE: it is refused as out of order, so that its client sends the first one again before it."""
     line = Line(3)
     first, second = a_write(0), a_write(1)
     line.add(first)
@@ -78,7 +78,7 @@ def test_what_follows_a_failed_first_batch_does_not_open_the_segment() -> None:
 
 
 def test_an_identity_that_began_elsewhere_is_asked_for() -> None:
-    """A worker that has started anew finds it at the broker (rule I4)."""
+    """A worker that has started anew finds it at the broker (OPENER-ALONE)."""
     line = Line(3)
     write = a_write(40)
     line.add(write)
@@ -88,7 +88,7 @@ def test_an_identity_that_began_elsewhere_is_asked_for() -> None:
 
 
 def test_an_identity_that_nobody_knows_is_told_so() -> None:
-    """Rule I4: without an image it begins another epoch, with one it sends what is missing."""
+    """OPENER-ALONE: without an image it begins another epoch, with one it sends what is missing."""
     line = Line(3)
     lone, gap = a_write(40), a_write(40, producer_id=8)
     line.add(lone)
@@ -163,7 +163,7 @@ def test_identities_that_are_forgotten_are_asked_for_again(monkeypatch: pytest.M
 
 
 def test_a_retry_across_a_move_is_a_duplicate() -> None:
-    """Rule I3: at or below the image it stands in an earlier home; above it goes on from 0; old epochs are fenced."""
+    """SEQ-IMAGE: at or below the image it stands in an earlier home; above it goes on from 0; old epochs are fenced."""
     line = Line(3)
     writes = [a_write(8, records=3, epoch=1), a_write(11, epoch=1), a_write(12, epoch=0)]
     for write in writes:
@@ -174,7 +174,7 @@ def test_a_retry_across_a_move_is_a_duplicate() -> None:
 
 
 def test_binding_happens_when_a_write_is_sent() -> None:
-    """Rule I6: what waited for the old home goes to the new one, under its identity there."""
+    """LATE-BINDING: what waited for the old home goes to the new one, under its identity there."""
     line = Line(3)
     first, second = a_write(0), a_write(1)
     line.add(first)
@@ -186,7 +186,7 @@ def test_binding_happens_when_a_write_is_sent() -> None:
 
 
 def test_batches_without_identity_get_one() -> None:
-    """Rule I5: numbered in their order, once a producer id is there."""
+    """LENT-IDENTITY: numbered in their order, once a producer id is there."""
     line = Line(3)
     writes = [plain(), plain(), plain()]
     for write in writes:
@@ -201,7 +201,7 @@ def test_batches_without_identity_get_one() -> None:
 
 
 def test_a_failure_costs_an_epoch_and_nobody_else_hears_of_it() -> None:
-    """Rule I5: what was sent behind it is sent again, in order, from sequence 0 of the next epoch."""
+    """LENT-IDENTITY: what was sent behind it is sent again, in order, from sequence 0 of the next epoch."""
     line = Line(3)
     line.identify(900)
     opener, *writes = [plain() for _ in range(5)]
@@ -221,7 +221,7 @@ def test_a_failure_costs_an_epoch_and_nobody_else_hears_of_it() -> None:
 
 
 def test_a_rejected_batch_costs_its_own_client_only() -> None:
-    """Rule I5: brokers judge a batch before they append it. What was sent behind it takes its sequences, at once."""
+    """LENT-IDENTITY: brokers judge a batch before they append it. What was sent behind it takes its sequences."""
     line = Line(3)
     line.identify(900)
     opener, *writes = [plain() for _ in range(6)]
@@ -322,7 +322,7 @@ def test_a_producer_id_whose_epochs_are_used_up_is_replaced() -> None:
 
 
 def test_giving_up_takes_all_that_is_not_under_way() -> None:
-    """Rule C4: a virtual partition that was held for too long refuses everything behind, too."""
+    """SHORT-FENCE: a virtual partition that was held for too long refuses everything behind, too."""
     line = Line(3)
     writes = [a_write(0), a_write(1), plain(), a_write(0, producer_id=8)]
     for write in writes:
@@ -336,7 +336,7 @@ def test_giving_up_takes_all_that_is_not_under_way() -> None:
 
 
 def test_what_its_client_has_left_is_not_sent() -> None:
-    """Rule I6: an unsent write dies with its connection, parked or not."""
+    """LATE-BINDING: an unsent write dies with its connection, parked or not."""
     line = Line(3)
     writes = [a_write(0), a_write(1), a_write(2)]
     for write in writes:

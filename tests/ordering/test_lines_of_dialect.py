@@ -1,4 +1,4 @@
-"""Lines of physical partitions as such: the image first, then the count by which its client chose (I8)."""
+"""Lines of physical partitions as such: the image first, then the count by which its client chose (COUNT-FENCE)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def steps(line: Line, count: int, image: Image | None = None, home: Stay = HOME)
 
 
 def test_a_write_by_the_count_in_force_is_sent_under_the_layout_epoch_of_its_segment() -> None:
-    """Rule I8: no virtual partition, and the layout epoch where virtual partitions have their moves."""
+    """ORIGIN-TAG: no virtual partition, and the layout epoch where virtual partitions have their moves."""
     write = a_write(0)
     assert list(steps(a_line(write), count=6)) == [write]
     assert write.bound == Bound(2, 4, 7, tag(STREAM, 4, 7), 0, 0, opens=True)
@@ -52,7 +52,7 @@ def test_a_write_by_another_count_is_refused_and_what_is_behind_it_goes_on() -> 
 
 
 def test_a_write_that_was_written_before_the_cut_is_told_so_whatever_its_count_says() -> None:
-    """Rule I8: the image is looked at before the count, or its client would write it a second time elsewhere."""
+    """COUNT-FENCE: the image is looked at before the count, or its client would write it a second time elsewhere."""
     written, behind, fenced = a_write(8, count=5), a_write(9, count=5), a_write(3, count=5, producer_id=8)
     image = {7: Written(0, 8), 8: Written(1, 0)}
     assert list(steps(a_line(written, behind, fenced), 6, image)) == [
@@ -92,14 +92,14 @@ def test_a_write_that_waits_is_judged_by_the_count_of_when_it_is_sent() -> None:
 
 
 def test_sequences_go_on_behind_the_image_in_the_next_segment() -> None:
-    """Rule I3 holds for physical partitions as such: each segment counts from 0."""
+    """SEQ-IMAGE holds for physical partitions as such: each segment counts from 0."""
     write = a_write(9, count=7)
     assert list(steps(a_line(write), 7, {7: Written(0, 8)}, NEXT_HOME)) == [write]
     assert write.bound == Bound(2, 5, 7, tag(STREAM, 5, 7), 0, 0, opens=True)
 
 
 def test_without_idempotence_the_line_lends_an_identity_as_to_others() -> None:
-    """Rule I5, behind the count."""
+    """LENT-IDENTITY, behind the count."""
     old, right = a_write(-1, count=5, producer_id=NO_PRODUCER), a_write(-1, count=6, producer_id=NO_PRODUCER)
     line = a_line(old, right)
     assert list(steps(line, count=6)) == [Refuse(old, Unfit.OUTDATED)]

@@ -146,7 +146,7 @@ def test_the_greatest_timestamp_stands_where_it_is_said_to(history: History) -> 
 
 @given(histories(), st.data())
 def test_deleted_records_are_not_found(history: History, data: st.DataObject) -> None:
-    """Rule F9: nothing below the floor is told, by any question; a topic emptied so begins at its end."""
+    """OWN-FLOOR: nothing below the floor is told, by any question; a topic emptied so begins at its end."""
     for v in range(history.layout.v_count):
         latest = history.find(v, lookups.LATEST).offset
         floor = data.draw(st.integers(0, latest))
@@ -158,7 +158,7 @@ def test_deleted_records_are_not_found(history: History, data: st.DataObject) ->
 
 @given(histories(), st.data())
 def test_nothing_is_told_beyond_a_fence(history: History, data: st.DataObject) -> None:
-    """Rule C5: what readers may see of the home ends at the fence's high watermark, by any question."""
+    """FROZEN-READS: what readers may see of the home ends at the fence's high watermark, by any question."""
     for v, chain in enumerate(history.layout.chains):
         assert chain.home is not None
         limit = data.draw(st.integers(chain.home.start, history.end(chain.home)))
@@ -169,7 +169,7 @@ def test_nothing_is_told_beyond_a_fence(history: History, data: st.DataObject) -
 
 @given(histories(retention=False))
 def test_leader_epochs_end_where_the_next_one_begins(history: History) -> None:
-    """F7: along the chain, moves included, each leader epoch that was ever current ends at the start of the next."""
+    """RISING-EPOCH: along the chain, moves included, each leader epoch that was current ends where the next begins."""
     for chain in history.layout.chains:
         starts = epoch_starts(history, chain)
         epochs = sorted(starts)
@@ -204,7 +204,7 @@ def test_leader_epochs_nobody_knows_are_undefined() -> None:
 
 
 def test_one_leader_epoch_over_the_takeover_of_a_topic() -> None:
-    """Rule A1: before and after Kordon came the partition is the same, and so are its leader epochs."""
+    """PAST-STAYS: before and after Kordon came the partition is the same, and so are its leader epochs."""
     old, new = Stay(1, 0, 0, 200, 0, tagged=False), Stay(1, 0, 200, None, 0)
     question = epoch_question(Chain((old, new)), 3)
     assert question is not None

@@ -26,7 +26,7 @@ def serving() -> Member:
 
 
 def test_a_lease_counts_from_when_it_was_asked_for_and_never_back() -> None:
-    """Rule C1: an answer that was long on its way gives less; one that overtook it is not taken back."""
+    """LIVE-LEASE: an answer that was long on its way gives less; one that overtook it is not taken back."""
     member = serving()
     assert not member.may_serve(120.0)
     member.on_renewed(110.0, LEASE, 119.0)
@@ -37,7 +37,7 @@ def test_a_lease_counts_from_when_it_was_asked_for_and_never_back() -> None:
 
 
 def test_nothing_is_served_before_the_layouts_were_read_since_it_joined() -> None:
-    """Rule C3: a reading that began before the last joining ends nothing."""
+    """READ-BEFORE-SERVE: a reading that began before the last joining ends nothing."""
     member = serving()
     first = member.on_joined()
     assert not member.may_serve(101.0)
@@ -49,7 +49,7 @@ def test_nothing_is_served_before_the_layouts_were_read_since_it_joined() -> Non
 
 
 def test_behind_a_lease_that_had_ended_the_layouts_are_read_again() -> None:
-    """Rule C3: others did not wait for this worker; a lease that lives on asks for nothing."""
+    """READ-BEFORE-SERVE: others did not wait for this worker; a lease that lives on asks for nothing."""
     member = serving()
     assert member.on_renewed(110.0, LEASE, 110.5) is None
     under_way = member.on_joined()
@@ -98,7 +98,7 @@ def test_a_fence_waits_for_what_was_sent_to_what_it_seals_and_opens() -> None:
 
 
 def test_a_topic_that_comes_to_be_managed_is_drained_as_it_was() -> None:
-    """Nothing is known of it but its fence (rule A2)."""
+    """Nothing is known of it but its fence (TAKEOVER-WAITS)."""
     before = Layout.unmanaged("invoices", UUID(int=3), 3, 12)
     fence = FenceRecord(
         "f1", "invoices", before.next_epoch(3, Placement.OWN), frozenset(range(3)), TopicRecord(before, UUID(int=4))

@@ -1,4 +1,4 @@
-"""Who may serve besides the members of the present generation (rule C2)."""
+"""Who may serve besides the members of the present generation (MISSING-WAITED)."""
 
 from __future__ import annotations
 

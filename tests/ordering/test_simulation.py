@@ -42,34 +42,34 @@ def test_a_seed_replays() -> None:
 
 
 NOTICED_IN = {
-    "I3": 5,  # the image goes along with a move
-    "I3: until brokers forget": 0,  # who is silent through one move may come back with what it had sent before
-    "I4": 12,  # the opener of a segment goes alone
-    "I5": 0,  # after a failure, batches without producer id go on under another epoch
-    "F4": 0,  # what retention took from the middle of a chain is passed over
-    "F5": 1,  # what seems out of range may stand in a layout that has not been read yet
-    "C1": 9,  # nobody serves without a lease
-    "C2": 16,  # whoever is missing is waited for
-    "C3": 10,  # a lease alone does not let a proxy serve: it reads the layouts first
-    "C4": 4,  # a fence that takes too long is cancelled
-    "C5": 0,  # nothing is delivered from behind a fence
-    "C6": 24,  # a cut is read again if somebody wrote meanwhile
-    "C6: what was written since images were written ahead": 7,  # a fence asks who has written after that
-    "C6: what is written ahead counts with its layout": 7,  # until then the present homes go on by the images they have
-    "C7": 116,  # a success that comes late is held against the layouts
-    "C7: kept for the lease": 11,  # what comes behind it waits until they are read
-    "A1": 1,  # v < N inherits the log of its partition
-    "A2: never back to the old view": 4,  # whoever has been shown V partitions is not shown N again
-    "A2: wait for groups": 3,  # v >= N is not delivered before every group has passed the cut
-    "A2: wait for the old view": 4,  # no cut before all clients see V partitions
-    "fence": 0,  # writes are held while a cut is read
-    "predecessors": 0,  # former homes are read first
-    "done is transitive": 0,  # an empty segment passes on what it waits for itself
-    "done": 2,  # a dialect group waits for all that had a key before, wherever it stands: not KIP-253's own rule
-    "a segment ends an answer": 0,  # what follows a cut is judged anew
-    "positions of one generation": 0,  # who owns a partition next may begin at an earlier offset
-    "flush before it is told": 0,  # others load what this member has flushed
-    "load before it is read": 0,  # what others have flushed is not known here
+    "SEQ-IMAGE": 5,  # the image goes along with a move
+    "SEQ-IMAGE: until brokers forget": 0,  # who is silent through one move may come back with what it had sent before
+    "OPENER-ALONE": 12,  # the opener of a segment goes alone
+    "LENT-IDENTITY": 0,  # after a failure, batches without producer id go on under another epoch
+    "HOLE-PASSED": 0,  # what retention took from the middle of a chain is passed over
+    "NO-FALSE-END": 1,  # what seems out of range may stand in a layout that has not been read yet
+    "LIVE-LEASE": 9,  # nobody serves without a lease
+    "MISSING-WAITED": 16,  # whoever is missing is waited for
+    "READ-BEFORE-SERVE": 10,  # a lease alone does not let a proxy serve: it reads the layouts first
+    "SHORT-FENCE": 4,  # a fence that takes too long is cancelled
+    "FROZEN-READS": 0,  # nothing is delivered from behind a fence
+    "STILL-CUT": 24,  # a cut is read again if somebody wrote meanwhile
+    "STILL-CUT: what was written since images were written ahead": 7,  # a fence asks who has written after that
+    "STILL-CUT: what is written ahead counts with its layout": 7,  # till then homes go on by what they have
+    "LATE-ANSWER": 116,  # a success that comes late is held against the layouts
+    "LATE-ANSWER: kept for the lease": 11,  # what comes behind it waits until they are read
+    "PAST-STAYS": 1,  # v < N inherits the log of its partition
+    "TAKEOVER-WAITS: never back to the old view": 4,  # whoever has been shown V partitions is not shown N again
+    "TAKEOVER-WAITS: wait for groups": 3,  # v >= N is not delivered before every group has passed the cut
+    "TAKEOVER-WAITS: wait for the old view": 4,  # no cut before all clients see V partitions
+    "FENCE-BARRIER": 0,  # writes are held while a cut is read
+    "KEY-ORDER": 0,  # former homes are read first
+    "PARENT-FIRST: through empty segments": 0,  # an empty segment passes on what it waits for itself
+    "PARENT-FIRST": 2,  # a dialect group waits for all that had a key before, wherever it stands: not KIP-253's rule
+    "PARENT-FIRST: an answer ends with its segment": 0,  # what follows a cut is judged anew
+    "PARENT-FIRST: positions of one generation": 0,  # who owns a partition next may begin at an earlier offset
+    "FLUSH-BEFORE-LOAD: flush before it is told": 0,  # others load what this member has flushed
+    "FLUSH-BEFORE-LOAD: load before it is read": 0,  # what others have flushed is not known here
 }
 """By rule, a cluster that breaks a promise without it. Another number only costs time: more are looked through."""
 

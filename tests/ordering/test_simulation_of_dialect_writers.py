@@ -1,4 +1,4 @@
-"""Clients of the dialect write in simulated clusters, beside others: promises hold, and need each part of rule I8."""
+"""Clients of the dialect write in simulated clusters, beside others: promises hold, and need all of COUNT-FENCE."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ def test_promises_hold_in_many_clusters_where_clients_write_to_physical_partitio
 
 
 @pytest.mark.parametrize("rule", OF_WRITERS)
-def test_without_a_part_of_rule_i8_a_cluster_breaks_a_promise(rule: str) -> None:
+def test_without_a_part_of_the_count_fence_a_cluster_breaks_a_promise(rule: str) -> None:
     """The image before the count, an image for each sealed partition, and the count: none of them can be left out."""
     assert any(run(seed, without=rule, has_dialect_writers=True).failures for seed in range(2 * QUICK_SEEDS))

@@ -51,7 +51,7 @@ def test_strays_between_two_segments_are_passed_over() -> None:
 
 
 def test_a_log_that_got_shorter_goes_on_where_it_was_cut() -> None:
-    """Rule C10: 0 was cut at 200, its new leader has 100; what is written then stands at 100, whatever was told."""
+    """BEYOND-LOSS: 0 was cut at 200, its new leader has 100; what is written then stands at 100, whatever was told."""
     created = Layout.created("orders", UUID(int=7), 1, 2)
     grown = created.changed(created.next_epoch(2), {0: 200, 1: 0})
     mended = grown.changed(grown.next_epoch(2, shortened={0: 100}), {0: 100}, told={0: 250})
@@ -68,7 +68,7 @@ def test_a_physical_partition_that_there_has_never_been_has_no_stay() -> None:
 
 
 def test_batches_from_before_a_takeover_carry_no_identity_in_a_physical_partition_either() -> None:
-    """Rule A1: the log of a topic that had data goes on as it is."""
+    """PAST-STAYS: the log of a topic that had data goes on as it is."""
     unmanaged = Layout.unmanaged("orders", UUID(int=7), 3, 12)
     taken = unmanaged.changed(unmanaged.next_epoch(3, Placement.OWN), {0: 10, 1: 20, 2: 30})
     assert taken.chain(physical_stream(1)).stays == (
@@ -79,7 +79,7 @@ def test_batches_from_before_a_takeover_carry_no_identity_in_a_physical_partitio
 
 @given(st.integers(0, LARGEST_VIRTUAL_PARTITIONS - 1), st.integers(0, 1000), st.integers(0, LARGEST_CLIENT_ID))
 def test_identities_tell_physical_streams_from_all_virtual_partitions(q: int, epoch: int, client_id: int) -> None:
-    """Rule I8: nothing that was written to a physical partition as such is taken for a virtual one's."""
+    """ORIGIN-TAG: nothing that was written to a physical partition as such is taken for a virtual one's."""
     stream = physical_stream(q)
     assert shown_partition(stream) == q
     identity = untag(tag(stream, epoch, client_id))

@@ -1,4 +1,4 @@
-"""A topic with data comes under management while producers write and groups read (rules A1 to A3)."""
+"""A topic with data comes under management while producers write and groups read (PAST-STAYS, TAKEOVER-WAITS)."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_a_wait_learns_up_to_where_was_written_meanwhile() -> None:
 
 
 def test_only_successes_behind_the_lease_wait_for_it() -> None:
-    """Rule C7: what is not written is none, whatever the layouts say; with a lease it is told at once."""
+    """LATE-ANSWER: what is not written is none, whatever the layouts say; with a lease it is told at once."""
     kept = Kept[str](most=2, seconds=15.0)
     assert kept.take("a", is_written=True, may_serve=True, now=0.0) is Fate.TELL
     assert kept.take("b", is_written=False, may_serve=False, now=0.0) is Fate.TELL

@@ -69,8 +69,12 @@ def entry(number: int, decision: Decision = ADMIT, worker: str = "abcdef012345")
             "gap         numbers 3-8  6 decisions  the queue is full",
         ),
         (
-            Decision(kind=Kind.REFUSE, api_key=0, rule="C4", reason="NOT_LEADER_OR_FOLLOWER", batches=1),
-            "refuse      1 time  api 0  (C4)  NOT_LEADER_OR_FOLLOWER",
+            Decision(kind=Kind.REFUSE, api_key=0, rule="SHORT-FENCE", reason="NOT_LEADER_OR_FOLLOWER", batches=1),
+            "refuse      1 time  api 0  (SHORT-FENCE)  NOT_LEADER_OR_FOLLOWER",
+        ),
+        (
+            Decision(kind=Kind.REFUSE, api_key=1, rule="KIP-253 8.6", reason="INVALID_PARTITION_METADATA", batches=1),
+            "refuse      1 time  api 1  (KIP-253 8.6)  INVALID_PARTITION_METADATA",  # as logs from before have it
         ),
         (Decision(kind=Kind.JOIN, generation_id=4), "join        generation 4"),
     ],

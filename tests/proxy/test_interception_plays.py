@@ -290,7 +290,7 @@ def test_client_that_ends_while_its_last_request_is_decided_on_has_it_served() -
 
 
 def test_request_that_is_decided_on_counts_as_one_that_awaits_its_answer() -> None:
-    """Nothing ends behind its back: neither the connection nor what a takeover waits for (rule A2)."""
+    """Nothing ends behind its back: neither the connection nor what a takeover waits for (TAKEOVER-WAITS)."""
     with all_is_large(large=True):
         stage = Stage(1 << 30, in_turns=True)
         stage.client_sends(heartbeats(["translate"]))

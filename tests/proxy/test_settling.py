@@ -1,4 +1,4 @@
-"""What clients have under way when a topic is taken over: known per connection, and Fetch sessions begin anew (A2)."""
+"""What clients have under way when a topic is taken over: known per connection, and Fetch sessions begin anew."""
 
 from __future__ import annotations
 

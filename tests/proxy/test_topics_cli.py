@@ -214,7 +214,7 @@ def test_what_was_not_meant_is_not_done(fake: FakeKordon, command: list[str], sa
 
 @pytest.mark.parametrize(("command", "says"), [("manage", "Kafka Streams"), ("unmanage", "Offsets that groups")])
 def test_what_it_means_is_said_first(command: str, says: str) -> None:
-    """Managing a topic and letting it go are asked back, and no answer is no (rule A4)."""
+    """Managing a topic and letting it go are asked back, and no answer is no (ASKED-BACK)."""
     with faked(None if command == "manage" else (12, 12)) as fake:
         virtual = ["--virtual", "12"] if command == "manage" else []
         for answer in ("n\n", ""):

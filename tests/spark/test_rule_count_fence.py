@@ -24,7 +24,7 @@ ONE = Layout.created(TOPIC, ID, 1, 4)
 GROWN = ONE.changed(ONE.next_epoch(2), {0: 100, 1: 0})
 """Virtual partitions 0 and 1 stay on 0, which begins a segment at 100; 2 and 3 move to 1."""
 SHORTENED = replace(GROWN, topic="shortened").changed(GROWN.next_epoch(2, shortened={0: 120}), {0: 120}, told={0: 140})
-"""Rule C10: the log of 0 fell from 150 back to 120, and readers had been told of 140."""
+"""BEYOND-LOSS: the log of 0 fell from 150 back to 120, and readers had been told of 140."""
 SHRUNK = replace(GROWN, topic="shrunk").changed(GROWN.next_epoch(1), {0: 200, 1: 50})
 UNMANAGED = Layout.unmanaged("taken", ID, 1, 2)
 TAKEN = UNMANAGED.changed(UNMANAGED.next_epoch(1), {0: 50})
@@ -55,7 +55,7 @@ WHOLE = MicroBatch(
         tagged(2, 1, 1, 0, 3),
         batch(1, 3, 1, producer_id=12),
         batch(1, 4, 1, producer_id=12),
-        *of("taken", batch(0, 0, 40), batch(0, 40, is_control=True), batch(0, 49)),  # rule A1: untagged is right
+        *of("taken", batch(0, 0, 40), batch(0, 40, is_control=True), batch(0, 49)),  # PAST-STAYS: untagged is right
         *of("taken", batch(0, 50), tagged(0, 0, 0, 51, 19), tagged(0, 1, 0, 70, 5)),
         *of("taken", tagged(1, 1, 0, 75, 5), tagged(1, 0, 0, 80, 5)),  # the last one behind the cut of a renewal
     ],

@@ -166,7 +166,7 @@ KEPT_ANSWER = (
     .cut()
     .commit()
 )
-"""Rule C7: an answer that came while there was no lease is passed on when there is one again."""
+"""LATE-ANSWER: an answer that came while there was no lease is passed on when there is one again."""
 SHORTENED = Change("shortened").admit("other", 1, 45).fence().acknowledged().cut().commit()
 LOST = [{"topic": "shortened", "partition": 0, "layout_epoch": 1, "start": 0, "end": 55, "kept_end": 50}]
 LONG_AFTER = [decided("join", 0, worker="anybody", seconds=3600)]

@@ -12,6 +12,7 @@ pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip
 
 from pyspark.sql import DataFrame, SparkSession
 
+from kordon.spark_jobs.report.words import why_held
 from kordon.spark_jobs.rules.belonging import PLACED
 from kordon.spark_jobs.rules.rule import Facts
 from kordon.spark_jobs.schema import BATCHES, DECISIONS, FINDINGS, READ_TO, SEGMENTS, STAYS
@@ -156,6 +157,17 @@ def test_holds_that_overlap_are_one_pause(spark: SparkSession) -> None:
         (9000, None),
     ]
     assert (rows[0]["holds"], rows[0]["longest_ms"]) == (2, 500)
+
+
+@pytest.mark.parametrize("rule", ["PARENT-FIRST", "KIP-253 8"], ids=["named", "of an older log"])
+def test_a_reader_that_the_gate_holds_is_no_held_write(spark: SparkSession, rule: str) -> None:
+    """Logs from before rules had names say it otherwise; the reason is the same."""
+    held = {"connection": 1, "stream": -2, "rule": rule, "reason": "gate"}
+
+    (row,) = folded(spark, "pauses", [decided(0, "hold", 1.0, **held), decided(1, "release", 1.4, **held)])
+
+    assert (row["what"], row["reason"], row["longest_ms"]) == ("readers", "gate", 400)
+    assert why_held(row["reason"]) == "order of keys: what came before had still to be read elsewhere"
 
 
 def test_a_worker_that_holds_a_fence_goes_on_by_the_layout_that_it_adopts(spark: SparkSession) -> None:
