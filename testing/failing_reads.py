@@ -20,15 +20,15 @@ def fail_over_marked_ones() -> None:
     """Has this process fail over marked messages."""
     receive_request, receive_answer = RequestLeg.receive, ResponseLeg.receive
 
-    def fail_over_request(leg: RequestLeg, chunk: memoryview, now: float) -> list[Buffer] | None:
+    def fail_over_request(self: RequestLeg, chunk: memoryview, now: float) -> list[Buffer] | None:
         if BAD_REQUEST.to_bytes(4, "big") in chunk.tobytes():
             raise RuntimeError("it fails, for a test")
-        return receive_request(leg, chunk, now)
+        return receive_request(self, chunk, now)
 
-    def fail_over_answer(leg: ResponseLeg, chunk: memoryview, now: float) -> list[Buffer] | None:
+    def fail_over_answer(self: ResponseLeg, chunk: memoryview, now: float) -> list[Buffer] | None:
         if BAD_ANSWER.to_bytes(4, "big") in chunk.tobytes():
             raise RuntimeError("it fails, for a test")
-        return receive_answer(leg, chunk, now)
+        return receive_answer(self, chunk, now)
 
     RequestLeg.receive = fail_over_request  # type: ignore[method-assign]
     ResponseLeg.receive = fail_over_answer  # type: ignore[method-assign]
