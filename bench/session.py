@@ -27,6 +27,7 @@ from kordon.bench.results import Measurement, Results
 from kordon.bench.runner import Runner, Topics, idle_figures
 from kordon.bench.sdk import WORKER_CASES
 from kordon.testing.cluster import Cluster
+from kordon.testing.java_process import OPTIMISED
 from kordon.testing.ports import free_ports
 from kordon.testing.proxy_process import ProxyProcess
 
@@ -92,7 +93,7 @@ def measure(plan: Plan, profile: str, peers: Sequence[Peer], console: Console, s
         extra = {_FLOOR_LISTENER: floor_port, **{peer.listener: peer.port for peer in peers}}
         # nobody is held to ACLs, or else topics cannot be managed
         nobody = {"authorizer.class.name": ""}
-        cluster = stack.enter_context(Cluster.start(brokers=1, config=nobody, extra_listeners=extra))
+        cluster = stack.enter_context(Cluster.start(brokers=1, config=nobody, extra_listeners=extra, jvm=OPTIMISED))
         figures = _empty(plan, profile, cluster)
 
         def keep(measurement: Measurement) -> None:

@@ -32,7 +32,7 @@ from kordon.testing.broker_config import (
 )
 from kordon.testing.certificates import Certificates, make_certificates
 from kordon.testing.folders import make_folder, remove_folder
-from kordon.testing.jars import jars_dir, kafka_version
+from kordon.testing.jars import class_archive, jars_dir, kafka_version, locked
 from kordon.testing.java_process import DIES_WITH_PARENT, START_SECONDS, ClusterFailed, JavaProcess, java_command
 from kordon.testing.kafka_tools import tool_command
 from kordon.testing.ports import free_ports
@@ -97,6 +97,8 @@ class Cluster:
         listeners: Sequence[str] = ("PLAINTEXT",),
         config: Mapping[str, str] | None = None,
         extra_listeners: Mapping[str, int] | None = None,
+        *,
+        jvm: Sequence[str] | None = None,
     ) -> Cluster:
         """Starts a cluster, and waits until its brokers know each other.
 
@@ -107,6 +109,7 @@ class Cluster:
             config: Further broker properties.
             extra_listeners: Plain listeners that advertise other ports (of relays): by name that of the first broker,
                 which those of the others follow.
+            jvm: Further options of the brokers' JVMs, such as `java_process.OPTIMISED`.
 
         Raises:
             ClusterFailed: A broker did not start.
@@ -117,18 +120,23 @@ class Cluster:
         if needs_zookeeper(version) and any(protocol_of(name) != "PLAINTEXT" for name in listeners):
             raise ValueError(f"TLS and SASL listeners need Kafka 3 or newer here, this is {version}")
         jars = jars_dir(version)
+        if jvm is None:
+            _archive_classes(version, jars)
         folder = make_folder(FOLDER_PREFIX)
         tls = any("SSL" in protocol_of(name) for name in listeners)
         cluster = cls(version, folder, [], make_certificates(folder) if tls else None)
         try:
-            cluster._make_brokers(_take_ports(brokers, listeners, extra_listeners or {}), jars, config or {})
+            ports = _take_ports(brokers, listeners, extra_listeners or {})
+            cluster._make_brokers(ports, jars, config or {}, jvm or ())
             cluster._start_all()
         except BaseException:
             cluster.stop()
             raise
         return cluster
 
-    def _make_brokers(self, ports: Sequence[BrokerPorts], jars: Path, config: Mapping[str, str]) -> None:
+    def _make_brokers(
+        self, ports: Sequence[BrokerPorts], jars: Path, config: Mapping[str, str], jvm: Sequence[str]
+    ) -> None:
         if needs_zookeeper(self.version):
             port = ports[0].controller  # that nobody else uses without KRaft
             self.zookeeper = ZooKeeper(port, jars, self.folder / "zookeeper")
@@ -142,7 +150,7 @@ class Cluster:
             java = [*java_command(jars, own), "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls="]
             if self.zookeeper is None:
                 _format(each, java, own, cluster_id)
-            command = [*java, "kafka.Kafka", "server.properties"]
+            command = [*java, *jvm, "kafka.Kafka", "server.properties"]
             self.brokers.append(Broker(each, own, command, self.zookeeper))
 
     def _start_all(self) -> None:
@@ -246,6 +254,19 @@ class Cluster:
                 leader = words[words.index("Leader:") + 1]
                 return int(leader) if leader.lstrip("-").isdigit() and int(leader) >= 0 else None
         return None
+
+
+def _archive_classes(version: str, jars: Path) -> None:
+    """Has a broker leave behind the classes that it has loaded, for all JVMs that come after it."""
+    archive = class_archive(jars)
+    with locked(archive.name):
+        if archive.exists():
+            return
+        unfinished = archive.with_suffix(".unfinished")
+        with Cluster.start(version=version, jvm=[f"-XX:ArchiveClassesAtExit={unfinished}"]) as cluster:
+            cluster.brokers[0].stop()
+        unfinished.touch()  # a Java that makes none ignores an empty one
+        unfinished.rename(archive)
 
 
 def known_brokers(host: str, port: int) -> set[int]:

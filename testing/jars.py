@@ -79,6 +79,15 @@ def jars_dir(version: str = DEFAULT) -> Path:
     return folder
 
 
+def class_archive(jars: Path) -> Path:
+    """Returns the file with the classes of a folder of jars as this Java has loaded them once; it may be missing.
+
+    A JVM that is given it starts at half the cost. `Cluster.start` makes it.
+    """
+    java = Path(need("java")).resolve()
+    return jars.with_name(f"{jars.name}-{java.stat().st_mtime_ns:x}.jsa")
+
+
 def tools_dir(version: str) -> Path:
     """Returns the folder with the jars of the tools that go with brokers of a version; otherwise as `jars_dir`."""
     return jars_dir(DEFAULT if version in _WITHOUT_TOOLS else version)

@@ -11,15 +11,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
-from kordon.testing.jars import need
+from kordon.testing.jars import class_archive, need
 
 START_SECONDS: Final = 240.0
 STOP_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.1
 DIES_WITH_PARENT: Final = ("setpriv", "--pdeathsig", "KILL")
 """Puts before a command: the kernel kills it when this process ends, however that happens."""
-_JVM: Final = ("-Xms256m", "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=4", "-Djava.awt.headless=true")
-_TOOL_JVM: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+IgnoreUnrecognizedVMOptions")
+_JVM: Final = ("-Xms256m", "-Xmx768m", "-XX:+UseSerialGC", "-Djava.awt.headless=true")
+_TOOL_JVM: Final = ("-Xmx256m", "-XX:+UseSerialGC")
+_QUICK_START: Final = ("-XX:TieredStopAtLevel=1", "-XX:+IgnoreUnrecognizedVMOptions", "-Xlog:disable")
+"""What lives for a minute spends most of its processor time on loading and optimising its classes."""
+OPTIMISED: Final = ("-XX:TieredStopAtLevel=4",)
+"""For a JVM that is measured under load: it takes the place of the quick start's."""
 _LOG4J: Final = """\
 status = error
 appender.out.type = Console
@@ -56,7 +60,9 @@ def java_command(jars: Path, folder: Path, *, tool: bool = False) -> list[str]:
         new.write_text(_LOG4J.replace("LEVEL", level))
         old.write_text(_LOG4J_1.replace("LEVEL", level.upper()))
     logs = (f"-Dlog4j2.configurationFile={new}", f"-Dlog4j.configuration=file:{old}")
-    return [need("java"), *(_TOOL_JVM if tool else _JVM), *logs, "-cp", f"{jars}/*"]
+    archive = class_archive(jars)
+    classes = [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
+    return [need("java"), *(_TOOL_JVM if tool else _JVM), *_QUICK_START, *classes, *logs, "-cp", f"{jars}/*"]
 
 
 class JavaProcess:
