@@ -23,6 +23,7 @@ from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.changes import Change
 from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.gate import Evidence, Gate
+from kordon.proxy.ordering.identity import untag
 from kordon.proxy.ordering.images import Image, Parts, sequence_at_home
 from kordon.proxy.ordering.layout import Epoch, Layout, Placement, Segment
 from kordon.proxy.ordering.line import Line, Write
@@ -106,6 +107,16 @@ def _no_hole(stay: Stay, position: int, log_start: int, log_end: int) -> int | N
     return None if position < log_start else _BEYOND(stay, position, log_start, log_end)
 
 
+def _nothing_is_stray(
+    tenancy: reading.Tenancy, producer_id: int, base_offset: int, *, is_control: bool
+) -> reading.Resident | reading.Hidden:
+    owner, identity = _OWNER(tenancy, producer_id, base_offset, is_control=is_control), untag(producer_id)
+    if owner is not reading.Hidden.STRAY or identity is None or identity.is_physical:
+        return owner
+    stay = next(iter(tenancy.at(base_offset).values()), None)
+    return reading.Resident(identity.v, stay) if stay is not None else owner
+
+
 def _home_at_once(chain: Chain, offset: int) -> Stay | None:
     home = chain.home
     return home if home is None or offset < home.virtual_start else _STAY_OF(chain, offset)
@@ -181,6 +192,7 @@ _JUDGE: Final = Writers.judge
 _IMAGES_AFTER: Final = vars(controller)["_images_after"]
 _STAY_OF: Final = Chain.stay_of
 _RESIDENTS: Final[Callable[[Layout, Epoch, int], tuple[range, ...]]] = vars(Layout)["_residents"]
+_OWNER: Final = reading.Tenancy.owner
 _BEYOND: Final = reading.position_beyond
 _LIMIT: Final = Gate.limit
 _AT_CUT: Final = NextImages.at_cut
@@ -190,6 +202,7 @@ PLACES: Final[Mapping[str, _Place | tuple[_Place, ...]]] = {
     "SEQ-IMAGE: until brokers forget": _Place(images, "is_forgotten", _constant(True)),
     "OPENER-ALONE": _Place(Writers, "judge", _no_gate),
     "LENT-IDENTITY": _Place(Line, "_own_answered", _told_as_it_is),
+    "STRAY-HIDDEN": _Place(reading.Tenancy, "owner", _nothing_is_stray),
     "HOLE-PASSED": _Place(reading, "position_beyond", _no_hole),
     "NO-FALSE-END": _Place(Reading, "settle_layouts", _constant(True)),
     "LIVE-LEASE": _Place(Member, "may_serve", _any_lease),

@@ -46,6 +46,7 @@ NOTICED_IN = {
     "SEQ-IMAGE: until brokers forget": 0,  # who is silent through one move may come back with what it had sent before
     "OPENER-ALONE": 12,  # the opener of a segment goes alone
     "LENT-IDENTITY": 0,  # after a failure, batches without producer id go on under another epoch
+    "STRAY-HIDDEN": 11,  # what landed behind its cut is given to nobody
     "HOLE-PASSED": 0,  # what retention took from the middle of a chain is passed over
     "NO-FALSE-END": 1,  # what seems out of range may stand in a layout that has not been read yet
     "LIVE-LEASE": 9,  # nobody serves without a lease
