@@ -11,6 +11,7 @@ With `--quick` in front only those are run that need no broker, Spark, Java, bro
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -135,7 +136,11 @@ def _started(name: str, between: Path, arguments: Sequence[str], words: IO[bytes
     command = [*DIES_WITH_PARENT, sys.executable, "-m", "pytest", *options, "-o", f"cache_dir=.pytest_cache/{name}"]
     if name == BESIDE:
         command = [*_LOWER_PRIORITY, *command]
-    return subprocess.Popen([*command, *arguments], stdin=subprocess.DEVNULL, stdout=words, stderr=words)
+    # Hundreds of programs are started: half of what one costs is compiling its modules where that is not kept.
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    return subprocess.Popen(
+        [*command, *arguments], stdin=subprocess.DEVNULL, stdout=words, stderr=words, env=environment
+    )
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int:
