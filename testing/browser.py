@@ -45,6 +45,7 @@ class Page:
         self._tell, self._hear = tell, hear
         self._rest = b""
         self._number = 0
+        self._target: str | None = None
         self._session: str | None = None
         self._events: list[dict[str, Any]] = []
         self.troubles: list[str] = []
@@ -53,9 +54,14 @@ class Page:
         """All addresses that were asked for."""
 
     def load(self, file: Path, *, is_dark: bool = False, width: int = 1280, height: int = 900) -> None:
-        """Loads a file, and waits until all of it is there."""
-        target = self._ask("Target.createTarget", url="about:blank")["targetId"]
-        self._session = str(self._ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"])
+        """Loads a file in place of the one before, and waits until all of it is there."""
+        self._session = None
+        if self._target is not None:
+            self._ask("Target.closeTarget", targetId=self._target)
+        for told in (self._events, self.troubles, self.requests):
+            told.clear()
+        self._target = str(self._ask("Target.createTarget", url="about:blank")["targetId"])
+        self._session = str(self._ask("Target.attachToTarget", targetId=self._target, flatten=True)["sessionId"])
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._ask(f"{domain}.enable")
         scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
@@ -100,7 +106,7 @@ class Page:
                 return dict(told["result"])
 
     def _take(self, told: dict[str, Any]) -> None:
-        if "method" not in told:
+        if "method" not in told or told.get("sessionId") != self._session:
             return
         self._events.append(told)
         params = told["params"]

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from kordon.testing.browser import browser
+from kordon.testing.browser import Page, browser
 
 WIDTH: Final = 1120
 _LEAVE_OUT: Final = "document.querySelectorAll('#rules, #findings, .tools').forEach((each) => each.remove())"
@@ -20,16 +20,16 @@ _BOTTOM: Final = "Math.ceil(document.querySelector('svg.timeline').getBoundingCl
 
 def draw(report: Path, out: Path) -> None:
     """Writes the picture of a report, a PNG."""
-    height, _ = _seen(report, 900)
-    out.write_bytes(_seen(report, height)[1])
-
-
-def _seen(report: Path, height: int) -> tuple[int, bytes]:
-    """Returns how high a window has to be, and what is seen in one of some height."""
     with tempfile.TemporaryDirectory() as folder, browser(Path(folder)) as page:
-        page.load(report, width=WIDTH, height=height)
-        page.value(_LEAVE_OUT)
-        return int(page.value(_BOTTOM)), page.picture()
+        height, _ = _seen(page, report, 900)
+        out.write_bytes(_seen(page, report, height)[1])
+
+
+def _seen(page: Page, report: Path, height: int) -> tuple[int, bytes]:
+    """Returns how high a window has to be, and what is seen in one of some height."""
+    page.load(report, width=WIDTH, height=height)
+    page.value(_LEAVE_OUT)
+    return int(page.value(_BOTTOM)), page.picture()
 
 
 if __name__ == "__main__":

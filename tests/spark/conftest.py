@@ -1,35 +1,19 @@
-"""One Spark session for all tests of the auditor: local, one task at a time, one shuffle partition, UTC."""
+"""One Spark session for all tests of the auditor, opened as `kordon audit` does: one task at a time, one partition."""
 
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import chdir
 
 import pytest
 
 pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-SETTINGS = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
-    "spark.python.sql.dataFrameDebugging.enabled": "false",  # a stack trace for every column: most of what a plan costs
-    "spark.sql.dataFrameQueryContext.enabled": "false",
-    "spark.sql.adaptive.enabled": "false",  # to compile a plan takes longer than to run it on a few rows
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-}
+from kordon.spark_jobs.session import Setup, close_session, open_session
 
 _SECONDS = 900.0
 
@@ -68,20 +52,8 @@ def _let_go() -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark() -> Iterator[SparkSession]:
     """Starts Spark when the first test asks for it, and its JVM is gone at the end."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # another one would not have Kordon
-    builder = SparkSession.builder.master("local[1]").appName("kordon tests")
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
-    with chdir(tmp_path_factory.mktemp("spark")):  # Spark makes folders where Java begins
-        session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    session = open_session(Setup(master="local[1]", shuffle_partitions=1, needs_kafka=False, is_brief=True))
     yield session
-    gateway = SparkContext._gateway  # the JVM ends when its standard input does: at the end of Python, too late here
-    session.stop()
-    if gateway is not None:
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait(timeout=30)
-        SparkContext._gateway = SparkContext._jvm = None
+    close_session(session)

@@ -20,7 +20,6 @@ from pyspark.sql import SparkSession
 from kordon.spark_jobs.audit import Audit, Options
 from kordon.spark_jobs.engine import Parts
 from kordon.spark_jobs.errors import CannotCheck
-from kordon.spark_jobs.files_source import DecisionFilesSource
 from kordon.spark_jobs.metrics import Metrics
 from kordon.spark_jobs.report.verdicts import Verdict
 from kordon.spark_jobs.sources import Reading
@@ -35,11 +34,6 @@ FOR_GOOD: Final = "sinks"
 
 class KilledError(RuntimeError):
     """Stands for kill -9."""
-
-
-@pytest.fixture(autouse=True)
-def sources(spark: SparkSession) -> None:
-    spark.dataSource.register(DecisionFilesSource)
 
 
 def decisions(worker: str, numbers: Sequence[int]) -> str:
@@ -84,11 +78,24 @@ def write_second(folder: Path) -> None:
 def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An audit in two runs that nothing befell."""
     root = tmp_path_factory.mktemp("undisturbed")
-    spark.dataSource.register(DecisionFilesSource)
     for write in (write_first, write_second):
         write(root / "files")
         assert audit(spark, root).once() is Verdict.UNKNOWN
     return root
+
+
+def ended(spark: SparkSession, root: Path, at: str, *, micro_batch: int) -> None:
+    """Has the job die at a step of a micro-batch; those before it are taken, or repeated, to their ends."""
+    visited: list[str] = []
+
+    def die(step: str) -> None:
+        visited.append(step)
+        if step == at and visited.count(at) > micro_batch:
+            raise KilledError(step)
+
+    with pytest.raises(CannotCheck, match=at):
+        audit(spark, root, die).once()
+    assert visited.count(at) == micro_batch + 1
 
 
 def killed(root: Path, at: str) -> None:
@@ -100,26 +107,20 @@ def killed(root: Path, at: str) -> None:
 
 
 def test_killed_at_any_step_it_finds_the_same_once(spark: SparkSession, undisturbed: Path, tmp_path: Path) -> None:
-    """In the first micro-batch, and in the second, there also for good: nothing of the process is left to tidy up."""
+    """In the first micro-batch, and in the second, there also for good: nothing of the process is left to tidy up.
+
+    There is more to read when the first one is repeated.
+    """
     expected = found(undisturbed)
     assert [(row["kind"], row["verdict"]) for row in expected] == [("gap", "unknown")] * 3
     root = tmp_path / "killed"
-    for write, at in ((write_first, IN_THE_FIRST), (write_second, IN_THE_SECOND)):
-        write(root / "files")
-        visited: list[str] = []
-
-        def die(step: str, at: str = at, visited: list[str] = visited) -> None:
-            visited.append(step)
-            if step == at:
-                raise KilledError(step)
-
-        with pytest.raises(CannotCheck, match=at):
-            audit(spark, root, die).once()
-        assert visited[-1] == at
-        if write is write_second:
-            killed(root, FOR_GOOD)
-        whole = audit(spark, root)
-        assert whole.once() is Verdict.UNKNOWN
+    write_first(root / "files")
+    ended(spark, root, IN_THE_FIRST, micro_batch=0)
+    write_second(root / "files")
+    ended(spark, root, IN_THE_SECOND, micro_batch=1)
+    killed(root, FOR_GOOD)
+    whole = audit(spark, root)
+    assert whole.once() is Verdict.UNKNOWN
     assert found(root) == expected
     assert whole.engine.totals.decisions == 11
     assert whole.engine.totals.unreadable == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 
@@ -13,6 +15,7 @@ from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout, Placement
 from kordon.spark_jobs.layouts import Segment, Stay, expand, newest
 from kordon.spark_jobs.schema import DECISIONS
 from kordon.testing.layout_histories import histories
+from kordon.testing.rule_plays import table
 
 
 @given(histories())
@@ -56,9 +59,9 @@ def _by_place(stay: Stay) -> tuple[int, int]:
 
 def test_a_commit_that_may_have_failed_tells_no_layout(spark: SparkSession) -> None:
     """Nor that there is none: what came of it is told by those who adopt it."""
-    told = [
+    told: list[dict[str, Any]] = [
         {"kind": "commit", "topic": "orders", "layout_epoch": 1, "reason": "unknown", "evidence": '{"of_fence": "f"}'},
         {"kind": "commit", "topic": "sure", "layout_epoch": 0, "layouts_offset": 3, "evidence": '{"layout": {}}'},
     ]
-    decisions = spark.createDataFrame([tuple(row.get(each) for each in DECISIONS.names) for row in told], DECISIONS)
-    assert [(row.topic, row.layouts_offset, row.layout) for row in newest(decisions).collect()] == [("sure", 3, "{}")]
+    found = newest(table(spark, told, DECISIONS)).collect()
+    assert [(row.topic, row.layouts_offset, row.layout) for row in found] == [("sure", 3, "{}")]

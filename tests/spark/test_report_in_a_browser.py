@@ -30,11 +30,17 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def page(page_file: Path) -> Iterator[browser.Page]:
-    """It, loaded once."""
-    with browser.browser(page_file.parent) as opened:
-        opened.load(page_file)
-        yield opened
+def opened(page_file: Path) -> Iterator[browser.Page]:
+    """A browser."""
+    with browser.browser(page_file.parent) as started:
+        yield started
+
+
+@pytest.fixture
+def page(opened: browser.Page, page_file: Path) -> browser.Page:
+    """The report as it is when it has been loaded."""
+    opened.load(page_file)
+    return opened
 
 
 def test_the_page_loads_without_an_error_and_asks_for_nothing_else(page: browser.Page, page_file: Path) -> None:
@@ -139,16 +145,13 @@ _CONTRAST = """(() => {
 
 
 @pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
-def test_text_stands_out_in_light_and_in_dark(page_file: Path, tmp_path: Path, *, is_dark: bool) -> None:
+def test_text_stands_out_in_light_and_in_dark(opened: browser.Page, page_file: Path, *, is_dark: bool) -> None:
     """All text has a contrast of 4.5 at least (WCAG AA); the browser's preference decides which it is."""
-    with browser.browser(tmp_path) as opened:
-        opened.load(page_file, is_dark=is_dark)
+    opened.load(page_file, is_dark=is_dark)
 
-        assert opened.value(_CONTRAST) == []
-        assert opened.value("getComputedStyle(document.documentElement).colorScheme") == (
-            "dark" if is_dark else "light"
-        )
-        assert opened.troubles == []
+    assert opened.value(_CONTRAST) == []
+    assert opened.value("getComputedStyle(document.documentElement).colorScheme") == ("dark" if is_dark else "light")
+    assert opened.troubles == []
 
 
 def test_the_page_prints(page: browser.Page) -> None:
@@ -171,9 +174,8 @@ def test_the_picture_of_the_manual_shows_the_verdict_and_a_topic(page_file: Path
     assert 800 < height < 1600
 
 
-def test_a_phone_shows_it_without_scrolling_sideways(page_file: Path, tmp_path: Path) -> None:
+def test_a_phone_shows_it_without_scrolling_sideways(opened: browser.Page, page_file: Path) -> None:
     """Wide tables and charts scroll within themselves."""
-    with browser.browser(tmp_path) as opened:
-        opened.load(page_file, width=390, height=800)
+    opened.load(page_file, width=390, height=800)
 
-        assert opened.value("document.documentElement.scrollWidth") <= 390
+    assert opened.value("document.documentElement.scrollWidth") <= 390

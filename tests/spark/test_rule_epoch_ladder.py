@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
 
 from kordon.spark_jobs.rules import epoch_ladder
-from kordon.testing.rule_plays import decided, play
+from kordon.testing.rule_plays import Played, decided, play
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,25 +78,29 @@ def history(cases: dict[str, list[Answer]]) -> list[dict[str, Any]]:
     return [row for name, answers in cases.items() for row in ladder(name, answers)]
 
 
-def test_what_kip_360_says_is_right_and_what_it_forbids_is_found(spark: SparkSession) -> None:
-    """Each case is found by its kind, at its last answer; what a log cannot tell is neither right nor wrong."""
-    played = play(spark, epoch_ladder.RULE, [history(RIGHT | UNTOLD | WRONG)])
+@pytest.fixture(scope="module")
+def at_once(spark: SparkSession) -> Played:
+    """What comes of all cases in one micro-batch."""
+    return play(spark, epoch_ladder.RULE, [history(RIGHT | UNTOLD | WRONG)])
 
+
+def test_what_kip_360_says_is_right_and_what_it_forbids_is_found(at_once: Played) -> None:
+    """Each case is found by its kind, at its last answer; what a log cannot tell is neither right nor wrong."""
     found = {
-        (each["text"].split(" was answered")[0].split("transactional.id ")[1], each["kind"]) for each in played.findings
+        (each["text"].split(" was answered")[0].split("transactional.id ")[1], each["kind"])
+        for each in at_once.findings
     }
     assert found == {(name, name.split(" ")[0]) for name in WRONG}
-    assert {each["verdict"] for each in played.findings} == {"fail"}
-    assert all(":" in name for each in played.findings for name in each["decisions"])
-    assert played.count("unknown") == len(UNTOLD)
+    assert {each["verdict"] for each in at_once.findings} == {"fail"}
+    assert all(":" in name for each in at_once.findings for name in each["decisions"])
+    assert at_once.count("unknown") == len(UNTOLD)
     answers = sum(map(len, (RIGHT | UNTOLD | WRONG).values()))
-    assert played.count("pass") == answers - len(UNTOLD) - len(WRONG)
+    assert at_once.count("pass") == answers - len(UNTOLD) - len(WRONG)
 
 
-def test_the_newest_answer_is_carried_from_one_micro_batch_to_the_next(spark: SparkSession) -> None:
+def test_the_newest_answer_is_carried_from_one_micro_batch_to_the_next(spark: SparkSession, at_once: Played) -> None:
     """Two micro-batches find what one finds; errors change nothing of what is in force."""
     told = history(RIGHT | UNTOLD | WRONG)
-    at_once = play(spark, epoch_ladder.RULE, [told])
     halves = [[row for row in told if (row["number"] < 2) is is_first] for is_first in (True, False)]
     in_two = play(spark, epoch_ladder.RULE, halves)
 

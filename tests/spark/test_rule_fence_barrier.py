@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -172,12 +173,34 @@ LOST = [{"topic": "shortened", "partition": 0, "layout_epoch": 1, "start": 0, "e
 LONG_AFTER = [decided("join", 0, worker="anybody", seconds=3600)]
 
 
+GAPS = ("front", "behind")
+
+
 def silent(topic: str, *, gap: str) -> Change:
     """A member that does not acknowledge and goes on: a decision of it is missing in `front` of that, or `behind`."""
     change = Change(topic).admit("other", 1, 30).fence().acknowledge("control").cut().commit()
     if gap == "front":
         return change.skip("other").admit("other", 2, 50).admit("other", 2, 60)
     return change.admit("other", 2, 50).skip("other").admit("other", 2, 60)
+
+
+def silent_in_two() -> Iterator[tuple[str, Rows, Rows]]:
+    """Yields such histories, with either worker's log first, cut at every place: topic, in front of it, behind it."""
+    for gap in GAPS:
+        for first in ("control", "other"):
+            for place in range(len(silent("", gap=gap).rows) + 1):
+                topic = f"gap-{gap}-{first}-{place}"
+                history = sorted(silent(topic, gap=gap).rows, key=lambda row: not row["worker"].endswith(first))
+                yield topic, history[:place], history[place:]
+
+
+SILENT = list(silent_in_two())
+WAYS: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "~whole": lambda _: False,
+    "~by-worker": lambda row: row["worker"].endswith("-other"),
+    "~by-number": lambda row: row["number"] < 2,
+}
+"""Ways to cut a history into two micro-batches: what comes with the first."""
 
 
 def unknown(played: Played) -> set[str]:
@@ -209,51 +232,52 @@ def test_each_leak_is_found_by_its_kind_and_nothing_else(spark: SparkSession) ->
     assert all(each["decisions"] and each["text"] for each in played.findings)
 
 
-def test_any_order_of_workers_and_micro_batches_finds_the_same(spark: SparkSession) -> None:
+@pytest.fixture(scope="module")
+def in_two(spark: SparkSession) -> Played:
+    """What comes of histories that are cut into two micro-batches, all side by side."""
+    parts: list[Rows] = [[], []]
+    for way, is_in_front in WAYS.items():
+        for row in rows(*CLEAN, *LEAKS.values(), LATER_ACK, *UNTOLD):
+            parts[not is_in_front(row)].append(under(way, row))
+    for _, in_front, behind in SILENT:
+        parts[0].extend(in_front)
+        parts[1].extend(behind)
+    return play(spark, fence_barrier.RULE, [parts[0], MicroBatch(decisions=parts[1], is_last=True)])
+
+
+def under(way: str, row: dict[str, Any]) -> dict[str, Any]:
+    """The same decision, of a topic and of workers that are this way's own."""
+    topic, evidence = row["topic"], row["evidence"]
+    named = {"topic": f"{topic}{way}", "worker": row["worker"].replace(topic, f"{topic}{way}")}
+    return {**row, **named, "evidence": evidence and evidence.replace(f'"{topic}-', f'"{topic}{way}-')}
+
+
+def test_any_order_of_workers_and_micro_batches_finds_the_same(in_two: Played) -> None:
     """The logs of two workers may be read far apart; each finding is told once."""
-    changes = [*CLEAN, *LEAKS.values(), LATER_ACK, *UNTOLD]
-    history = rows(*changes)
-    at_once = play(spark, fence_barrier.RULE, [MicroBatch(decisions=history, is_last=True)]).found("finding_id")
-    others = [row for row in history if row["worker"].endswith("-other")]
-    control = [row for row in history if row["worker"].endswith("-control")]
-    early, late = ([row for row in history if (row["number"] < 2) is first] for first in (True, False))
-
-    for first, rest in ((others, control), (early, late)):
-        split: list[Any] = [first, MicroBatch(decisions=rest, is_last=True)]
-        assert play(spark, fence_barrier.RULE, split).found("finding_id") == at_once
+    told = [{name: each[name] for name in each if name not in {"finding_id", "found_ms"}} for each in in_two.findings]
+    whole, *others = (sorted(str(each).replace(way, "") for each in told if way in each["topic"]) for way in WAYS)
+    assert len(whole) > len(LEAKS)
+    for other in others:
+        assert other == whole
 
 
-def test_a_gap_makes_unknown_what_it_may_hide_wherever_the_history_is_cut(spark: SparkSession) -> None:
+def test_a_gap_makes_unknown_what_it_may_hide_wherever_the_history_is_cut(in_two: Played) -> None:
     """A missing decision may be the acknowledgement, unless the worker rested on the new layout before it."""
-    parts: tuple[Rows, Rows] = ([], [])
-    expected: dict[str, set[str]] = {"fail": set(), "unknown": set()}
-    for gap, verdict in (("front", "unknown"), ("behind", "fail")):
-        for first in ("control", "other"):
-            for place in range(len(silent("", gap=gap).rows) + 1):
-                topic = f"{gap}-{first}-{place}"
-                history = sorted(silent(topic, gap=gap).rows, key=lambda row: not row["worker"].endswith(first))
-                parts[0].extend(history[:place])
-                parts[1].extend(history[place:])
-                expected[verdict].add(topic)
-
-    played = play(spark, fence_barrier.RULE, [parts[0], MicroBatch(decisions=parts[1], is_last=True)])
-
-    found = sorted(played.found("topic", "kind", "verdict"))
-    assert found == sorted((each, "unacknowledged", "fail") for each in expected["fail"])
-    assert unknown(played) == expected["unknown"]
+    topics = {gap: {topic for topic, *_ in SILENT if topic.startswith(f"gap-{gap}")} for gap in GAPS}
+    found = [each for each in in_two.found("topic", "kind", "verdict") if each[0].startswith("gap-")]
+    assert found == sorted((each, "unacknowledged", "fail") for each in topics["behind"])
+    assert {each for each in unknown(in_two) if each.startswith("gap-")} == topics["front"]
 
 
 def test_the_state_keeps_two_changes_per_topic(spark: SparkSession) -> None:
     """Of older ones, of cancelled attempts and of workers that are gone nothing is left; late writes are unknown."""
-    changes: list[Any] = []
+    changes: list[Rows] = []
     for step in range(4):
-        change = Change("orders")
         moved: Rows = []
         for row in whole("orders").commit().admit("other", 2, 50).rows:
             later = {"layout_epoch": row["layout_epoch"] + step, "layouts_offset": row["layouts_offset"] + 1000 * step}
             ids = {"worker": f"{row['worker']}-{step}", "fence": f"f{step}" if row.get("fence") else None}
             moved.append({**row, **later, **ids, "at_ms": row["at_ms"] + 43_200_000 * step})
-        change.rows = moved
         changes.append(moved)
     late = [
         decided(
@@ -270,7 +294,7 @@ def test_the_state_keeps_two_changes_per_topic(spark: SparkSession) -> None:
         )
     ]
 
-    played = play(spark, fence_barrier.RULE, [*changes, late])
+    played = play(spark, fence_barrier.RULE, [changes[0], [*changes[1], *changes[2]], changes[3], late])
 
     kept = {row["fence"] for row in played.state if row["what"] in {"fence", "cut", "acknowledge", "commit"}}
     assert kept == {"f2", "f3"}

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
 
 from kordon.spark_jobs.rules import gaps
-from kordon.testing.rule_plays import decided, play
+from kordon.testing.rule_plays import Played, decided, play
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,10 +29,14 @@ SECOND = [
 ]
 
 
-def test_each_gap_is_one_unknown_finding_that_says_why(spark: SparkSession) -> None:
-    """Dropped, never written, taken by retention, or between two micro-batches; a worker without one has none."""
-    played = play(spark, gaps.RULE, [FIRST, SECOND])
+@pytest.fixture(scope="module")
+def played(spark: SparkSession) -> Played:
+    """What comes of them in two micro-batches."""
+    return play(spark, gaps.RULE, [FIRST, SECOND])
 
+
+def test_each_gap_is_one_unknown_finding_that_says_why(played: Played) -> None:
+    """Dropped, never written, taken by retention, or between two micro-batches; a worker without one has none."""
     told = {each["decisions"][0]: each for each in played.findings}
     assert sorted(told) == ["between:9", "dropped:5", "lost:4", "old:7"]
     assert {each["verdict"] for each in played.findings} == {"unknown"}
@@ -46,9 +50,8 @@ def test_each_gap_is_one_unknown_finding_that_says_why(spark: SparkSession) -> N
     assert "1 to 8 of worker between" in told["between:9"]["text"]
 
 
-def test_the_state_is_a_row_per_worker_and_per_gap(spark: SparkSession) -> None:
+def test_the_state_is_a_row_per_worker_and_per_gap(spark: SparkSession, played: Played) -> None:
     """By it the other rules know what is missing; the same findings come of one micro-batch as of two."""
-    played = play(spark, gaps.RULE, [FIRST, SECOND])
     at_once = play(spark, gaps.RULE, [[*FIRST, *SECOND]])
 
     missing = {(row["worker"], row["first_number"], row["last_number"]) for row in played.state if row["is_gap"]}
@@ -60,11 +63,9 @@ def test_the_state_is_a_row_per_worker_and_per_gap(spark: SparkSession) -> None:
 
 def test_rows_know_whether_a_decision_is_missing_between_two(spark: SparkSession) -> None:
     """The gap of 2 to 3 lies between 1 and 4, and nowhere else."""
-    rows = spark.createDataFrame(
-        [("lost", 1, 4), ("lost", 0, 1), ("lost", 4, 5), ("lost", None, 4), ("lost", 1, None), ("whole", 0, 9)],
-        "worker string, earlier long, later long",
-    )
-    missing = spark.createDataFrame([("lost", 2, 3)], "worker string, first_number long, last_number long")
+    pairs = "('lost', 1, 4), ('lost', 0, 1), ('lost', 4, 5), ('lost', null, 4), ('lost', 1, null), ('whole', 0, 9)"
+    rows = spark.sql(f"select * from values {pairs} as pairs(worker, earlier, later)")
+    missing = spark.sql("select 'lost' as worker, 2 as first_number, 3 as last_number")
 
     told = gaps.with_gaps(rows, missing, after="earlier", until="later").collect()
 

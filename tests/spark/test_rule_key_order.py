@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
 
 from kordon.spark_jobs.rules import key_order
-from kordon.testing.rule_plays import decided, play
+from kordon.testing.rule_plays import Played, decided, play
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,11 +56,18 @@ OVER_GAP = reader(1, ("deliver", 0, 10, 19), ("deliver", 0, 0, 9), worker="over-
 GAP_IN_ORDER = reader(1, ("deliver", 0, 0, 9), ("deliver", 0, 10, 19), worker="gap", numbers=[0, 2])
 
 
-def test_each_way_back_without_a_rewind_is_found_and_nothing_else(spark: SparkSession) -> None:
-    """Offsets, stays and segments; what a gap may explain is unknown, as is what it may hide."""
-    played = play(spark, key_order.RULE, [[*CLEAN, *FAULTY, *OVER_GAP, *GAP_IN_ORDER]])
+HISTORY = [*CLEAN, *FAULTY, *OVER_GAP, *GAP_IN_ORDER]
 
-    assert {(each["decisions"][1], each["verdict"]) for each in played.findings} == {
+
+@pytest.fixture(scope="module")
+def at_once(spark: SparkSession) -> Played:
+    """What comes of all readers in one micro-batch."""
+    return play(spark, key_order.RULE, [HISTORY])
+
+
+def test_each_way_back_without_a_rewind_is_found_and_nothing_else(at_once: Played) -> None:
+    """Offsets, stays and segments; what a gap may explain is unknown, as is what it may hide."""
+    assert {(each["decisions"][1], each["verdict"]) for each in at_once.findings} == {
         ("back:1", "fail"),
         ("overlaps:1", "fail"),
         ("earlier-stay:1", "fail"),
@@ -68,17 +75,15 @@ def test_each_way_back_without_a_rewind_is_found_and_nothing_else(spark: SparkSe
         ("segments-back:1", "fail"),
         ("over-gap:2", "unknown"),
     }
-    assert {each["kind"] for each in played.findings} == {"went-back"}
-    assert (played.count("pass"), played.count("unknown")) == (17, 2)
+    assert {each["kind"] for each in at_once.findings} == {"went-back"}
+    assert (at_once.count("pass"), at_once.count("unknown")) == (17, 2)
 
 
-def test_any_split_into_micro_batches_finds_the_same(spark: SparkSession) -> None:
+def test_any_split_into_micro_batches_finds_the_same(spark: SparkSession, at_once: Played) -> None:
     """Where readers stand is carried over; decisions of one worker stay in order."""
     chance = random.Random(7)
-    history = [*CLEAN, *FAULTY, *OVER_GAP, *GAP_IN_ORDER]
-    at_once = play(spark, key_order.RULE, [history])
-    places = sorted(chance.choices(range(2), k=len(history)))
-    halves = [[row for row, place in zip(history, places, strict=True) if place == half] for half in range(2)]
+    places = sorted(chance.choices(range(2), k=len(HISTORY)))
+    halves = [[row for row, place in zip(HISTORY, places, strict=True) if place == half] for half in range(2)]
 
     assert play(spark, key_order.RULE, halves).found("finding_id") == at_once.found("finding_id")
 

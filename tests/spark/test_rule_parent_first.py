@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
 
 from kordon.spark_jobs.rules import parent_data, parent_first
-from kordon.testing.rule_plays import MicroBatch, decided, play
+from kordon.testing.rule_plays import MicroBatch, Played, decided, play
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -158,34 +158,51 @@ DATA: dict[str, Any] = {
 }
 
 
-def test_deliveries_before_their_parents_were_done_are_found_and_nothing_else(spark: SparkSession) -> None:
+HISTORY = [*CLEAN, *EARLY, *UNTOLD]
+ENDS = [decided("close", 9, worker=name, connection=1) for name in {row["worker"] for row in HISTORY}]
+
+
+@pytest.fixture(scope="module")
+def at_once(spark: SparkSession) -> Played:
+    """What comes of all readers, to the ends of their connections, in one micro-batch."""
+    return play(spark, parent_first.RULE, [MicroBatch(decisions=[*HISTORY, *ENDS], **DATA, **layout(*TOPICS))])
+
+
+def test_deliveries_before_their_parents_were_done_are_found_and_nothing_else(at_once: Played) -> None:
     """Positions, empty segments in between, rewinds, what stays of a log; what is gone or ambiguous is unknown."""
-    everything = MicroBatch(decisions=[*CLEAN, *EARLY, *UNTOLD], **DATA, **layout(*TOPICS))
-
-    played = play(spark, parent_first.RULE, [everything])
-
     early = {row["worker"] for row in EARLY}
-    assert {each["decisions"][-1].split(":")[0] for each in played.findings} == early
-    assert set(played.found("kind", "verdict")) == {("early-child", "fail")}
-    assert played.count("unknown") == 2
-    delivered = [row for row in [*CLEAN, *EARLY, *UNTOLD] if row["kind"] == "deliver"]
-    assert played.count("pass") == len(delivered) - len(early) - 2
-    assert [row for row in played.state if row["what"] == "step"] == []
+    assert {each["decisions"][-1].split(":")[0] for each in at_once.findings} == early
+    assert set(at_once.found("kind", "verdict")) == {("early-child", "fail")}
+    assert at_once.count("unknown") == 2
+    delivered = [row for row in HISTORY if row["kind"] == "deliver"]
+    assert at_once.count("pass") == len(delivered) - len(early) - 2
+    assert [row for row in at_once.state if row["what"] == "step"] == []
 
 
 def test_what_is_not_read_yet_is_waited_for(spark: SparkSession) -> None:
-    """Deliveries, then batches, then the layout; and after a while without them it is unknown."""
-    decisions = [*gated("early", ("deliver", 0, {0: 99})), *gated("fine", ("deliver", 0, {0: 100}))]
+    """Deliveries, then batches, then the layout; of a topic whose batches never come it is unknown after a while."""
+    decisions = [
+        *gated("early", ("deliver", 0, {0: 99})),
+        *gated("fine", ("deliver", 0, {0: 100})),
+        *gated("never-known", ("deliver", 0, {0: 99}), topic="never"),
+        *gated("needs-nothing", ("deliver", 0, {0: 100}), topic="never"),
+    ]
     data: dict[str, Any] = {"batches": [batch("orders", 0, 99)], "read_to": read("orders", 100)}
     later = [decided("admit", 0, worker="later", seconds=1000)]
 
-    arrived = play(spark, parent_first.RULE, [decisions, MicroBatch(**data), MicroBatch(**layout("orders"))])
-    never = play(spark, parent_first.RULE, [MicroBatch(decisions=decisions, **layout("orders")), later])
+    played = play(
+        spark,
+        parent_first.RULE,
+        [
+            MicroBatch(decisions=decisions, **layout("never")),
+            MicroBatch(**data),
+            MicroBatch(decisions=later, **layout("orders", "never")),
+        ],
+    )
 
-    assert [each["decisions"] for each in arrived.findings] == [["early:0"]]
-    assert (arrived.count("pass"), arrived.count("unknown")) == (1, 0)
-    assert never.findings == []
-    assert (never.count("pass"), never.count("late")) == (1, 1)
+    assert [each["decisions"] for each in played.findings] == [["early:0"]]
+    told = sorted((each["topic"], each["verdict"], each["count"]) for each in played.checked)
+    assert told == [("never", "late", 1), ("never", "pass", 1), ("orders", "pass", 1)]
 
 
 def test_of_runs_that_are_forgotten_nothing_is_told(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,12 +223,9 @@ def test_of_runs_that_are_forgotten_nothing_is_told(spark: SparkSession, monkeyp
     assert [row["first_offset"] for row in played.state if row["what"] == "forgotten"] == [120]
 
 
-def test_any_split_into_micro_batches_finds_the_same(spark: SparkSession) -> None:
+def test_any_split_into_micro_batches_finds_the_same(spark: SparkSession, at_once: Played) -> None:
     """Readers, evidence, batches and runs are carried over; readers that ended are not."""
-    history = [*CLEAN, *EARLY, *UNTOLD]
-    ends = [decided("close", 9, worker=name, connection=1) for name in {row["worker"] for row in history}]
-    at_once = play(spark, parent_first.RULE, [MicroBatch(decisions=[*history, *ends], **DATA, **layout(*TOPICS))])
-    first, rest = ([row for row in history if (row["number"] == 0) is is_first] for is_first in (True, False))
+    first, rest = ([row for row in HISTORY if (row["number"] == 0) is is_first] for is_first in (True, False))
 
     split = play(
         spark,

@@ -49,7 +49,7 @@ _HOLDS: Final = range(5)
 def partitions(spark: SparkSession) -> Iterator[None]:
     """As on a cluster: rows that belong together are brought together by shuffles."""
     before = spark.conf.get(PARTITIONS)
-    spark.conf.set(PARTITIONS, "3")
+    spark.conf.set(PARTITIONS, "2")
     yield
     spark.conf.set(PARTITIONS, str(before))
 

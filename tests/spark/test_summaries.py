@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from kordon.spark_jobs.report.words import why_held
 from kordon.spark_jobs.rules.belonging import PLACED
@@ -18,6 +18,7 @@ from kordon.spark_jobs.rules.rule import Facts
 from kordon.spark_jobs.schema import BATCHES, DECISIONS, FINDINGS, READ_TO, SEGMENTS, STAYS
 from kordon.spark_jobs.summaries import SUMMARIES, pauses, proofs
 from kordon.spark_jobs.summaries.traffic import MOST_BUCKETS
+from kordon.testing.rule_plays import table
 
 Row = Mapping[str, Any]
 BY_NAME = {summary.name: summary for summary in SUMMARIES}
@@ -49,27 +50,24 @@ def folded(
 ) -> list[dict[str, Any]]:
     """What a summary holds after some micro-batches of decisions; topic data and findings come with the last."""
     summary = BY_NAME[name]
-
-    def table(rows: Iterable[Row], schema: Any) -> DataFrame:
-        return spark.createDataFrame([tuple(row.get(each) for each in schema.names) for row in rows], schema)
-
-    state = table((), summary.state)
+    state: list[dict[str, Any]] = []
     for place, decisions in enumerate(micro_batches):
         is_last = place == len(micro_batches) - 1
         facts = Facts(
-            decisions=table(decisions, DECISIONS),
-            batches=table(batches if is_last else (), BATCHES),
-            segments=table((), SEGMENTS),
-            stays=table((), STAYS),
-            read_to=table(read_to if is_last else (), READ_TO),
-            placed=table((), PLACED),
+            decisions=table(spark, decisions, DECISIONS),
+            batches=table(spark, batches if is_last else (), BATCHES),
+            segments=table(spark, (), SEGMENTS),
+            stays=table(spark, (), STAYS),
+            read_to=table(spark, read_to if is_last else (), READ_TO),
+            placed=table(spark, (), PLACED),
             batch_id=place,
             newest_ms=START,
         )
-        after = summary.fold(facts, table(findings if is_last else (), FINDINGS), state)
+        found = table(spark, findings if is_last else (), FINDINGS)
+        after = summary.fold(facts, found, table(spark, state, summary.state))
         assert after.columns == summary.state.names
-        state = table([row.asDict() for row in after.collect()], summary.state)
-    return [row.asDict() for row in state.collect()]
+        state = [row.asDict() for row in after.collect()]
+    return state
 
 
 ADMIT = {"stream": 3, "move": 1, "partition": 0, "records": 10, "bytes": 1000, "batches": 2}

@@ -18,7 +18,6 @@ from kordon.bench.audit_day import Day, write_decisions
 from kordon.spark_jobs.audit import Audit, Options
 from kordon.spark_jobs.cli import audit as command
 from kordon.spark_jobs.engine import Parts
-from kordon.spark_jobs.files_source import DecisionFilesSource
 from kordon.spark_jobs.metrics import Metrics
 from kordon.spark_jobs.report.page import report_of
 from kordon.spark_jobs.report.tables import read
@@ -48,7 +47,6 @@ def without_idempotence(decision: dict[str, Any]) -> None:
 
 def audit(spark: SparkSession, root: Path) -> Audit:
     """One of decisions in files, that reads no topic."""
-    spark.dataSource.register(DecisionFilesSource)
     reading = Reading(folder=root / "files", is_pinned=True)
     parts = Parts(rules=(seq_image.RULE,), summaries=())
     return Audit(spark, Options(out=str(root / "out"), reading=reading), Metrics(), parts)

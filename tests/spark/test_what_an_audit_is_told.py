@@ -31,6 +31,7 @@ from kordon.spark_jobs.schema import DECISIONS, FINDINGS
 from kordon.spark_jobs.sources import Reading
 from kordon.spark_jobs.storage import Storage
 from kordon.testing.ports import free_ports
+from kordon.testing.rule_plays import table
 
 pytestmark = pytest.mark.spark
 
@@ -55,8 +56,7 @@ class Broken:
 
 def found(spark: SparkSession, storage: Storage, batch_id: int, *ids: str) -> int:
     """Puts findings of a micro-batch into the folder; how many."""
-    rows = [tuple({**dict.fromkeys(FINDINGS.names), "finding_id": each}.values()) for each in ids]
-    storage.write(spark.createDataFrame(rows, FINDINGS), "findings", batch_id)
+    storage.write(table(spark, [{"finding_id": each} for each in ids], FINDINGS), "findings", batch_id)
     return len(ids)
 
 
@@ -102,13 +102,13 @@ def test_a_table_is_given_a_repeated_micro_batch_also_where_nothing_is_found(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """An earlier try may have found something."""
-    storage, table = Storage(spark, str(tmp_path)), Broken()
-    table.is_well = True
-    sinks: Any = Sinks(table=table)  # type: ignore[arg-type]
+    storage, lake = Storage(spark, str(tmp_path)), Broken()
+    lake.is_well = True
+    sinks: Any = Sinks(table=lake)  # type: ignore[arg-type]
     delivery = Delivery(storage, sinks, Metrics({}))
     delivery.write(3, found(spark, storage, 3))
     delivery.write(4, found(spark, storage, 4))
-    assert table.tries == 1
+    assert lake.tries == 1
 
 
 def test_a_second_audit_is_told_who_is_at_work(tmp_path: Path) -> None:
@@ -146,14 +146,14 @@ def test_what_cannot_be_gone_on_with_is_told(spark: SparkSession, tmp_path: Path
     port, out = free_ports(1), str(tmp_path)
     reading = Reading(bootstrap=f"127.0.0.1:{port}")
     assert f"127.0.0.1:{port}: [Errno 111]" in refused(Audit(spark, Options(out=out, reading=reading), Metrics()).once)
-    table = Sinks(table=Table(name="lake.kordon.findings", format="iceberg"))
-    options = Options(out=out, reading=Reading(folder=tmp_path), sinks=table)
+    lake = Sinks(table=Table(name="lake.kordon.findings", format="iceberg"))
+    options = Options(out=out, reading=Reading(folder=tmp_path), sinks=lake)
     assert "spark.sql.catalog.lake=" in refused(Audit(spark, options, Metrics()).once)
     (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
     (tmp_path / "checkpoint" / "offsets" / "7").write_text("v1\n")
     assert "checkpoint/offsets/7 is not what Spark wrote" in refused(Storage(spark, out).begun)
     engine = Engine(spark, Storage(spark, out), Parts(rules=(), summaries=()))
-    rows = spark.createDataFrame([], DECISIONS)
+    rows = table(spark, [], DECISIONS)
     assert "state/_known/7 is missing or broken" in refused(lambda: engine.run(rows, 8))
 
 
