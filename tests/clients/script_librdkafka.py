@@ -35,7 +35,7 @@ from confluent_kafka.admin import (
 )
 
 from kordon.testing.steps import CODECS, KEEP, TIMESTAMP_MS, Script, in_order, records
-from kordon.testing.waiting import wait_until
+from kordon.testing.waiting import SECONDS, wait_until
 
 NOT_YET_THERE = (
     KafkaError.FENCED_LEADER_EPOCH,
@@ -44,6 +44,8 @@ NOT_YET_THERE = (
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 )
+SILENCE_SECONDS = 5.0
+"""After which a client that says nothing is taken to go on so: librdkafka waits for ever for a topic to be made."""
 HEADERS = [("kind", b"test"), ("empty", b""), ("none", None)]
 
 
@@ -200,7 +202,7 @@ class Librdkafka:
         finally:
             consumer.close()
 
-    def poll(self, consumer: Consumer, count: int) -> list[object]:
+    def poll(self, consumer: Consumer, count: int, seconds: float = SECONDS) -> list[object]:
         """Takes records until there are enough, then looks that no more come."""
         found: list[object] = []
 
@@ -214,7 +216,7 @@ class Librdkafka:
                           message.timestamp()))  # fmt: skip
             return False
 
-        wait_until(f"{count} records", poll)
+        wait_until(f"{count} records", poll, seconds)
         return in_order(found)
 
     def transactions(self) -> None:
@@ -328,20 +330,20 @@ class Librdkafka:
         self.step("unknown topic", lambda: self.send(impatient, self.name("nowhere"), 0, 1))
         self.step("unknown partition", lambda: self.send(impatient, small, 7, 1))
         self.step("offset out of range", lambda: self.read_at(small, 99))
-        self.step("read unknown topic", lambda: self.read_at(self.name("nowhere"), 0))
+        self.step("read unknown topic", lambda: self.read_at(self.name("nowhere"), 0, SILENCE_SECONDS))
         self.step("describe unknown group", lambda: self.describe_group(self.name("nobody")))
         self.step("delete unknown group", self.delete_group, self.name("nobody"))
         self.step("session timeout too short", lambda: self.join_with("6"))
         self.step("alter offsets of no topic", self.alter_offsets, self.name("nobody"), self.name("nowhere"))
 
-    def read_at(self, topic: str, offset: int) -> object:
+    def read_at(self, topic: str, offset: int, seconds: float = SECONDS) -> object:
         """Reads from an offset where nothing can be."""
         consumer = Consumer(
             {**self.common, "group.id": self.name("none"), "auto.offset.reset": "error", "enable.auto.commit": False}
         )
         try:
             consumer.assign([TopicPartition(topic, 0, offset)])
-            return self.poll(consumer, 1)
+            return self.poll(consumer, 1, seconds)
         finally:
             consumer.close()
 

@@ -8,7 +8,7 @@ import sys
 import psutil
 
 from kordon.testing.equivalence import Target, comparable, difference
-from kordon.testing.socket_watch import SocketWatch, peers_of_port
+from kordon.testing.socket_watch import Peers, SocketWatch
 from kordon.testing.waiting import wait_until
 
 DIRECT = Target("127.0.0.1:9092", {"127.0.0.1:9092": 1})
@@ -68,7 +68,9 @@ def test_socket_watch_sees_a_childs_connection() -> None:
         try:
             with SocketWatch(process.pid) as watch:
                 wait_until("the connection to be seen", lambda: port in watch.ports)
-            assert len(peers_of_port(port)) == 1
+            strangers = Peers(port).now()
+            assert len(strangers) == 1
+            assert Peers(port, frozenset(strangers)).now() == set()
         finally:
             connection, _ = server.accept()
             connection.close()

@@ -19,7 +19,7 @@ from kordon.testing.equivalence import Run, Target, comparable, difference, run_
 from kordon.testing.jars import kafka_version
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.side_effects import side_effects
-from kordon.testing.socket_watch import peers_of_port
+from kordon.testing.socket_watch import Peers
 
 HERE = Path(__file__).parent
 DIRECT, FOR_KORDON = "PLAINTEXT", "PLAINTEXT_KORDON"
@@ -103,9 +103,10 @@ def test_client_gets_same_answers_errors_and_side_effects(sides: Side, client: s
     with ThreadPoolExecutor() as pool:
         direct = pool.submit(go, sides.direct, prefixes["direct"])
         proxied = pool.submit(go, sides.proxied, prefixes["proxied"])
+        peers = Peers(sides.kordon_port, frozenset({sides.kordon_pid, sides.broker_pid}))
         strangers: set[int] = set()
         while wait([proxied, direct], timeout=0.25).not_done:
-            strangers |= peers_of_port(sides.kordon_port) - {sides.kordon_pid, sides.broker_pid}
+            strangers |= peers.now()
     check(client, direct.result(), proxied.result())
     assert not strangers, f"processes {strangers} went to the broker past Kordon"
     left = [left_behind(sides.direct, prefix) for prefix in prefixes.values()]
