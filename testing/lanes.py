@@ -6,17 +6,20 @@ brokers are started once. Tests that need none are run meanwhile, at a lower pri
 for an answer waits for them. With them go the tests marked `beside`, which have a cluster of their own. A process that
 is done with its lane helps with the next, file by file.
 
-With `--quick` in front only those are run that need no broker, Spark, Java, browser or image, by two processes.
+With `--quick` only those are run that need no broker, Spark, Java, browser or image, by two processes. With `--at-most
+MINUTES` a run that takes longer has failed.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -26,7 +29,7 @@ import pytest
 
 from kordon.testing.claims import Claims
 from kordon.testing.java_process import DIES_WITH_PARENT
-from kordon.testing.seconds import RECORD, Seconds, record
+from kordon.testing.seconds import Seconds, record
 
 LED: Final = "led"
 BROKERS: Final = "brokers"
@@ -108,12 +111,26 @@ def _starts_brokers(file: Path) -> bool:
 def main(arguments: Sequence[str]) -> int:
     """Runs all processes; the words of all but the first come when they have ended, and then which tests were slow.
 
+    Args:
+        arguments: `--quick`, `--at-most` and what pytest takes.
+
     Returns:
         pytest's exit code; of several, the first that is not 0.
     """
-    names = _QUICK if arguments[:1] == ["--quick"] else _PROCESSES
-    if names is _QUICK:
-        arguments = arguments[1:]
+    parser = argparse.ArgumentParser(prog="python -m kordon.testing.lanes", allow_abbrev=False, add_help=False)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--at-most", type=float, metavar="MINUTES")
+    told, for_pytest = parser.parse_known_args(arguments)
+    began = time.monotonic()
+    code = _run(_QUICK if told.quick else _PROCESSES, for_pytest)
+    minutes = (time.monotonic() - began) / 60
+    if told.at_most is not None and minutes > told.at_most:
+        print(f"FAILED the tests took {minutes:.1f} minutes, {told.at_most:g} at most are allowed", flush=True)
+        return code or int(pytest.ExitCode.TESTS_FAILED)
+    return code
+
+
+def _run(names: Mapping[str, Sequence[str]], arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         between = Path(folder)
         (between / "claims").mkdir()
@@ -124,7 +141,7 @@ def main(arguments: Sequence[str]) -> int:
         for each in words.values():
             each.seek(0)
             shutil.copyfileobj(each, sys.stdout.buffer)
-        print(f"\nThe slowest tests ({RECORD} has all):\n{record(sorted(between.glob('*.seconds')))}", flush=True)
+        print(f"\n{record(sorted(between.glob('*.seconds')))}", flush=True)
     told = [code for code in codes if code != _NOTHING_TO_RUN]
     return next((code for code in told if code), 0) if told else _NOTHING_TO_RUN
 

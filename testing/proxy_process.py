@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kordon.testing.folders import make_folder, remove_folder
 from kordon.testing.java_process import DIES_WITH_PARENT
+from kordon.testing.lease_waits import LEASE_WAITS
 from kordon.testing.ports import free_ports
 
 FOLDER_PREFIX: Final = "kordon-proxy-"
@@ -58,6 +59,7 @@ class ProxyProcess:
         self._launch = launch
         self._process = launch.process()
         self._log_file = launch.log_file
+        LEASE_WAITS.follow(launch.log_file)
         # Its log can be read after its end, so the folder goes with this object, at the latest when Python ends.
         weakref.finalize(self, remove_folder, launch.log_file.parent)
 
@@ -136,7 +138,7 @@ class ProxyProcess:
     def wait(self, seconds: float = STOP_SECONDS) -> int:
         """Waits for its end; returns its exit code, after killing it if `seconds` are over."""
         with suppress(subprocess.TimeoutExpired):
-            return self._process.wait(seconds)
+            self._process.wait(seconds)
         self.kill()
         return self._process.wait()
 
@@ -144,6 +146,7 @@ class ProxyProcess:
         """Ends it at once (SIGKILL)."""
         self._process.kill()
         self._process.wait()
+        LEASE_WAITS.look(self._log_file)
 
     @contextmanager
     def asleep(self) -> Generator[None, None, None]:
@@ -164,8 +167,8 @@ class ProxyProcess:
 
     def events(self, event: str) -> list[dict[str, Any]]:
         """Returns the lines of one event that it has logged."""
-        lines = (json.loads(line) for line in self.log().splitlines() if line.startswith("{"))
-        return [line for line in lines if line["event"] == event]
+        lines = (line for line in self.log().splitlines() if line.startswith("{") and f'"{event}"' in line)
+        return [found for found in map(json.loads, lines) if found["event"] == event]
 
     def status(self) -> dict[str, Any]:
         """Returns /status."""
@@ -181,9 +184,11 @@ class ProxyProcess:
 
     def metric(self, name: str, **labels: str) -> float:
         """Returns what a metric says, summed over workers and over all labels that are not named."""
+        # Tests ask again and again, and one metric is a hundredth of the page.
+        lines = "".join(f"{line}\n" for line in self.metrics().splitlines() if line.startswith(name))
         return sum(
             sample.value
-            for family in text_string_to_metric_families(self.metrics())
+            for family in text_string_to_metric_families(lines)
             for sample in family.samples
             if sample.name == name and labels.items() <= sample.labels.items()
         )

@@ -6,6 +6,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from math import inf
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -147,6 +148,7 @@ class Leading:
         self._tasks = Tasks()
         self._minutes = Minutes(journal or NoJournal(), members)
         self._ledger = Ledger(writer, self._minutes)
+        self._told_waits: Mapping[str, float] = {}
         self._sweeping = Sweeping(self._ledger, leftovers, members)
         self._forged = ForgedFences(self._ledger, standing, why_untouched=why_untouched, on_forged=on_forged)
         self._adoption = Adoption(self._ledger, members)
@@ -245,11 +247,22 @@ class Leading:
     async def _tick(self, controller: Controller) -> None:
         while not await self._ledger.failed(TICK_SECONDS):
             self._do(controller.on_tick(clock(), uuid.uuid4().hex[:12]))
+            self._tell_waits(controller)
             self._fulfilment.begin_next()
             self._takeovers.begin_next()
             if forged := self._forged.look(clock()):
                 self._tasks.start(self._forged.lift(forged), name="lift forged fences")
         self._ledger.raise_failure()
+
+    def _tell_waits(self, controller: Controller) -> None:
+        """Logs once of each change that waits for leases, until who may have them is known better."""
+        until = controller.alone_from
+        seconds = round(until - clock(), 1) if until < inf else 0.0
+        waiting = {topic: until for topic, change in controller.changes.items() if change.stage is Stage.WAITING}
+        for topic in waiting:
+            if seconds > 0 and self._told_waits.get(topic) != until:
+                log.info("change_waits", topic=topic, seconds=seconds, cause="a proxy that is missing may still serve")
+        self._told_waits = waiting
 
     def on_members(self) -> None:
         """The group has another generation, or a member of a former one has ended in order."""

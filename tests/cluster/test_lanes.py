@@ -123,6 +123,36 @@ def test_the_time_of_each_test_is_recorded_and_the_slowest_is_told(folder: Path)
     assert told[1].endswith("s  test_b.py::test_slow")
 
 
+WAITED = """
+from kordon.testing.lease_waits import LEASE_WAITS
+
+def test_waits(tmp_path):
+    log = tmp_path / "kordon.log"
+    log.write_text('{"event":"change_waits","topic":"orders","seconds":19.5}\\n{"event":"layout_changed"}\\n')
+    LEASE_WAITS.follow(log)
+    LEASE_WAITS.look(log)
+    log.unlink()
+
+def test_does_not():
+    pass
+"""
+
+
+def test_waits_for_leases_are_told(folder: Path) -> None:
+    """With the tests that waited, as the logs of their Kordons say, though these have been removed by then."""
+    (folder / "test_a.py").write_text(WAITED)
+    assert lanes(folder).stdout.split("Waited for leases, 20 s:")[1].split() == ["19.5", "s", "test_a.py::test_waits"]
+
+
+def test_a_run_that_takes_too_long_has_failed(folder: Path) -> None:
+    """Though all of its tests have passed; and says how long it took."""
+    (folder / "test_a.py").write_text(PLAIN.format(True))
+    assert lanes(folder, "--at-most", "60").returncode == 0
+    done = lanes(folder, "--at-most", "0")
+    assert done.returncode == 1
+    assert "minutes, 0 at most are allowed" in done.stdout
+
+
 @pytest.mark.parametrize(("plain", "with_broker"), [(True, False), (False, True)])
 def test_a_failure_in_either_lane_is_one_of_the_run(folder: Path, plain: bool, with_broker: bool) -> None:
     """And is told."""
