@@ -13,6 +13,8 @@ USERS: Final = {name: f"{name}-secret" for name in ("admin", "alice", "bob", "ca
 """Users of the SASL listeners, PLAIN and SCRAM, with their passwords; admin may do everything."""
 SCRAM_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 CONTROLLER: Final = "CONTROLLER"
+QUICK_DEATH: Final = {"broker.session.timeout.ms": "4000", "broker.heartbeat.interval.ms": "1000"}
+"""A killed broker's partitions get another leader after this, which is 9 seconds by default."""
 
 _PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -113,6 +115,7 @@ def _listeners(ports: BrokerPorts, more: str = "", more_protocol: str = "") -> d
 def _coordinators(copies: int) -> dict[str, str]:
     """Small internal topics, and groups that start without waiting for more members."""
     found = {"num.partitions": "1", "group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "4"}
+    found["group.min.session.timeout.ms"] = "1000"  # for members that are to die soon
     found["offsets.topic.replication.factor"] = str(copies)
     for topic in ("transaction.state.log", "share.coordinator.state.topic"):
         found[f"{topic}.num.partitions"] = "4"

@@ -19,8 +19,9 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
+from kordon.proxy import apis
 from kordon.testing.broker_config import (
     SCRAM_MECHANISMS,
     USERS,
@@ -35,6 +36,7 @@ from kordon.testing.folders import make_folder, remove_folder
 from kordon.testing.jars import class_archive, jars_dir, kafka_version, locked
 from kordon.testing.java_process import DIES_WITH_PARENT, START_SECONDS, ClusterFailed, JavaProcess, java_command
 from kordon.testing.kafka_tools import tool_command
+from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.ports import free_ports
 from kordon.testing.zookeeper import ZooKeeper
 
@@ -226,34 +228,51 @@ class Cluster:
         return done
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Makes a broker the leader of a partition that it has a copy of."""
+        """Makes a broker the leader of a partition that it has a copy of.
+
+        Raises:
+            ClusterFailed: It did not become so in `START_SECONDS`.
+        """
         others = [broker.node_id for broker in self.brokers if broker.node_id != node_id]
-        plan = self.folder / f"move-{uuid.uuid4().hex}.json"
-        plan.write_text(
-            f'{{"version":1,"partitions":[{{"topic":"{topic}","partition":{partition},'
-            f'"replicas":[{",".join(map(str, [node_id, *others]))}]}}]}}'
+        place = {"partition_index": partition, "replicas": [node_id, *others]}
+        self._ask_controller(
+            apis.ALTER_PARTITION_REASSIGNMENTS, 0, {"topics": [{"name": topic, "partitions": [place]}]}
         )
-        at = ("--bootstrap-server", self.bootstrap(self.brokers[0].listeners[0]))
-        # Kafka 2.4 reassigns through ZooKeeper only.
-        reassign_at = ("--zookeeper", self.zookeeper.address) if self.zookeeper else at
-        self.tool("kafka-reassign-partitions", *reassign_at, "--reassignment-json-file", str(plan), "--execute")
         deadline = time.monotonic() + START_SECONDS
         while self.leader(topic, partition) != node_id:
-            election = ("--election-type", "preferred", "--topic", topic, "--partition", str(partition))
-            self.tool("kafka-leader-election", *at, *election, check=False)
+            self.elect_preferred({topic: [partition]})
             if time.monotonic() > deadline:
                 raise ClusterFailed(f"broker {node_id} did not become leader of {topic}-{partition}")
+            time.sleep(_POLL_SECONDS)
+
+    def elect_preferred(self, partitions: Mapping[str, Sequence[int]] | None = None) -> None:
+        """Has partitions led by the first of their copies, as far as those are in sync.
+
+        Args:
+            partitions: By topic; None: all there are.
+        """
+        wanted = None if partitions is None else [{"topic": t, "partitions": p} for t, p in partitions.items()]
+        self._ask_controller(apis.ELECT_LEADERS, 1, {"election_type": 0, "topic_partitions": wanted})
 
     def leader(self, topic: str, partition: int) -> int | None:
         """Returns the node id of a partition's leader, None while it has none."""
-        at = ("--bootstrap-server", self.bootstrap(self.brokers[0].listeners[0]))
-        text = self.tool("kafka-topics", *at, "--describe", "--topic", topic).stdout
-        for line in text.splitlines():
-            words = line.replace("\t", " ").split()
-            if f"Partition: {partition} " in line.replace("\t", " ") and "Leader:" in words:
-                leader = words[words.index("Leader:") + 1]
-                return int(leader) if leader.lstrip("-").isdigit() and int(leader) >= 0 else None
-        return None
+        with self._living() as connection:
+            found = connection.ask(apis.METADATA, 1, {"topics": [{"name": topic}]}).topics[0].partitions
+        leaders = {each.partition_index: int(each.leader_id) for each in found}
+        return leaders[partition] if leaders.get(partition, -1) >= 0 else None
+
+    def _ask_controller(self, api_key: int, version: int, fields: Mapping[str, Any]) -> None:
+        """Asks the broker that is named as the controller; with KRaft that is any, which passes it on."""
+        with self._living() as connection:
+            node_id = int(connection.ask(apis.METADATA, 1, {"topics": []}).controller_id)
+        broker = next(each for each in self.brokers if each.node_id == node_id)
+        with PlainConnection(f"{broker.host}:{broker.port(broker.listeners[0])}") as connection:
+            connection.ask(api_key, version, fields)
+
+    def _living(self) -> PlainConnection:
+        """Connects to the first broker that runs."""
+        broker = next(each for each in self.brokers if each.pid is not None)
+        return PlainConnection(f"{broker.host}:{broker.port(broker.listeners[0])}")
 
 
 def _archive_classes(version: str, jars: Path) -> None:

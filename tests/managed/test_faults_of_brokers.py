@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.proxy.ordering.hashing import home
+from kordon.testing.broker_config import QUICK_DEATH
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS, GROUP_PROTOCOLS
 from kordon.testing.cluster import Broker, Cluster
 from kordon.testing.managed_clients import (
@@ -31,8 +32,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 
 LAYOUTS = "__kordon.layouts"
 _COPIES = {"default.replication.factor": "3", "min.insync.replicas": "2", "authorizer.class.name": ""}
-_QUICK = {"broker.session.timeout.ms": "4000", "broker.heartbeat.interval.ms": "1000"}
-"""A killed broker's partitions get another leader after this, which is 9 seconds by default."""
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +39,7 @@ def brokers() -> Generator[Cluster, None, None]:
     """Three brokers, of which each may die: everything has three copies."""
     if DESCRIBED_PRODUCERS.is_missing:
         pytest.skip(DESCRIBED_PRODUCERS.reason)
-    with Cluster.start(brokers=3, config=_COPIES | _QUICK) as started:
+    with Cluster.start(brokers=3, config=_COPIES | QUICK_DEATH) as started:
         yield started
 
 
@@ -83,12 +82,6 @@ def ask_other_than(admin: AdminClient, broker: Broker) -> None:
     wait_until("another broker is named", lambda: admin.list_topics(timeout=60).controller_id != broker.node_id)
 
 
-def elect_preferred(brokers: Cluster) -> None:
-    """Has each partition led by the first of its copies again."""
-    election = ("--election-type", "preferred", "--all-topic-partitions")
-    brokers.tool("kafka-leader-election", "--bootstrap-server", brokers.bootstrap(), *election)
-
-
 @pytest.mark.parametrize(
     "role",
     [
@@ -113,7 +106,7 @@ def test_a_killed_broker_stops_no_growth(brokers: Cluster, proxies: list[ProxyPr
         shrink = resize(admin, topic, 4)
         bring_back(brokers, victim)
         shrink.result(CHANGE_SECONDS)
-        elect_preferred(brokers)
+        brokers.elect_preferred()
         traffic.wait_flowing()
         traffic.finish()
 
@@ -160,7 +153,7 @@ def test_a_leader_that_slept_and_leaders_that_move_neither_lose_nor_double(
             sleeper.resume()
         wait_until("all copies are in sync", lambda: has_all_copies(brokers), 60)
         shrink = resize(admin, topic, 3)
-        elect_preferred(brokers)
+        brokers.elect_preferred()
         shrink.result(CHANGE_SECONDS)
         traffic.wait_flowing()
         traffic.finish()
@@ -201,7 +194,7 @@ def move_leaders(brokers: Cluster, partitions: set[tuple[str, int]]) -> None:
     file.write_text(json.dumps({"version": 1, "partitions": plan}))
     at = ("--bootstrap-server", brokers.bootstrap())
     brokers.tool("kafka-reassign-partitions", *at, "--reassignment-json-file", str(file), "--execute")
-    elect_preferred(brokers)
+    brokers.elect_preferred()
     wait_until("others lead", lambda: all(leads(brokers, *each) == leader for each, leader in to.items()), 60)
 
 

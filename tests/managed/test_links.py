@@ -13,6 +13,7 @@ from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.leaders import Leader, Leaders
 from kordon.proxy.managed.links import Links
 from kordon.proxy.topology import Topology
+from kordon.testing.broker_config import QUICK_DEATH
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.cluster_links import links_to
@@ -171,7 +172,7 @@ async def test_a_slow_brokers_news_do_not_undo_a_later_election(monkeypatch: pyt
 
 async def test_leaders_are_found_without_the_broker_that_died() -> None:
     """When the leader dies, forgetting leads to the next one, with a higher epoch, by way of the living brokers."""
-    with Cluster.start(brokers=3) as own:
+    with Cluster.start(brokers=3, config=QUICK_DEATH) as own:
         async with links_to(own) as links:
             leaders = Leaders(links)
             await create(links, "leaders-move", {0: [1, 2], 1: [2, 1]})
@@ -182,6 +183,7 @@ async def test_leaders_are_found_without_the_broker_that_died() -> None:
             async with asyncio.timeout(60):
                 while (after := (await leaders.of("leaders-move")).get(0, before[0])).node_id in {1, -1}:
                     leaders.forget("leaders-move")
+                    await asyncio.sleep(0.1)
             assert after.node_id == 2
             assert after.epoch > before[0].epoch
             assert connection.closed
