@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS, PEM_FILES
 from kordon.testing.cluster import FOLDER_PREFIX, Cluster
+from kordon.testing.emptied import emptied
 from kordon.testing.folders import held_folders
 from kordon.testing.leading import led, without_authorizer
 from kordon.testing.proxy_process import ProxyProcess
@@ -70,11 +71,17 @@ def open_cluster() -> Iterator[Cluster]:
         yield started
 
 
-@pytest.fixture
-def unled_cluster() -> Iterator[Cluster]:
-    """One broker of the test's own that holds nobody to ACLs; the first Kordon in front of it leads."""
+@pytest.fixture(scope="session")
+def spare_cluster() -> Iterator[Cluster]:
+    """One broker that holds nobody to ACLs, for those who begin with `emptied`."""
     with without_authorizer() as started:
         yield started
+
+
+@pytest.fixture
+def unled_cluster(spare_cluster: Cluster) -> Cluster:
+    """One broker with nothing on it that holds nobody to ACLs; the first Kordon in front of it leads."""
+    return emptied(spare_cluster)
 
 
 @pytest.fixture(scope="session")

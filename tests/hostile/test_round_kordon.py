@@ -15,7 +15,6 @@ from confluent_kafka.admin import AdminClient
 from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.group import About, GroupCoordinator, GroupRefused, Joined
 from kordon.proxy.control.layouts_writer import LayoutsWriter
-from kordon.proxy.control.lease import LEASE_SECONDS
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.ordering.layout import Epoch
 from kordon.proxy.ordering.records import FenceRecord, dump
@@ -23,6 +22,7 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.cluster_links import links_to
 from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, create_managed, read_all, resize
 from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.short_leases import LEASE_SECONDS, PROGRAM
 from kordon.testing.waiting import wait_until
 
 pytestmark = pytest.mark.broker
@@ -82,7 +82,10 @@ async def test_nobody_waits_for_an_alien_and_no_proxy_ends_by_it(unled_cluster: 
 def test_nobody_else_says_that_a_proxy_has_gone(unled_cluster: Cluster) -> None:
     """All proxies discard the record and tell of it; the lease of the proxy it names is waited for (MISSING-WAITED)."""
     bootstrap = unled_cluster.bootstrap("PLAINTEXT")
-    with ProxyProcess.start(bootstrap) as one, ProxyProcess.start(bootstrap) as another:
+    with (
+        ProxyProcess.start(bootstrap, program=PROGRAM) as one,
+        ProxyProcess.start(bootstrap, program=PROGRAM) as another,
+    ):
         create_managed(one.bootstrap, "forged")
         leader, other = (one, another) if one.leads() else (another, one)
         with urllib.request.urlopen(f"http://{other.admin}/topics", timeout=60) as answer:

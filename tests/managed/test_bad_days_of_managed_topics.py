@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kordon.testing import short_leases
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import (
     CHANGE_SECONDS,
@@ -51,7 +52,10 @@ def test_a_killed_proxy_loses_nothing_and_stops_no_growth(unled_cluster: Cluster
 def test_a_proxy_that_sleeps_through_a_fence_acknowledges_nothing_of_old(unled_cluster: Cluster) -> None:
     """SIGSTOP across a growth: what the sleeper had under way is not doubled, lost or out of order when it wakes."""
     bootstrap = unled_cluster.bootstrap("PLAINTEXT")
-    with ProxyProcess.start(bootstrap) as first, ProxyProcess.start(bootstrap) as second:
+    with (
+        ProxyProcess.start(bootstrap, program=short_leases.PROGRAM) as first,
+        ProxyProcess.start(bootstrap, program=short_leases.PROGRAM) as second,
+    ):
         admin = create_managed(first.bootstrap, "slept")
         sender = Sender(f"{second.bootstrap},{first.bootstrap}", "slept")
         sender.send_for(1.0)

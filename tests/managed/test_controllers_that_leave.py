@@ -18,10 +18,9 @@ from kordon.testing.managed_clients import (
     resize,
 )
 from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.short_leases import LEASE_SECONDS, PROGRAM
 
 pytestmark = pytest.mark.broker
-
-LEASE_SECONDS = 20.0
 
 
 def seconds_between(first: dict[str, Any], last: dict[str, Any]) -> float:
@@ -32,12 +31,12 @@ def seconds_between(first: dict[str, Any], last: dict[str, Any]) -> float:
 def test_changes_go_on_when_the_controller_ends_in_order(unled_cluster: Cluster) -> None:
     """The next one waits for nobody but strangers of before its own time; what it admits is in order."""
     bootstrap = unled_cluster.bootstrap("PLAINTEXT")
-    with ProxyProcess.start(bootstrap) as first:
+    with ProxyProcess.start(bootstrap, program=PROGRAM) as first:
         create_managed(first.bootstrap, "handed-over")
-        with ProxyProcess.start(bootstrap) as second:
+        with ProxyProcess.start(bootstrap, program=PROGRAM) as second:
             assert first.leads()
             sender = Sender(second.bootstrap, "handed-over")
-            sender.send_for(5.0)
+            sender.send_for(2.0)
             assert first.stop() == 0
             admin = AdminClient({"bootstrap.servers": second.bootstrap})
             resize(admin, "handed-over", 6).result(CHANGE_SECONDS)

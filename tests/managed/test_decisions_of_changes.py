@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from kordon.codecs.decision import Decision, Entry, Kind
+from kordon.testing import short_leases
 from kordon.testing.cluster import Cluster
 from kordon.testing.decision_columns import incomplete
 from kordon.testing.decision_log import by_worker, missing
@@ -26,8 +27,6 @@ from kordon.testing.waiting import wait_until
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(500)]
 
 TOPIC = "changes-on-record"
-ORDERING = {"session_ms": 6000}
-"""So that a proxy that was killed is given up soon; its lease of 20 s is waited for all the same."""
 
 
 def read(*folders: Path) -> list[Entry]:
@@ -83,7 +82,8 @@ def test_the_record_of_changes_proves_that_order_held(unled_cluster: Cluster, tm
     first, second = (
         ProxyProcess.start(
             unled_cluster.bootstrap("PLAINTEXT"),
-            config={"ordering": ORDERING, "decisions": {"to": "files", "folder": str(folder), "run_ms": 200}},
+            config={"decisions": {"to": "files", "folder": str(folder), "run_ms": 200}},
+            program=short_leases.PROGRAM,
         )
         for folder in folders
     )

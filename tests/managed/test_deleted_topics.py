@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[repor
 
 from kordon.proxy import apis
 from kordon.testing.cluster import Cluster
-from kordon.testing.leading import without_authorizer
+from kordon.testing.emptied import emptied
 from kordon.testing.managed_clients import (
     VIRTUAL_PARTITIONS,
     Sender,
@@ -31,10 +30,9 @@ PARTITIONS = 3
 
 
 @pytest.fixture(scope="module")
-def open_cluster() -> Iterator[Cluster]:
-    """One of the module's own: the controller counts what is found, and that is one of its two proxies."""
-    with without_authorizer() as started:
-        yield started
+def open_cluster(spare_cluster: Cluster) -> Cluster:
+    """One that nobody leads yet: the controller counts what is found, and that is one of the module's two proxies."""
+    return emptied(spare_cluster)
 
 
 @pytest.fixture

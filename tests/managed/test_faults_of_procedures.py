@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
+from kordon.testing import short_leases
 from kordon.testing.change_steps import STEPS, ChangeSteps
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import CHANGE_SECONDS, create_managed, resize
@@ -20,10 +21,12 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 
 
 @contextmanager
-def three_proxies(cluster: Cluster, topic: str) -> Generator[list[ProxyProcess], None, None]:
+def three_proxies(
+    cluster: Cluster, topic: str, program: str = "kordon.proxy"
+) -> Generator[list[ProxyProcess], None, None]:
     """Three in front of a broker, with a managed topic; the one that leads the others comes first."""
     with ExitStack() as stack:
-        started = [stack.enter_context(ProxyProcess.start(cluster.bootstrap())) for _ in range(3)]
+        started = [stack.enter_context(ProxyProcess.start(cluster.bootstrap(), program=program)) for _ in range(3)]
         create_managed(started[0].bootstrap, topic)
         wait_until("one leads", lambda: any(proxy.leads() for proxy in started), 40)
         yield sorted(started, key=lambda proxy: not proxy.leads())
@@ -35,7 +38,7 @@ def three_proxies(cluster: Cluster, topic: str) -> Generator[list[ProxyProcess],
 def test_a_controller_that_is_killed_at_any_step_is_carried_on(unled_cluster: Cluster, step: str) -> None:
     """Kill -9 at the moment at which the first record of a step is in the log, mostly before its transaction ends."""
     topic = f"killed-at-{step}"
-    with three_proxies(unled_cluster, topic) as (controller, second, third):
+    with three_proxies(unled_cluster, topic, short_leases.PROGRAM) as (controller, second, third):
         admin = AdminClient({"bootstrap.servers": second.bootstrap})
         with (
             ChangeSteps(unled_cluster.bootstrap()) as steps,

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
+from kordon.testing import short_leases
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.change_steps import ChangeSteps
 from kordon.testing.cluster import Cluster
@@ -82,7 +83,10 @@ def cut_off_across_a_growth_and_a_shrink(
         topic: A name that is free.
         replicas: Copies of each of its partitions.
     """
-    with ProxyProcess.start(cluster.bootstrap()) as near, ProxyProcess.start(address) as far:
+    with (
+        ProxyProcess.start(cluster.bootstrap(), program=short_leases.PROGRAM) as near,
+        ProxyProcess.start(address, program=short_leases.PROGRAM) as far,
+    ):
         admin = create_managed(near.bootstrap, topic, replicas=replicas)
         with Traffic([far.bootstrap], topic) as traffic:
             traffic.wait_flowing()

@@ -15,9 +15,9 @@ from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateIm
 
 from kordon.codecs.decision import Entry, Kind
 from kordon.testing.cluster import Cluster
+from kordon.testing.emptied import emptied
 from kordon.testing.fault_plays import BYPASS, PARTITIONS, PLAYS, Stage
 from kordon.testing.faults import Fault
-from kordon.testing.leading import without_authorizer
 from kordon.testing.proxy_process import ProxyProcess
 
 pytestmark = pytest.mark.broker
@@ -26,10 +26,9 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def unled_cluster() -> Iterator[Cluster]:
+def unled_cluster(spare_cluster: Cluster) -> Cluster:
     """One broker, in front of which each test's Kordon is the controller: what it decides as such is part of a play."""
-    with without_authorizer() as started:
-        yield started
+    return emptied(spare_cluster)
 
 
 @contextmanager

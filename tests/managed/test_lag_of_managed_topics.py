@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateIm
 from prometheus_client.parser import text_string_to_metric_families
 
 from kordon.testing.cluster import Cluster
-from kordon.testing.leading import without_authorizer
+from kordon.testing.emptied import emptied
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
@@ -23,10 +23,9 @@ QUIET, NEIGHBOUR = 0, 1
 
 
 @pytest.fixture(scope="module")
-def open_cluster() -> Iterator[Cluster]:
-    """One of the module's own: the controller tells the lag of groups, and that is the module's proxy."""
-    with without_authorizer() as started:
-        yield started
+def open_cluster(spare_cluster: Cluster) -> Cluster:
+    """One that nobody leads yet: the controller tells the lag of groups, and that is the module's proxy."""
+    return emptied(spare_cluster)
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from kordon.proxy.control.layouts_topic import LAYOUTS_TOPIC, layouts_configs
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import create_managed
 from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.short_leases import PROGRAM
 from kordon.testing.waiting import wait_until
 
 # confluent_kafka.admin re-exports these without saying so.
@@ -56,7 +57,10 @@ def test_a_fault_of_all_proxies_leaves_them_ready_and_one_that_knows_no_layouts_
         layouts = NewTopic(LAYOUTS_TOPIC, 1, replica_assignment=[[holder.node_id]], config=layouts_configs(1))
         direct = AdminClient({"bootstrap.servers": bootstrap})
         direct.create_topics([layouts])[LAYOUTS_TOPIC].result(60)
-        with ProxyProcess.start(bootstrap) as running, ProxyProcess.start(bootstrap) as other:
+        with (
+            ProxyProcess.start(bootstrap, program=PROGRAM) as running,
+            ProxyProcess.start(bootstrap, program=PROGRAM) as other,
+        ):
             create_managed(running.bootstrap, TOPIC)
             for proxy in (running, other):
                 wait_until("it serves", lambda proxy=proxy: proxy.metric("kordon_managed_serving") == 1)  # type: ignore[misc]

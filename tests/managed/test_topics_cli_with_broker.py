@@ -17,17 +17,16 @@ from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.proxy.cli import main
 from kordon.testing.cluster import Cluster
-from kordon.testing.leading import without_authorizer
+from kordon.testing.emptied import emptied
 from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, read_all
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
-def open_cluster() -> Generator[Cluster, None, None]:
-    """One of the module's own: all proxies are listed, and it has one."""
-    with without_authorizer() as started:
-        yield started
+def open_cluster(spare_cluster: Cluster) -> Cluster:
+    """One that nobody leads yet: all proxies are listed, and the module has one."""
+    return emptied(spare_cluster)
 
 
 @pytest.fixture(scope="module")
