@@ -27,6 +27,9 @@ VIRTUAL_PARTITIONS: Final = 12
 CHANGE_SECONDS: Final = 180.0
 """For a change of partitions, which may wait out a session and a lease; Kordon says itself when it takes too long."""
 _PATIENCE_SECONDS: Final = 90.0
+_AT_ONCE: Final = 10
+_PAUSE_SECONDS: Final = 0.02
+"""Between as many records: always some are under way, and a machine of two cores is not busy with them."""
 _BY_KEY: Final = -1
 """The partition that has librdkafka ask its partitioner."""
 
@@ -100,13 +103,15 @@ class Sender:
         self._last = time.monotonic()
 
     def send_for(self, seconds: float, until: Future[None] | None = None) -> None:
-        """Sends without a break for so long, and until something else is done."""
+        """Sends a few hundred records a second for so long, and until something else is done."""
         end = time.monotonic() + seconds
         while time.monotonic() < end or not (until is None or until.done()):
             assert time.monotonic() < end + _PATIENCE_SECONDS, "what was waited for did not happen"
-            for _ in range(20):
+            for _ in range(_AT_ONCE):
                 self._send()
-            self._producer.poll(0.01)
+            next_round = time.monotonic() + _PAUSE_SECONDS
+            while (left := next_round - time.monotonic()) > 0:
+                self._producer.poll(left)
 
     def finish(self) -> None:
         """Waits for the last acknowledgement; everything must have got one."""

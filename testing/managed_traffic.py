@@ -19,7 +19,7 @@ from kordon.testing.waiting import wait_until
 
 _PATIENCE_SECONDS: Final = 90.0
 _END_SECONDS: Final = 5.0
-_PAUSE_SECONDS: Final = 0.002
+_PAUSE_SECONDS: Final = 0.01
 
 Numbered = tuple[bytes, int]
 """A key and the number that is the value."""
@@ -136,7 +136,7 @@ class Traffic:
         began = {"key-": self.sender.sent, "aio-": self.aio_sender.sent}
 
         def has_new(records: list[Numbered], prefixes: Sequence[str]) -> bool:
-            recent = records[-5000:]
+            recent = records[-1000:]
             return all(any(k.startswith(p.encode()) and n >= began[p] for k, n in recent) for p in prefixes)
 
         def flows() -> bool:
