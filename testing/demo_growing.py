@@ -6,7 +6,7 @@ held against what was acknowledged, and Spark audits what the proxies have decid
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from confluent_kafka import KafkaException
@@ -16,24 +16,29 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.demo_audit import RECORDED, audit_and_break
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
 from kordon.testing.order.__main__ import show
-from kordon.testing.order.run import Action, Outcome, Plan, Resize, Run
+from kordon.testing.order.run import Action, Outcome, Plan, Run
 from kordon.testing.proxy_process import ProxyProcess
 
 TOPIC: Final = "orders"
 SECONDS: Final = 60.0
 RESIZE_TO: Final = (6, 3)
 """At 20 and 40 seconds."""
-KILL_AT: Final = 26.0
+KILL_AT: Final = 26.0 / SECONDS
+"""As a part of all."""
 RESIZE_SECONDS: Final = 60.0
 """The dead proxy may still be serving for a lease's time (20 s), which a change of partitions waits out."""
 
 
-def grow_and_shrink(console: Console, *, audited: bool = False) -> list[str]:
+def grow_and_shrink(
+    console: Console, *, audited: bool = False, seconds: float = SECONDS, program: str = "kordon.proxy"
+) -> list[str]:
     """Runs it.
 
     Args:
         console: Where tables are shown.
         audited: Also record what the proxies decide, and have Spark check it.
+        seconds: For which producers send; what happens meanwhile does so earlier in less time.
+        program: What is run as the proxies.
 
     Returns:
         What was wrong.
@@ -41,15 +46,17 @@ def grow_and_shrink(console: Console, *, audited: bool = False) -> list[str]:
     # without ACLs: rights are tested elsewhere
     with Cluster.start(config={"authorizer.class.name": ""}) as cluster:
         bootstrap = cluster.bootstrap()
-        outcome = _through_two_proxies(console, bootstrap, RECORDED if audited else None)
+        outcome = _through_two_proxies(console, bootstrap, RECORDED if audited else None, seconds, program)
         show(console, outcome, f"{TOPIC}: 3 → {' → '.join(map(str, RESIZE_TO))} partitions, one of two proxies killed")
         return _wrong(outcome) + (audit_and_break(console, bootstrap) if audited else [])
 
 
-def _through_two_proxies(console: Console, bootstrap: str, config: Mapping[str, Any] | None) -> Outcome:
+def _through_two_proxies(
+    console: Console, bootstrap: str, config: Mapping[str, Any] | None, seconds: float, program: str
+) -> Outcome:
     with (
-        ProxyProcess.start(bootstrap, config=config) as first,
-        ProxyProcess.start(bootstrap, config=config) as second,
+        ProxyProcess.start(bootstrap, config=config, program=program) as first,
+        ProxyProcess.start(bootstrap, config=config, program=program) as second,
     ):
         admin = create_managed(first.bootstrap, TOPIC)
         console.print(
@@ -64,19 +71,15 @@ def _through_two_proxies(console: Console, bootstrap: str, config: Mapping[str, 
             except KafkaException as error:
                 raise RuntimeError(str(error)) from error
 
-        return _run(console, [first.bootstrap, second.bootstrap], second, change)
-
-
-def _run(console: Console, bootstraps: Sequence[str], victim: ProxyProcess, change: Resize) -> Outcome:
-    plan = Plan(
-        bootstraps=bootstraps,
-        topic=TOPIC,
-        seconds=SECONDS,
-        resize_to=RESIZE_TO,
-        actions=[Action(KILL_AT, "kill -9 of a proxy", victim.kill)],
-    )
-    with console.status("clients start") as status:
-        return Run(plan, change, status.update).run()
+        plan = Plan(
+            bootstraps=[first.bootstrap, second.bootstrap],
+            topic=TOPIC,
+            seconds=seconds,
+            resize_to=RESIZE_TO,
+            actions=[Action(KILL_AT * seconds, "kill -9 of a proxy", second.kill)],
+        )
+        with console.status("clients start") as status:
+            return Run(plan, change, status.update).run()
 
 
 def _wrong(outcome: Outcome) -> list[str]:

@@ -23,7 +23,7 @@ _WITHOUT_TOOLS: Final = frozenset({"4.4.0"})
 VERSIONS: Final = {"4.4": NEWEST, "4.3": DEFAULT, "3.9": "3.9.2", "2.4": "2.4.1"}
 """Short names that `KAFKA=` takes."""
 _DEPLOY: Final = PROJECT / "deploy"
-_PACKAGES: Final = {"java": "openjdk-17-jdk-headless", "mvn": "maven"}
+_PACKAGES: Final = {"java": "openjdk-17-jdk-headless", "javac": "openjdk-17-jdk-headless", "mvn": "maven"}
 _FETCH_SECONDS: Final = 900
 
 

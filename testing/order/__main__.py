@@ -14,7 +14,7 @@ from rich.console import Console
 
 from kordon.testing.order.processes import DIALECT_GROUPS, DIALECT_PRODUCERS, GROUPS, PRODUCERS, ClientFailed
 from kordon.testing.order.report import as_json, pauses_table, verdict_table
-from kordon.testing.order.run import Outcome, Plan, Run, TopicTool
+from kordon.testing.order.run import Outcome, Plan, Run, Topic
 
 
 def _numbers(text: str) -> list[int]:
@@ -89,7 +89,7 @@ def main() -> int:
     )  # fmt: skip
     if told.keep is not None:
         told.keep.mkdir(parents=True, exist_ok=True)
-    topic = TopicTool(told.bootstrap[0], told.topic)
+    topic = Topic(told.bootstrap[0], told.topic)
     try:
         with console.status("clients start") as status:
             topic.create(first, told.virtual)

@@ -15,6 +15,7 @@ from typing import Final, Self
 
 from kordon.testing.jars import jars_dir, kafka_version
 from kordon.testing.java_process import DIES_WITH_PARENT, java_command
+from kordon.testing.java_programs import java_program
 from kordon.testing.order.client import Settings, State
 
 JAVA_CLIENTS: Final = Path(__file__).parent / "java" / "OrderClients.java"
@@ -131,8 +132,9 @@ class Clients:
             word for name, protocol in _PROTOCOLS.items() if name in self._groups for word in ("group", name, protocol)
         ]
         if java:
-            begin = java_command(jars_dir(kafka_version()), self._settings.folder, tool=True)
-            self._add("java", *begin, str(JAVA_CLIENTS), after=java)
+            jars = jars_dir(kafka_version())
+            begin = java_command(jars, self._settings.folder, tool=True)
+            self._add("java", *begin, *java_program(JAVA_CLIENTS, jars), after=java)
 
     def _add(self, name: str, *command: str, after: Sequence[str] = (), bootstraps: Sequence[str] = ()) -> None:
         """Starts a process; with several ways to the cluster, each begins at another one."""

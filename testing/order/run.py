@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.testing.folders import make_folder, remove_folder
-from kordon.testing.jars import kafka_version
-from kordon.testing.kafka_tools import tool_command
 from kordon.testing.order.checker import check_all
 from kordon.testing.order.client import Settings, now_us
 from kordon.testing.order.findings import Verdict
@@ -27,7 +24,7 @@ FOLDER_PREFIX: Final = "kordon-order-"
 START_SECONDS: Final = 240.0
 """Against hanging only: four of them are Java, on a machine that may be busy."""
 PRODUCE_SECONDS: Final = 180.0
-TOOL_SECONDS: Final = 120.0
+TOPIC_SECONDS: Final = 120.0
 _TELL_SECONDS: Final = 0.25
 
 Resize = Callable[[int], None]
@@ -202,7 +199,7 @@ class Run:
         began_us = now_us()
         try:
             action.do()
-        except (RuntimeError, subprocess.TimeoutExpired) as error:
+        except (RuntimeError, TimeoutError) as error:
             self._problems.append(f"{action.told}: {error}")
         note_action(folder, Done(began_us, now_us(), action.told))
 
@@ -223,12 +220,17 @@ class Run:
         return Outcome(verdict, pauses, self._backlogs, self._problems)
 
 
-class TopicTool:
-    """Kafka's own kafka-topics, at a given address."""
+class Topic:
+    """The topic of a run, made and resized at a given address.
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self._bootstrap = bootstrap
-        self._topic = topic
+    Args:
+        bootstrap: Of brokers, or of a Kordon.
+        name: Of the topic.
+    """
+
+    def __init__(self, bootstrap: str, name: str) -> None:
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._name = name
 
     def create(self, partitions: int, virtual: int = 0) -> None:
         """Creates the topic; an ordinary one if there is none yet.
@@ -238,38 +240,25 @@ class TopicTool:
             virtual: How many virtual ones, through a Kordon that is to manage it; 0: it is an ordinary topic.
 
         Raises:
-            RuntimeError: It failed; what the tool wrote is in the message.
+            RuntimeError: It was refused; the message says why.
         """
-        if virtual:  # the tool refuses topic configs that it does not know
-            self._create_managed(partitions, virtual)
-            return
-        self._run("--create", "--if-not-exists", "--partitions", str(partitions), "--replication-factor", "1")
-
-    def _create_managed(self, partitions: int, virtual: int) -> None:
-        config = {"kordon.virtual.partitions": str(virtual)}
-        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        config = {"kordon.virtual.partitions": str(virtual)} if virtual else {}
         try:
-            admin.create_topics([NewTopic(self._topic, partitions, 1, config=config)])[self._topic].result(TOOL_SECONDS)
+            self._admin.create_topics([NewTopic(self._name, partitions, 1, config=config)])[self._name].result(
+                TOPIC_SECONDS
+            )
         except KafkaException as error:
-            raise RuntimeError(f"{self._topic} was not created: {error}") from error
+            if virtual or error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise RuntimeError(f"{self._name} was not created: {error}") from error
 
     def resize(self, partitions: int) -> None:
         """Changes its number of partitions.
 
         Raises:
-            RuntimeError: It failed; what the tool wrote is in the message.
+            RuntimeError: It was refused; the message says why.
         """
-        self._run("--alter", "--partitions", str(partitions))
-
-    def _run(self, *arguments: str) -> None:
-        folder = make_folder(FOLDER_PREFIX)
+        wanted = [NewPartitions(self._name, partitions)]
         try:
-            at = ("--bootstrap-server", self._bootstrap, "--topic", self._topic)
-            self._call([*tool_command("kafka-topics", kafka_version(), folder), *at, *arguments])
-        finally:
-            remove_folder(folder)
-
-    def _call(self, command: Iterable[str]) -> None:
-        done = subprocess.run([*command], capture_output=True, text=True, timeout=TOOL_SECONDS, check=False)
-        if done.returncode:
-            raise RuntimeError(f"kafka-topics failed:\n{done.stdout[-1500:]}{done.stderr[-500:]}")
+            self._admin.create_partitions(wanted, request_timeout=TOPIC_SECONDS)[self._name].result(TOPIC_SECONDS)
+        except KafkaException as error:
+            raise RuntimeError(f"{self._name} was not resized: {error}") from error

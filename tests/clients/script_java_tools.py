@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kordon.testing.jars import kafka_version, need, tools_dir
+from kordon.testing.java_programs import java_program
 from kordon.testing.kafka_tools import tool_class
 from kordon.testing.steps import CODECS, KEEP, Script
 from kordon.testing.waiting import wait_until
@@ -64,7 +65,7 @@ class JavaTools:
         log.write_text(QUIET)
         command = [
             need("java"), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
-            f"-Dlog4j2.configurationFile={log}", "-cp", f"{tools_dir(kafka_version())}/*", str(LAUNCHER),
+            f"-Dlog4j2.configurationFile={log}", *java_program(LAUNCHER, tools_dir(kafka_version())),
         ]  # fmt: skip
         self.jvm = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 

@@ -18,7 +18,7 @@ from kordon.testing.compacted_topics import HASTY, Writer, read_from_0
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, manage, resize
 from kordon.testing.order.findings import Anomaly
 from kordon.testing.order.processes import GROUPS
-from kordon.testing.order.run import Action, Outcome, Plan, Run, TopicTool
+from kordon.testing.order.run import Action, Outcome, Plan, Run, Topic
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
@@ -235,7 +235,7 @@ def test_a_topic_that_is_taken_over_meanwhile_loses_nothing() -> None:
     """Data, producers and groups there already; the topic comes to be managed and grows while proxies are hurt."""
     topic = "violent-takeover"
     with Cluster.start(config=OPEN) as cluster, proxies(cluster) as started:
-        TopicTool(started[0].bootstrap, topic).create(3)
+        Topic(started[0].bootstrap, topic).create(3)
         admin = AdminClient({"bootstrap.servers": started[0].bootstrap})
         change = changing(admin, topic)
         create_managed(started[0].bootstrap, "violent-other")  # so that there is a controller to be hurt

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[repor
 from kordon.testing.broker_features import NEW_GROUPS
 from kordon.testing.jars import PROJECT, jars_dir, kafka_version
 from kordon.testing.java_process import DIES_WITH_PARENT, java_command
+from kordon.testing.java_programs import java_program
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, Sender, create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
@@ -49,9 +50,10 @@ class Members:
 
     def __init__(self, bootstrap: str, folder: Path) -> None:
         program = PROJECT / "tests" / "clients" / "java" / "Members.java"
-        java = java_command(jars_dir(kafka_version()), folder, tool=True)
+        jars = jars_dir(kafka_version())
+        java = [*java_command(jars, folder, tool=True), *java_program(program, jars)]
         self._process = subprocess.Popen(
-            [*DIES_WITH_PARENT, *java, str(program), bootstrap],
+            [*DIES_WITH_PARENT, *java, bootstrap],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.events: list[str] = []

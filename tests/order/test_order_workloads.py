@@ -10,7 +10,7 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import create_managed
 from kordon.testing.order.findings import WRITES, Anomaly
 from kordon.testing.order.processes import GROUPS
-from kordon.testing.order.run import Plan, Run, TopicTool
+from kordon.testing.order.run import Plan, Run, Topic
 from kordon.testing.order.scenarios import coming_and_going, growth_under_backlog
 from kordon.testing.proxy_process import ProxyProcess
 
@@ -23,7 +23,7 @@ pytestmark = [
 
 def test_topic_that_keeps_its_partitions_keeps_every_promise(kordon: ProxyProcess) -> None:
     """Members come and go, some without a commit; nothing is lost, doubled or out of order."""
-    topic = TopicTool(kordon.bootstrap, "order-steady")
+    topic = Topic(kordon.bootstrap, "order-steady")
     topic.create(3)
     outcome = Run(coming_and_going([kordon.bootstrap], "order-steady"), topic.resize).run()
     assert outcome.problems == []
@@ -37,7 +37,7 @@ def test_topic_that_keeps_its_partitions_keeps_every_promise(kordon: ProxyProces
 
 def test_kafka_reorders_keys_when_a_topic_grows_under_a_backlog(cluster: Cluster) -> None:
     """Records in a key's new partition are processed before those that wait in its old one: why there is Kordon."""
-    topic = TopicTool(cluster.bootstrap(), "order-growing")
+    topic = Topic(cluster.bootstrap(), "order-growing")
     topic.create(3)
     outcome = Run(growth_under_backlog([cluster.bootstrap()], "order-growing"), topic.resize).run()
     assert outcome.problems == []
@@ -50,7 +50,7 @@ def test_kordon_keeps_every_key_in_order_while_a_topic_grows_and_shrinks(open_cl
     upstream = open_cluster.bootstrap()
     with ProxyProcess.start(upstream) as first, ProxyProcess.start(upstream) as second:
         create_managed(first.bootstrap, "order-two-proxies")
-        topic = TopicTool(second.bootstrap, "order-two-proxies")
+        topic = Topic(second.bootstrap, "order-two-proxies")
         bootstraps = [first.bootstrap, second.bootstrap]
         plan = growth_under_backlog(bootstraps, "order-two-proxies", resize_to=[6, 3], seconds=18)
         outcome = Run(plan, topic.resize).run()
@@ -63,7 +63,7 @@ def test_kordon_keeps_every_key_in_order_while_a_topic_grows_and_shrinks(open_cl
 
 def test_resize_that_is_refused_is_told_and_leaves_nothing_running(cluster: Cluster) -> None:
     """Kafka takes no partitions away: the run goes on to its end and says what failed."""
-    topic = TopicTool(cluster.bootstrap(), "order-shrinking")
+    topic = Topic(cluster.bootstrap(), "order-shrinking")
     topic.create(3)
     small = Plan(
         [cluster.bootstrap()], "order-shrinking", seconds=2, resize_to=[2], producers=["librdkafka"],
