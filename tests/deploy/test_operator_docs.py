@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import trustme
 
 ROOT = Path(__file__).parents[2]
-DOCS = ("deployment.md", "security.md", "limits.md", "runbook.md", "kafka-versions.md")
+DOCS = ("deployment.md", "security.md", "limits.md", "runbook.md", "kafka-versions.md", "rules.md")
 BLOCK = re.compile(r"(?:<!-- (?P<mark>[^>]*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)```", re.DOTALL)
 
 
