@@ -1,6 +1,6 @@
 """The keeper of keys' moves: what may be read now, what the group is told, and when the application is called.
 
-A key moves where a partition's segment ends and another begins (design §3). KIP-253 promises that whoever had the key
+A key moves where a partition's segment ends and another begins. KIP-253 promises that whoever had the key
 has returned from `on_partition_key_maybe_revoked` before the one who has it next is called in
 `on_partition_key_assigned`, and gets its next record. So of each partition of a member
 

@@ -115,7 +115,7 @@ def expand(layout: str) -> tuple[list[Segment], list[Stay]]:
 
 
 def home(v: int, n: int, u: int, v_count: int) -> int:
-    """Returns on which physical partition a virtual one lives: KIP-253's linear hashing of its slot (design §2).
+    """Returns on which physical partition a virtual one lives: KIP-253's linear hashing of its slot.
 
     >>> [home(v, 3, 5, 12) for v in range(12)]
     [0, 0, 3, 3, 1, 1, 4, 4, 2, 2, 2, 2]

@@ -161,7 +161,7 @@ def read_all(bootstrap: str, topic: str, count: int) -> list[tuple[bytes, int]]:
 
 
 def assert_all_once_and_in_order(sender: Sender, got: list[tuple[bytes, int]]) -> None:
-    """Holds what was read against what was acknowledged: promises 1 and 2 (design §10)."""
+    """Holds what was read against what was acknowledged: nothing is lost, doubled or out of order."""
     assert set(sender.acknowledged) - set(got) == set(), "lost"
     assert len(got) == len(set(got)), "doubled"
     for key in {key for key, _ in got}:

@@ -23,8 +23,8 @@ DOCS = ("docs", "deploy")
 NAME = re.compile(r"\b[A-Z]{2,}(?:-[A-Z]{2,})+\b(?!-?\w)")
 OTHERS_WORDS = {"CMD-SHELL", "CURRENT-OFFSET", "LOG-END-OFFSET"}
 """They look like names of rules, and are Docker's and Kafka's."""
-FORMER = re.compile(r"\b[Rr]ules? [A-Z]\d|\((?:[CIFG]\d{1,2}|A[1-4])(?:, [A-Z]\d{1,2})*\)")
-"""How rules were cited before they had names."""
+FORMER = re.compile(r"\b[Rr]ules? [A-Z]\d|\((?:[CIFG]\d{1,2}|A[1-4])(?:, [A-Z]\d{1,2})*\)|\b(?:design|facts) §\d")
+"""How rules were cited before they had names, and pages that are not here."""
 SIMULATED = frozenset(name.partition(":")[0] for name in (*PLACES, *OF_WRITERS))
 SHORTEST_REASON = 15
 

@@ -19,7 +19,7 @@ from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.ordering.under_way import Partition
 
 LANES_PER_BROKER: Final = 4
-"""Those virtual partitions that share a physical one are neighbours (design §2), and a request takes one batch of each
+"""Those virtual partitions that share a physical one are neighbours, and a request takes one batch of each
 physical partition: so with V = 4U a client's request becomes one request on each lane."""
 STALL_SECONDS: Final = 0.5
 """How long a request may be unanswered before others go round it."""

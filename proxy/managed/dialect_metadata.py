@@ -3,7 +3,7 @@
     0 … U - 1      as brokers tell of them, but for the leader epoch, which rises with each change of their keys
     U and above    retired ones, until retention or DeleteRecords has left nothing in them
 
-Tagged fields say N, U, V, the layout epoch, and whether delivery is ordered (design §6).
+Tagged fields say N, U, V, the layout epoch, and whether delivery is ordered (docs/dialect.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a worker knows for the gate of ordered delivery (design §3): gates by topic, positions of groups, log starts.
+"""What a worker knows for the gate of ordered delivery (PARENT-FIRST): gates by topic, positions of groups, log starts.
 
 What is known of a group is what its members report in ConsumerGroupPosition; a reader without a group says itself where
 it stands. Of whoever says nothing, only what retention has taken counts as read.

@@ -1,7 +1,7 @@
-"""Between one client and what serves managed topics: only what the client may have comes through (design §10).
+"""Between one client and what serves managed topics: only what the client may have comes through (RIGHTS-FIRST).
 
 Whether the client speaks the dialect it says in its ApiVersions request; from then on, on that connection, partitions
-are physical ones (design §6).
+are physical ones.
 
 What the client may not do is answered as by a broker: TOPIC_AUTHORIZATION_FAILED for each partition of the topic, while
 the rest of the request is served.

@@ -35,7 +35,7 @@ from kordon.proxy.ordering.under_way import Fate, Kept, Partition, UnderWay
 from kordon.proxy.tasks import Tasks
 
 HOLD_SECONDS: Final = 2.5
-"""How long writes wait for a fence, a lease or a leader: below the patience of every client (facts §3)."""
+"""How long writes wait for a fence, a lease or a leader: below the patience of every client."""
 WAIT_SECONDS: Final = 15.0
 """How long they wait for their turn."""
 UNSENT_BYTES: Final = 64 * 1024 * 1024

@@ -19,7 +19,7 @@ from kordon.proxy.ordering.streams import Stream
 
 _ROUNDS: Final = 3
 HOLD_SECONDS: Final = 2.5
-"""How long a request waits for this worker's lease, as writes do: below the patience of every client (facts §3)."""
+"""How long a request waits for this worker's lease, as writes do: below the patience of every client."""
 _LOOK_SECONDS: Final = 0.02
 
 

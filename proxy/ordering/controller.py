@@ -1,4 +1,4 @@
-"""The controller: changes layouts, one procedure per topic, each step durable before the next (design §5).
+"""The controller: changes layouts, one procedure per topic, each step durable before the next.
 
     PREPARING ──(partitions are there, no lease is missing)──> FENCING ──(all have acknowledged)──> CUTTING ──> done
         ^                                                        │                                    │
@@ -37,7 +37,7 @@ from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value, image
 from kordon.proxy.ordering.streams import Stream
 
 FENCE_SECONDS: Final = 2.0
-"""How long proxies hold writes before a fence is cancelled: below the patience of every client (facts §3)."""
+"""How long proxies hold writes before a fence is cancelled: below the patience of every client."""
 RETRY_SECONDS: Final = 1.0
 """Between a cancelled attempt and the next."""
 MISSED_RETRY_SECONDS: Final = 12.0
@@ -97,7 +97,7 @@ class Controller:
         self._images.pop(topic, None)
 
     def found_fence(self, fence: FenceRecord, now: float) -> list[Command]:
-        """Takes over what a former controller left under way: cancels it, and begins anew (design §5).
+        """Takes over what a former controller left under way: cancels it, and begins anew.
 
         A topic that was not managed yet is begun anew by the wish of which it was a part.
         """

@@ -1,4 +1,4 @@
-"""The gate of ordered delivery: up to where a reader of a physical partition may be given records (design §3).
+"""The gate of ordered delivery: up to where a reader of a physical partition may be given records (PARENT-FIRST).
 
     segment      ──> its predecessors ──> theirs …      a segment is delivered from when all of these are *done*:
     (1, epoch 4)     (0, epoch 0)                       the group has passed their end, or nothing is left there
@@ -6,7 +6,7 @@
 Done is transitive, so what must be known of a segment is, of each physical partition that ever held its keys, one
 offset: the end of the last of its segments there that has records. Proxies and clients of the dialect reckon alike.
 
-Source: KIP-253 "Changes in how consumer consumes partition", 8.4 and 8.5, mended as design §9 says: cuts are sealed, an
+Source: KIP-253 "Changes in how consumer consumes partition", 8.4 and 8.5, mended: cuts are sealed, an
 empty segment passes on what its own predecessors ask for, and where a reader stands now is what counts, not where it
 began.
 """
@@ -125,7 +125,7 @@ class Gate:
         return frozenset(open_by - {partition})
 
     def done(self, segment: SegmentId, evidence: Evidence) -> bool:
-        """Whether a segment and all that its keys lived in before is done for a group (design §3).
+        """Whether a segment and all that its keys lived in before is done for a group.
 
         Raises:
             KeyError: There is no such segment.

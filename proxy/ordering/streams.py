@@ -1,6 +1,6 @@
 """Streams: what clients write to and read from a managed topic, as one kind of number.
 
-Clients without the SDK see virtual partitions; those with it (the dialect, design §6) see the physical ones as they
+Clients without the SDK see virtual partitions; those with it (docs/dialect.md) see the physical ones as they
 are. Both are written through the same lines and read through the same chains, so both are a number here:
 
     stream   0, 1, 2, …     virtual partition v

@@ -1,4 +1,4 @@
-"""GAPS: which decisions are missing. Every worker numbers its own, so a number that is not there was lost (design §8).
+"""GAPS: which decisions are missing. Every worker numbers its own, so a number that is not there was lost.
 
 A gap is no broken promise: nobody knows what stood there. It is told once, as unknown, and other rules are given all
 gaps: what they would conclude over one is unknown, too.

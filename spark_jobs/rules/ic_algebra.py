@@ -2,7 +2,7 @@
 
 It will hold, per group and partition, each committed range against those before: ranges are disjoint and never
 adjacent (adjacent ones are one), all lie above the stable offset, and that never falls. The stable offset is Kafka's
-committed offset, the *next* one to process (design §9), where the proposal's own is the last one processed.
+committed offset, the *next* one to process, where the proposal's own is the last one processed.
 
 Its data are the commits of single records and ranges by cooperative consumers. No decision carries them yet: Kordon
 does not serve these requests. State will be the ranges of each group and partition, bounded by the proposal's own limit

@@ -1,4 +1,4 @@
-"""PARENT-FIRST (3): nothing is given of a segment before all that its keys were in earlier is done (design §3).
+"""PARENT-FIRST (3): nothing is given of a segment before all that its keys were in earlier is done.
 
     clients of the dialect   a DELIVER of segment (q, e) needs of each physical partition that held its keys before, as
                              far as there are predecessors of predecessors, that the group's position is at or behind

@@ -13,7 +13,7 @@ from kordon.proxy.ordering.records import Value
 from kordon.testing.simulation.world import World
 
 _REMEMBERED: Final = 5
-"""Batches per producer and partition that a broker knows again (facts §3)."""
+"""Batches per producer and partition that a broker knows again."""
 
 
 class Record(NamedTuple):
@@ -128,7 +128,7 @@ class LayoutsLog:
 class Group:
     """The proxies' group on its coordinator.
 
-    A change of members begins a rebalance; whoever does not join again until its end is out (facts §3). Commits are
+    A change of members begins a rebalance; whoever does not join again until its end is out. Commits are
     taken under the present generation, which a rebalance replaces when it ends.
     """
 

@@ -188,7 +188,7 @@ def test_the_chain_of_a_physical_partition_has_no_hole_and_no_overlap(layout: La
 
 @given(histories(), st.data())
 def test_only_partitions_whose_residents_change_are_sealed(layout: Layout, data: st.DataObject) -> None:
-    """A partition whose key set stays the same keeps its segment (design §3), once a takeover is through."""
+    """A partition whose key set stays the same keeps its segment, once a takeover is through."""
     following = layout.next_epoch(data.draw(st.integers(layout.n, layout.v_count)))
     ends = dict.fromkeys(range(layout.v_count), 10000)
     after = layout.changed(following, ends)
@@ -202,7 +202,7 @@ def test_only_partitions_whose_residents_change_are_sealed(layout: Layout, data:
 
 @given(histories())
 def test_predecessors_are_the_former_homes(layout: Layout) -> None:
-    """A segment's predecessors are sealed, and hold what its residents had before (design §3)."""
+    """A segment's predecessors are sealed, and hold what its residents had before."""
     by_id = {segment.id: segment for segment in layout.segments}
     for segment in layout.segments:
         for before in segment.predecessors:

@@ -369,7 +369,7 @@ class Batch:
 
 @dataclass
 class Log:
-    """A physical partition as a broker keeps it (facts §3)."""
+    """A physical partition as a broker keeps it."""
 
     batches: list[Batch] = field(default_factory=list[Batch])
     cache: dict[int, tuple[int, deque[Batch]]] = field(default_factory=dict[int, "tuple[int, deque[Batch]]"])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SEGMENTS = [
-    # partition 1 was empty when it split again: what 3 waits for stands in partition 0 (facts §7)
+    # partition 1 was empty when it split again: what 3 waits for stands in partition 0
     (0, 0, 0, 100, []),
     (0, 1, 100, 150, [(0, 0)]),
     (1, 1, 0, 0, [(0, 0)]),
