@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from kordon.proxy import apis
+from kordon.proxy.control.codes import Code
+from kordon.proxy.control.layouts_topic import LAYOUTS_TOPIC, layouts_configs
 from kordon.testing.cluster import Cluster
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.waiting import wait_until
@@ -19,7 +21,8 @@ def emptied(cluster: Cluster) -> Cluster:
     """Takes from a single plain broker what was left on it, by whom that has gone; starts it where it was killed.
 
     Members of groups that were killed are taken out, so that nobody waits for their sessions to end. Transactional ids
-    stay: who opens one again ends what was begun under it.
+    stay: who opens one again ends what was begun under it. The layouts topic is there, with nothing in it, so that
+    Kordons know of each other from their start, and the first managed topic does not wait for that.
 
     Returns:
         The cluster.
@@ -31,6 +34,7 @@ def emptied(cluster: Cluster) -> Cluster:
     with PlainConnection(cluster.bootstrap()) as connection:
         _delete_groups(connection)
         wait_until("all topics are gone", lambda: _has_deleted_topics(connection))
+        wait_until("there are layouts", lambda: _has_created_layouts(connection))
     return cluster
 
 
@@ -48,6 +52,14 @@ def _has_deleted_topics(connection: PlainConnection) -> bool:
     if left:
         connection.ask(apis.DELETE_TOPICS, 1, {"topic_names": left, "timeout_ms": 30_000})
     return not left
+
+
+def _has_created_layouts(connection: PlainConnection) -> bool:
+    configs = [{"name": name, "value": value} for name, value in layouts_configs(1).items()]
+    topic = {"name": LAYOUTS_TOPIC, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": configs}
+    (row,) = connection.ask(apis.CREATE_TOPICS, 4, {"topics": [topic], "timeout_ms": 30_000}).topics
+    (known,) = connection.ask(apis.METADATA, 1, {"topics": [{"name": LAYOUTS_TOPIC}]}).topics
+    return row.error_code in {Code.NONE, Code.TOPIC_ALREADY_EXISTS} and known.error_code == Code.NONE
 
 
 def _topics(connection: PlainConnection) -> Sequence[str]:
