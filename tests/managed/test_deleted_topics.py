@@ -154,6 +154,7 @@ def test_a_topic_made_again_through_kordon_can_be_used_when_its_creation_is_answ
     admin = a_used_topic(proxies, topic)
     direct.delete_topics([topic])[topic].result(60)
     admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=config)])[topic].result(60)
+    wait_until("the broker tells what its controller has made", lambda: partitions(direct, topic) == PARTITIONS)
 
     assert partitions(admin, topic) == (VIRTUAL_PARTITIONS if config else PARTITIONS)
     sender = Sender(proxies[0].bootstrap, topic)
