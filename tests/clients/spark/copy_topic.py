@@ -15,6 +15,7 @@ settings: dict[str, bool | float | int | str | None] = {
     "spark.sql.shuffle.partitions": "1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # it lives for a minute
 }
 spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")
@@ -32,6 +33,7 @@ query = (
     .option("kafka.bootstrap.servers", bootstrap)
     .option("topic", sink)
     .option("checkpointLocation", checkpoint)
+    .trigger(processingTime="1 second")
     .start()
 )
 sys.stdout.write("begun\n")
