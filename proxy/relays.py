@@ -52,6 +52,7 @@ class Relays:
         advertised: What clients are told instead.
         service: Decides on what concerns managed topics, and answers it.
         journal: Of the worker's decisions.
+        turns: Of the worker; None: nobody shares them.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Relays:
         service: Services | None = None,
         *,
         journal: Journal | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.config = config
         self.tally = tally
@@ -76,7 +78,7 @@ class Relays:
         self.loop = asyncio.get_running_loop()
         self.buffer = ReadBuffer()
         self.tasks = Tasks()
-        self.turns = Turns(tally)
+        self.turns = turns or Turns(tally)
         self._live: set[Relay] = set()
         self._held_bytes = 0
         self.holds_too_much = False

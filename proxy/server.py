@@ -27,6 +27,7 @@ from kordon.proxy.relays import Relays
 from kordon.proxy.tasks import FAILURES, Tasks
 from kordon.proxy.tls import downstream_context, upstream_context
 from kordon.proxy.topology import Topology
+from kordon.proxy.turns import Turns
 
 log = structlog.get_logger(__name__)
 
@@ -67,7 +68,10 @@ class Proxy:
         self.recorder = make_recorder(config.decisions, self._topology, incarnation)
         """Of the worker's decisions; None: they are not recorded."""
         journal = self.recorder.journal if self.recorder is not None else NoJournal()
-        self.managed = ManagedWorker(config, self._topology, journal, incarnation) if config.ordering.enabled else None
+        turns = Turns(metrics.tally)
+        self.managed = (
+            ManagedWorker(config, self._topology, journal, incarnation, turns) if config.ordering.enabled else None
+        )
         if self.recorder is not None:
             metrics.read_decisions = self.recorder.numbers
         if self.managed is not None:
@@ -76,7 +80,9 @@ class Proxy:
         """What the admin pages show of managed topics; None: they are switched off."""
         recorded = OnlyRecorded(journal, config.decisions.oauth_claim) if journal.is_on else None
         service = self.managed.service if self.managed is not None else recorded
-        self._relays = Relays(config, metrics.tally, self._topology, advertised(config), service, journal=journal)
+        self._relays = Relays(
+            config, metrics.tally, self._topology, advertised(config), service, journal=journal, turns=turns
+        )
         if self.managed is not None:
             self.managed.keeper.passed = self._relays
         self._relays.advertised_by_connection = by_connection(config)

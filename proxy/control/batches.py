@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -45,6 +46,8 @@ class Record:
     value: bytes | None
     """JSON; None: the key is out."""
     offset: int
+    producer_id: int = -1
+    """In whose transaction it was written; -1: in none."""
     fault: str = ""
     """What is wrong with the batch in which it came: what it says is not to be believed. One without a key stands for
     all of a batch that could not be taken apart."""
@@ -128,17 +131,10 @@ def in_batches(entries: Sequence[Entry], limit_bytes: int) -> Iterator[list[Entr
         yield run
 
 
-class Committed(NamedTuple):
-    """What a Fetch at read_committed holds."""
+class Committed:
+    """What a Fetch at read_committed brought, without what belongs to aborted transactions; gone over once.
 
-    records: list[Record]
-    next_offset: int
-    """Where the next Fetch begins."""
-
-
-def committed(buffer: Buffer, aborted: Sequence[tuple[int, int]], position: int, end: int) -> Committed:
-    """Reads what a Fetch at read_committed brought, and leaves out what belongs to aborted transactions.
-
+    Very many tiny records take long to read, so whoever goes over them can do something else between any two.
     Whatever cannot be read is passed, and told by a record with a fault, so that it holds up nothing behind it.
 
     Args:
@@ -146,26 +142,37 @@ def committed(buffer: Buffer, aborted: Sequence[tuple[int, int]], position: int,
         aborted: (producer id, first offset) of each aborted transaction in it, as the broker told.
         position: The offset that was asked for; what lies before it in the first batch is left out.
         end: The high watermark; no batch reaches beyond it.
+
+    Attributes:
+        next_offset: Where the next Fetch begins, when all has been gone over.
     """
-    to_come = sorted(aborted, key=lambda transaction: transaction[1])
-    skipped: set[int] = set()
-    records: list[Record] = []
-    view = memoryview(buffer)
-    for batch, header, fault in _walk(view, position):
-        if header is None:
-            records.append(Record("", None, position, fault))
-            position += 1
-            continue
-        while to_come and to_come[0][1] <= header.base_offset:
-            skipped.add(to_come.pop(0)[0])
-        if header.is_control:
-            if _ends_in_abort(batch):
-                skipped.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in skipped):
-            records += [each for each in _records(batch, header) if each.offset >= position or each.fault]
-        # a damaged header may say anything
-        position = header.next_offset if position < header.next_offset <= end else position + 1
-    return Committed(records, position)
+
+    def __init__(self, buffer: Buffer, aborted: Iterable[tuple[int, int]], position: int, end: int) -> None:
+        self.next_offset = position
+        self._view = memoryview(buffer)
+        self._aborted = deque(sorted(aborted, key=lambda transaction: transaction[1]))
+        self._end = end
+
+    def __iter__(self) -> Iterator[Record | None]:
+        """Yields the records; None in place of one that is left out, and behind each batch."""
+        skipped: set[int] = set()
+        for batch, header, fault in _walk(self._view, self.next_offset):
+            position = self.next_offset
+            if header is None:
+                yield Record("", None, position, fault=fault)
+                self.next_offset += 1
+                continue
+            while self._aborted and self._aborted[0][1] <= header.base_offset:
+                skipped.add(self._aborted.popleft()[0])
+            if header.is_control:
+                if _ends_in_abort(batch):
+                    skipped.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in skipped):
+                for each in _records(batch, header):
+                    yield each if each.offset >= position or each.fault else None
+            yield None
+            # a damaged header may say anything
+            self.next_offset = header.next_offset if position < header.next_offset <= self._end else position + 1
 
 
 def _walk(view: memoryview, position: int) -> Iterator[tuple[memoryview, BatchHeader | None, str]]:
@@ -190,10 +197,12 @@ def _ends_in_abort(batch: memoryview) -> bool:
 
 def _records(batch: memoryview, header: BatchHeader) -> Iterator[Record]:
     """Opens a batch; where its checksum is wrong, its keys tell at least what it may have been about."""
+    producer_id = header.producer_id if header.is_transactional else -1
     fault = "" if DefaultRecordBatch(bytes(batch)).validate_crc() else "its batch does not match its checksum"
     try:
         for record in records_of(batch, MOST_UNPACKED_BYTES):
             value = None if record.value is None else bytes(record.value)
-            yield Record(bytes(record.key or b"").decode(errors="replace"), value, record.offset, fault)
+            key = bytes(record.key or b"").decode(errors="replace")
+            yield Record(key, value, record.offset, producer_id, fault)
     except WireError as error:
-        yield Record("", None, header.base_offset, str(error))
+        yield Record("", None, header.base_offset, fault=str(error))

@@ -18,8 +18,9 @@ from uuid import UUID
 import structlog
 
 from kordon.codecs.errors import WireError
+from kordon.codecs.turns import MOST_BYTES_AT_ONCE
 from kordon.proxy import apis
-from kordon.proxy.control.batches import Entry, Record, committed
+from kordon.proxy.control.batches import Committed, Entry, Record
 from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.codes import Code, name_of
 from kordon.proxy.control.plain_writer import PlainWriter
@@ -43,7 +44,7 @@ NO_TOPIC_ID: Final = UUID(int=0)
 """Of brokers without topic ids (before 2.8), where only the name tells topics apart."""
 _READ_COMMITTED: Final = 1
 _MAX_WAIT_MS: Final = 500
-FETCH_BYTES: Final = 4 * 1024 * 1024
+FETCH_BYTES: Final = 1024 * 1024
 _TURN_SECONDS: Final = 0.01
 """How long records are taken in before all else that this worker has to do gets its turn."""
 
@@ -134,18 +135,23 @@ class OwnLog:
             found = await self._fetch(client)
             self.end, self.read_at = found.high_watermark, time.monotonic()
             aborted = [(each.producer_id, each.first_offset) for each in found.aborted_transactions or ()]
-            batch = committed(found.records or b"", aborted, self.position, self.end)
-            turn_ends = time.monotonic() + _TURN_SECONDS
-            for record in batch.records:
-                if record.key != MARK:
-                    on_record(record)
-                if time.monotonic() > turn_ends:  # images of 10^6 producers take a second or two
-                    await asyncio.sleep(0)
-                    turn_ends = time.monotonic() + _TURN_SECONDS
-            if batch.next_offset > self.position:
-                self.position = batch.next_offset
+            brought = Committed(found.records or b"", aborted, self.position, self.end)
+            await self._give(brought, on_record)
+            if brought.next_offset > self.position:
+                self.position = brought.next_offset
                 self._moved.set()
                 self._moved = asyncio.Event()
+
+    async def _give(self, brought: Committed, on_record: Callable[[Record], None]) -> None:
+        """Gives records in turns with all else that this worker has to do: there may be many, and large ones."""
+        turn_ends = time.monotonic() + _TURN_SECONDS
+        for record in brought:
+            is_large = record is not None and len(record.value or b"") > MOST_BYTES_AT_ONCE
+            if is_large or time.monotonic() > turn_ends:
+                await asyncio.sleep(0)
+                turn_ends = time.monotonic() + _TURN_SECONDS
+            if record is not None and record.key != MARK:
+                on_record(record)
 
     async def _fetch(self, client: UpstreamClient) -> Any:
         versions = _FETCH_VERSIONS if self._topic_id != NO_TOPIC_ID else range(4, _FIRST_BY_ID)

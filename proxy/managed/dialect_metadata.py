@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from kordon.codecs.turns import rows_done
 from kordon.proxy.control.codes import Code
 from kordon.proxy.managed.metadata import (
     NO_ID,
@@ -83,6 +84,7 @@ class DialectTopicPartitions:
 
 def shown(row: Any, topics: ManagedTopics) -> Any:
     """Returns a topic's row of a Metadata answer as clients of the dialect see it."""
+    rows_done(1)
     row, topic = unless_unserved(row, topics), topics.served(row.get("name") or "")
     if topic is None or row["error_code"]:
         return row
@@ -106,8 +108,11 @@ def shown(row: Any, topics: ManagedTopics) -> Any:
 def physical_partitions(layout: Layout, rows: Iterable[Any]) -> list[Any]:
     """Returns the rows of a topic's physical partitions, retired ones included, with leader epochs of the dialect."""
     by_index = {row.partition_index: row for row in rows}
-    known = sorted({segment.id.partition for segment in layout.segments} | set(range(layout.u)))
-    return [_at_epoch(layout, {**by_index.get(q, UNLED), "partition_index": q}) for q in known]
+    shown_rows: list[Any] = []
+    for q in sorted(layout.segments_of.keys() | set(range(layout.u))):
+        rows_done(1)
+        shown_rows.append(_at_epoch(layout, {**by_index.get(q, UNLED), "partition_index": q}))
+    return shown_rows
 
 
 def _at_epoch(layout: Layout, row: Any) -> Any:

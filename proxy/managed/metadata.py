@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
+from kordon.codecs.turns import rows_done
 from kordon.proxy.control.codes import Code
 from kordon.proxy.managed.settle import HOLD_SECONDS
 from kordon.proxy.managed.topics import OWN_PREFIX, ManagedTopic, ManagedTopics, is_own
@@ -31,6 +32,7 @@ def virtual_partitions(topic: ManagedTopic, physical: Iterable[Any]) -> list[dic
     by_index = {row.partition_index: row for row in physical}
     rows: list[dict[str, Any]] = []
     for v, chain in enumerate(topic.layout.chains):
+        rows_done(1)
         assert chain.home is not None  # or else it may not be shown
         row = by_index.get(chain.home.partition, UNLED)
         epoch = virtual_epoch(chain.home.move, row.get("leader_epoch", -1))
@@ -137,6 +139,7 @@ def unless_unserved(row: Any, topics: ManagedTopics) -> Any:
 
 def _seen(row: Any, topic: ManagedTopic | None) -> Any:
     """Shows one topic; `topic` is None where it is not managed."""
+    rows_done(1)
     if topic is None:
         return row
     if not may_be_shown(topic.layout):

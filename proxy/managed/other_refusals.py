@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
+from kordon.codecs.turns import rows_done
 from kordon.proxy.control.codes import name_of
 from kordon.proxy.decisions.journal import Client, Journal
 from kordon.proxy.managed.topics import ManagedTopics
@@ -70,6 +71,7 @@ class OtherRefusals:
         epoch = topic.layout.epoch if topic is not None else None
         offset = topic.layouts_offset if topic is not None else None
         for each in (row, *_first_of(row, _PARTITIONS, ())):
+            rows_done(1)
             code = _first_of(each, _CODES, 0)
             if code:
                 stream = None if each is row else self._stream(each)

@@ -6,14 +6,20 @@ client knows at once what a record has to wait for (`ordering.gate`).
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import chain
+from typing import Any, Final
 
+from kordon.codecs.turns import rows_done
 from kordon.proxy.control.codes import Code
 from kordon.proxy.decisions.journal import Client
 from kordon.proxy.interception import Serve
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.ordering.layout import Layout, Segment
 from kordon.proxy.ordering.leader_epochs import leader_epochs
+from kordon.proxy.turns import Turns
+
+_COUNTS_OF_A_ROW: Final = 100
+"""So many changes of the count of partitions take as long to go over as a row takes to be made."""
 
 
 class PartitionLeaderEpochs:
@@ -21,28 +27,40 @@ class PartitionLeaderEpochs:
 
     Args:
         topics: What is managed.
+        turns: Of the worker.
     """
 
-    def __init__(self, topics: ManagedTopics) -> None:
+    def __init__(self, topics: ManagedTopics, turns: Turns) -> None:
         self._topics = topics
+        self._turns = turns
 
     def decide(self, version: int, request: Any) -> Serve:
         """Serves all of it."""
         return Serve(request)
 
     async def serve(self, version: int, request: Any, client: Client) -> dict[str, Any]:
-        """Returns the response's fields."""
-        return {"topics": [self._told(row.topic, row.partitions) for row in request.topics]}
+        """Returns the response's fields; a topic is answered once, however often it is named."""
+        asked: dict[str, list[list[int]]] = {}
+        for row in request.topics:
+            asked.setdefault(row.topic, []).append(row.partitions)
+        return await self._turns.do(lambda: {"topics": [self._told(name, each) for name, each in asked.items()]})
 
-    def _told(self, name: str, partitions: list[int]) -> dict[str, Any]:
+    def _told(self, name: str, asked: list[list[int]]) -> dict[str, Any]:
+        """Says of a topic what was asked of it; nothing asks for all of it."""
+        rows_done(1)
         topic = self._topics.named(name)
         if topic is None:
             return {"topic": name, "error_code": Code.UNKNOWN_TOPIC_OR_PARTITION}
         layout = topic.layout
-        wanted = partitions or sorted({segment.id.partition for segment in layout.segments})
+        wanted = dict.fromkeys(chain(*asked)) if all(asked) else sorted(layout.segments_of)
+        cost = 1 + len(layout.counts) // _COUNTS_OF_A_ROW
+        partitions: list[dict[str, Any]] = []
+        for q in wanted:
+            rows_done(cost)
+            partitions.append(partition_row(layout, q))
         return {
             "topic": name,
-            "partitions": [partition_row(layout, q) for q in wanted],
+            "partitions": partitions,
             "layout_epoch": layout.epoch,
         }
 
@@ -54,7 +72,7 @@ def partition_row(layout: Layout, partition: int) -> dict[str, Any]:
         "partition": partition,
         "leader_epoch_after_creation": epochs.after_creation,
         "leader_epoch_before_deletion": epochs.before_deletion,
-        "segments": [_segment_row(segment) for segment in layout.segments if segment.id.partition == partition],
+        "segments": [_segment_row(segment) for segment in layout.segments_of.get(partition, ())],
     }
 
 

@@ -46,12 +46,16 @@ from kordon.proxy.managed.rights import Rights
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.managed.unserved import without_unserved
 from kordon.proxy.managed.write_outcomes import answer_of, end_if_failed
+from kordon.proxy.tally import Tally
+from kordon.proxy.turns import Turns
 from kordon.proxy.waiting import Answer
 
 _SAID_ONCE: Final = frozenset({CONSUMER_GROUP_HEARTBEAT})
 """Names topics that may be managed only later; it is not said again then."""
 _SAYS_WHO: Final = frozenset({API_VERSIONS})
 """Says what the client speaks, which its `Guard` has to know."""
+_MOST_AT_ONCE: Final = 1_000
+"""Virtual partitions, of all topics, that Metadata shows at once; of more it is translated in turns."""
 _SAY_COUNTS: Final = frozenset({METADATA, DESCRIBE_TOPIC_PARTITIONS})
 """Say how many partitions topics have: that changes once, when a topic with data is taken over (TAKEOVER-WAITS)."""
 
@@ -134,6 +138,7 @@ class ManagedService:
         claim: What names the user in a token that a client logs in by.
         request_rows: Most rows of a request that is read (`limits.request_rows`).
         own: What is closed to clients; None: nothing.
+        turns: Of the worker.
     """
 
     def __init__(
@@ -155,10 +160,12 @@ class ManagedService:
         claim: str = SUBJECT,
         request_rows: int = Limits().request_rows,
         own: OwnThings | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self._claim = claim
         self._request_rows = request_rows
         self._own = own
+        self._turns = turns or Turns(Tally())
         self._journal = journal or NoJournal()
         self._refused = OtherRefusals(self._journal, topics, sees_physical=bool(private))
         self._asks_rights = asks_rights
@@ -257,7 +264,9 @@ class ManagedService:
             translation.response(version, answer, self._topics, _parsed(key, version, body))
 
         asked = request(key).build(version, value) if changed else None
-        takes_time = key in self._completions or (key in _SAY_COUNTS and self._topics.are_coming)
+        takes_time = key in self._completions or (
+            key in _SAY_COUNTS and (self._topics.are_coming or self._topics.partition_count > _MOST_AT_ONCE)
+        )
         return Serve(TranslatedLater(back), asked or body) if takes_time else Translate(asked, back)
 
     async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None, client: Client) -> Answer:
@@ -320,14 +329,14 @@ class ManagedService:
                 return served
         else:
             served = await self._servers[key].serve(version, request)
-        self._refused.parts(client, key, served, None)
+        await self._turns.do(partial(self._refused.parts, client, key, served, None))
         return served
 
     async def _translated(self, key: int, request: TranslatedLater, answer: Any) -> Any:
         """Translates an answer once that can be done, and completes it."""
         if key in _SAY_COUNTS:
             await wait_until_shown(answer, self._topics)
-        request.back(answer)
+        await self._turns.do(partial(request.back, answer))
         if key in self._completions:
             await self._completions[key](answer)
         return answer

@@ -257,6 +257,11 @@ class ManagedTopics:
         return bool(self._coming)
 
     @property
+    def partition_count(self) -> int:
+        """How many virtual partitions all of them have that are managed."""
+        return sum(topic.layout.v_count for topic in self)
+
+    @property
     def names(self) -> frozenset[str]:
         """Of all that are written and read here, those that are coming too."""
         return frozenset(self._by_name.keys() | self._coming.keys())

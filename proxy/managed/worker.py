@@ -59,8 +59,10 @@ from kordon.proxy.metrics import ManagedNumbers
 from kordon.proxy.ordering import records
 from kordon.proxy.ordering.findings import KINDS
 from kordon.proxy.ordering.reading import Hidden
+from kordon.proxy.tally import Tally
 from kordon.proxy.tasks import Tasks
 from kordon.proxy.topology import Topology
+from kordon.proxy.turns import Turns
 
 _LOOK_SECONDS: Final = 0.2
 
@@ -73,6 +75,7 @@ class ManagedWorker:
         topology: Where the brokers are.
         journal: Of the worker's decisions.
         incarnation: The worker's name from its start to its end.
+        turns: Of the worker, with the rest of which its long work takes turns; None: nothing else is there.
     """
 
     def __init__(
@@ -81,11 +84,13 @@ class ManagedWorker:
         topology: Topology,
         journal: Journal | None = None,
         incarnation: str | None = None,
+        turns: Turns | None = None,
     ) -> None:
         ordering = config.ordering
         self._topology = topology
         self.journal = journal or NoJournal()
         self._tasks = Tasks()
+        turns = turns or Turns(Tally())
         self.topics = ManagedTopics()
         self.links = Links(topology)
         self._own = own = OwnThings(ordering.group)
@@ -196,10 +201,11 @@ class ManagedWorker:
             completions={apis.METADATA: RetiredPartitions(self.topics, self.readers.ends_of).complete},
             private={
                 apis.CONSUMER_GROUP_POSITION: self.position_reports,
-                apis.PARTITION_LEADER_EPOCHS: PartitionLeaderEpochs(self.topics),
+                apis.PARTITION_LEADER_EPOCHS: PartitionLeaderEpochs(self.topics, turns),
             },
             journal=self.journal,
             request_rows=config.limits.request_rows,
+            turns=turns,
         )
         self.service = ManagedService(
             self.topics,
@@ -217,6 +223,7 @@ class ManagedWorker:
             claim=config.decisions.oauth_claim,
             request_rows=config.limits.request_rows,
             own=own,
+            turns=turns,
         )
 
     def _dialect_servers(self, questions: Questions) -> dict[int, Any]:

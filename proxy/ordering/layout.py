@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -177,6 +177,20 @@ class Layout:
     def open_segments(self) -> Mapping[int, Segment]:
         """By physical partition, the segment that is written to."""
         return {segment.id.partition: segment for segment in self.segments if segment.end is None}
+
+    @cached_property
+    def segments_of(self) -> Mapping[int, Sequence[Segment]]:
+        """By physical partition, all its segments, in the order of `segments`."""
+        found: dict[int, list[Segment]] = {}
+        for segment in self.segments:
+            found.setdefault(segment.id.partition, []).append(segment)
+        return found
+
+    @cached_property
+    def counts(self) -> tuple[tuple[int, int], ...]:
+        """The layout epochs that brought another undeleted_partition_count, each with it; the first one begins."""
+        befores = [None, *(epoch.u for epoch in self.epochs)]
+        return tuple((epoch.number, epoch.u) for epoch, u in zip(self.epochs, befores, strict=False) if epoch.u != u)
 
     @cached_property
     def last_bounds(self) -> Mapping[int, Bound]:

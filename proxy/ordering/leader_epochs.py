@@ -39,14 +39,14 @@ def leader_epochs(layout: Layout, partition: int) -> LeaderEpochs:
     """
     created = deleted = NO_EPOCH
     exists = partition < layout.epochs[0].u
-    for epoch in layout.epochs[1:]:
-        if exists == (partition < epoch.u):
+    for number, u in layout.counts[1:]:
+        if exists == (partition < u):
             continue
         exists = not exists
         if exists:
-            created, deleted = epoch.number, NO_EPOCH
+            created, deleted = number, NO_EPOCH
         else:
-            deleted = epoch.number
+            deleted = number
     return LeaderEpochs(_last_before(created), _last_before(deleted))
 
 

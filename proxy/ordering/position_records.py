@@ -29,6 +29,8 @@ MOST_ROWS: Final = 10_000
 """Partitions that one member may own and ask for, all in all: some 250 KB as a record."""
 MOST_BYTES: Final = 1024 * 1024
 """Of a value; what Kordon writes stays below the 900,000 of a batch."""
+MOST_ELEMENTS: Final = 5 * MOST_ROWS
+"""Of a value, by its commas; what a member may say has one or two for each row, and two for each topic."""
 _Partition = Annotated[int, Field(ge=0, lt=1 << 31)]
 _Position = Annotated[int, Field(ge=UNKNOWN, lt=1 << 63)]
 
@@ -94,6 +96,8 @@ def load(value: bytes) -> Report | None:
     """
     if len(value) > MOST_BYTES:
         raise ValueError(f"it has {len(value)} bytes, and at most {MOST_BYTES} are read")
+    if (elements := value.count(b",")) > MOST_ELEMENTS:
+        raise ValueError(f"it has {elements} elements, and at most {MOST_ELEMENTS} are read")
     try:
         read = _VALUE.validate_json(value)
     except ValidationError:

@@ -27,6 +27,8 @@ from kordon.proxy.managed.rights import Rights
 from kordon.proxy.managed.service import ManagedService
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics, face_of
 from kordon.proxy.ordering.layout import Layout, Placement
+from kordon.proxy.tally import Tally
+from kordon.proxy.turns import Turns
 
 REAL_ID, FACE_ID = UUID(int=1), UUID(int=2)
 NOTHING: Any = None
@@ -62,7 +64,7 @@ class Worker:
         self.dialect = self._service(
             TRANSLATIONS,
             judges={**REFUSALS, apis.CONSUMER_GROUP_HEARTBEAT: refuse_consumer_group},
-            private={apis.PARTITION_LEADER_EPOCHS: PartitionLeaderEpochs(self.topics)},
+            private={apis.PARTITION_LEADER_EPOCHS: PartitionLeaderEpochs(self.topics, Turns(Tally()))},
         )
         self.stock = self._service({}, dialect=self.dialect)
 
