@@ -51,12 +51,19 @@ from kordon.proxy.ordering.changes import (
     WriteAhead,
 )
 from kordon.proxy.ordering.controller import Controller
-from kordon.proxy.ordering.findings import records_lost, topic_gone
+from kordon.proxy.ordering.findings import not_mended, records_lost, topic_gone
 from kordon.proxy.ordering.images import Parts
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.leftovers import Leftovers
 from kordon.proxy.ordering.presence import Presence
-from kordon.proxy.ordering.records import FenceRecord, OutcomeRecord, TopicRecord, why_no_more
+from kordon.proxy.ordering.records import (
+    FenceRecord,
+    FindingRecord,
+    OutcomeRecord,
+    TopicRecord,
+    why_never,
+    why_no_more,
+)
 from kordon.proxy.ordering.wishes import Delete, Manage, Wish
 from kordon.proxy.tasks import Tasks
 
@@ -151,6 +158,8 @@ class Leading:
         self._told_waits: Mapping[str, float] = {}
         self._sweeping = Sweeping(self._ledger, leftovers, members)
         self._forged = ForgedFences(self._ledger, standing, why_untouched=why_untouched, on_forged=on_forged)
+        self._not_mended: dict[str, tuple[int, Mapping[int, int]]] = {}
+        """By topic that cannot be mended, its layout epoch, and what has got shorter."""
         self._adoption = Adoption(self._ledger, members)
         self._who_wrote = WhoWrote(admin, self._ledger, self._adoption)
         self._bindings = Bindings(admin, self._topic_ids, self._on_gone)
@@ -377,8 +386,33 @@ class Leading:
         record = self._ledger.topics.get(topic)
         if controller is None or record is None or record.layout is not layout:
             return
-        if topic in controller.changes or topic not in self._ledger.busy:
+        is_changing = topic in controller.changes
+        if is_changing or (topic not in self._ledger.busy and self._is_mendable(record, shortened)):
             self._do(controller.mend(topic, shortened, clock()))
+
+    def _is_mendable(self, record: TopicRecord, shortened: Mapping[int, int]) -> bool:
+        """Whether there is room for one more layout; where there is none, that is found once."""
+        layout = record.layout
+        newest = layout.epochs[-1]
+        if self._not_mended.get(layout.topic) == (layout.epoch, shortened):
+            return False
+        why = why_never(record, layout.next_epoch(newest.u, newest.placement, shortened))
+        if not why:
+            return True
+        self._not_mended[layout.topic] = (layout.epoch, dict(shortened))
+        finding = not_mended(layout, shortened, why, round(time.time() * 1000))
+        self._tasks.start(self._find(finding), name=f"tell what is wrong with {layout.topic}")
+        return False
+
+    async def _find(self, finding: FindingRecord) -> None:
+        try:
+            await self._write_finding(finding)
+        except (Fenced, UpstreamUnavailable) as error:
+            self._ledger.fail(error)
+
+    async def _write_finding(self, finding: FindingRecord) -> None:
+        log.error("finding", kind=finding.kind, topic=finding.topic, detail=finding.text)
+        await self._ledger.write(((f"finding/{finding.topic}", finding),))
 
     def _renew(self, topic: str, partitions: frozenset[int]) -> None:
         """Has a topic begin other segments, in which the janitor writes first, unless it is being changed just now."""
@@ -398,11 +432,6 @@ class Leading:
         change = self.controller.changes.get(topic) if self.controller is not None else None
         return change.fence.following.renewed if change is not None and change.fence is not None else ()
 
-    async def _report_loss(self, layout: Layout) -> None:
-        finding = records_lost(layout, round(time.time() * 1000))
-        log.error("finding", kind=finding.kind, topic=layout.topic, detail=finding.text)
-        await self._ledger.write(((f"finding/{layout.topic}", finding),))
-
     async def _finish(self, topic: str) -> None:
         record = self._ledger.topics[topic]
         layout = record.layout
@@ -410,7 +439,7 @@ class Leading:
         if layout.epoch == 1 and layout.epochs[0].placement is Placement.UNMANAGED:
             log.info("topic_managed", topic=topic, partitions=layout.n, virtual_partitions=layout.v_count)
         if layout.epochs[-1].shortened:
-            await self._report_loss(layout)
+            await self._write_finding(records_lost(layout, round(time.time() * 1000)))
         if self._fulfilment.is_wished(topic):
             lowering = await self._adoption.wait_until_adopted(record)
             await self._fulfilment.conclude(topic, OutcomeRecord(0, ""), lowering)

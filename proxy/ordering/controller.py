@@ -33,7 +33,7 @@ from kordon.proxy.ordering.changes import (
 from kordon.proxy.ordering.images import ImageRecord, Parts, carried
 from kordon.proxy.ordering.layout import Epoch, Layout, Placement
 from kordon.proxy.ordering.next_images import Ahead, NextImages, homes_left, sorted_out, written_by
-from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value, image_key
+from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value, image_key, why_never
 from kordon.proxy.ordering.streams import Stream
 
 FENCE_SECONDS: Final = 2.0
@@ -320,7 +320,8 @@ class Controller:
             elif change.stage is Stage.PAUSING and waited > self._pause_of(change):
                 commands += self._prepare(change, now)
             elif change.stage is Stage.WAITING and now >= self._alone_from:
-                commands += self._write_ahead(change, now) or self._open(change, f"{new_id}-{change.topic}", now)
+                fence_id = f"{new_id}-{change.topic}"
+                commands += self._give_up(change) or self._write_ahead(change, now) or self._open(change, fence_id, now)
         return commands
 
     def _pause_of(self, change: Change) -> float:
@@ -348,6 +349,14 @@ class Controller:
     def _following(self, change: Change) -> Epoch:
         layout = self._topics[change.topic].layout
         return layout.next_epoch(change.target, change.placement, dict(change.shortened), change.renewed)
+
+    def _give_up(self, change: Change) -> list[Command]:
+        """Ends a change of which a layout would come that nobody goes by; nothing has been held for it."""
+        problem = why_never(self._topics[change.topic], self._following(change))
+        if not problem:
+            return []
+        del self._changes[change.topic]
+        return [Abandoned(change.topic, problem)]
 
     def _write_ahead(self, change: Change, now: float) -> list[Command]:
         """Has images written ahead where that is needed, and what is written by now is not what is to follow."""

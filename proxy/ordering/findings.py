@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, get_args
 from uuid import UUID
 
@@ -42,6 +42,27 @@ def records_lost(layout: Layout, now_ms: int) -> FindingRecord:
         f" moved on over what is missing; writes go on behind it, under layout epoch {layout.epoch}"
     )
     return FindingRecord("records_lost", layout.topic, text, now_ms)
+
+
+def not_mended(layout: Layout, shortened: Mapping[int, int], why: str, now_ms: int) -> FindingRecord:
+    """Says that a topic does not go on behind what its logs have lost (rule C10).
+
+    Args:
+        layout: In force.
+        shortened: By physical partition whose log has got shorter, the offset from which on all was lost.
+        why: As `records.why_never` says.
+        now_ms: Milliseconds since 1970.
+    """
+    logs = "; ".join(
+        f"the log of partition {q} got shorter than its layout, and lost what stood from offset {offset} up to"
+        f" {layout.last_bounds[q].offset}"
+        for q, offset in sorted(shortened.items())
+    )
+    text = (
+        f"{layout.topic}: {logs}. It is not mended: {why}. Writes to these partitions are refused until their logs"
+        " reach again where their layout begins; all else of the topic goes on. Move to another topic"
+    )
+    return FindingRecord("not_mended", layout.topic, text, now_ms)
 
 
 def compacted_without_janitor(layout: Layout, now_ms: int) -> FindingRecord:

@@ -383,13 +383,13 @@ class Layout:
             ValueError: A cut lies below the start of its segment.
         """
         epochs, shortened = leader_epochs or {}, following.shortened or {}
-        sealed = self.sealed_by(following)
+        sealed, tagged = self.sealed_by(following), self._tagged_epochs
         segments: list[Segment] = []
         for segment in self.segments:
             q = segment.id.partition
             if segment.end is not None and q in shortened:
                 # where batches carry identities, what was written since then is its writer's: it was acknowledged
-                lost_from = cuts[q] if segment.id.epoch in self._tagged_epochs else min(shortened[q], cuts[q])
+                lost_from = cuts[q] if segment.id.epoch in tagged else min(shortened[q], cuts[q])
                 segments.append(_shortened(segment, lost_from, epochs.get(q, -1)))
             elif segment.end is None and q in sealed:
                 ended = _ended(segment, cuts[q], q in shortened, (told or {}).get(q, 0))

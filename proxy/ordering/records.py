@@ -46,6 +46,8 @@ MOST_BYTES: Final = 1024 * 1024
 """Of a value; what Kordon writes stays below the 900,000 of a batch."""
 MOST_WISHED_BYTES: Final = 800_000
 """Of a layout that is wished for; what has to be mended may take more."""
+MOST_WRITTEN_BYTES: Final = 890_000
+"""Of a layout whatever it is for: with its key it is less than the 900,000 of a batch."""
 MOST_ELEMENTS: Final = 100_000
 """Of a value, by its commas; the largest layout has some 80,000."""
 _MOST_OF_IMAGES: Final = 3 * PRODUCERS_OF_A_PART
@@ -120,7 +122,12 @@ class WishRecord:
 
 
 FindingKind = Literal[
-    "topic_deleted", "topic_replaced", "records_lost", "compacted_without_janitor", "layout_unreadable"
+    "topic_deleted",
+    "topic_replaced",
+    "records_lost",
+    "not_mended",
+    "compacted_without_janitor",
+    "layout_unreadable",
 ]
 
 
@@ -313,13 +320,38 @@ def why_no_more(record: TopicRecord, following: Epoch) -> str:
         record: As it is.
         following: What it would become; no log has got shorter.
     """
-    layout = record.layout
+    after = _largest_after(record, following)
+    return _changed_too_often(after, why_full(after.layout) or _why_too_long(after, MOST_WISHED_BYTES))
+
+
+def why_never(record: TopicRecord, following: Epoch) -> str:
+    """Says why a topic cannot change whatever it is for, a log that got shorter included; empty if it can.
+
+    Nobody would go by its layout then, or it could not even be written.
+
+    Args:
+        record: As it is.
+        following: What it would become.
+    """
+    after = _largest_after(record, following)
+    return _changed_too_often(after, why_unsound(after.layout) or _why_too_long(after, MOST_WRITTEN_BYTES))
+
+
+def _largest_after(record: TopicRecord, following: Epoch) -> TopicRecord:
+    """Returns the record of a layout to come, with offsets that are as long as can be."""
+    layout, shortened = record.layout, following.shortened or {}
     cuts = dict.fromkeys(layout.sealed_by(following) | layout.opened_by(following), _LARGEST_OFFSET)
-    after = layout.changed(following, cuts)
-    size = len(dump(replace(record, layout=after)))
-    too_long = f"it has {size} bytes, and at most {MOST_WISHED_BYTES} are written" if size > MOST_WISHED_BYTES else ""
-    why = why_full(after) or too_long
-    return f"{layout.topic} has changed too often; of its layout as it would be: {why}" if why else ""
+    told = dict.fromkeys(shortened, _LARGEST_OFFSET + 1)
+    return replace(record, layout=layout.changed(following, cuts, told=told))
+
+
+def _why_too_long(record: TopicRecord, most: int) -> str:
+    size = len(dump(record))
+    return f"it has {size} bytes, and at most {most} are written" if size > most else ""
+
+
+def _changed_too_often(record: TopicRecord, why: str) -> str:
+    return f"{record.layout.topic} has changed too often; of its layout as it would be: {why}" if why else ""
 
 
 def _said(error: Exception) -> str:

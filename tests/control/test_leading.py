@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
@@ -13,14 +14,20 @@ from kordon.proxy.control.batches import Entry
 from kordon.proxy.control.fence_times import FenceTimes
 from kordon.proxy.control.layouts_writer import NotCommitted
 from kordon.proxy.control.leading import Cleaning, Leading
+from kordon.proxy.ordering import soundness
+from kordon.proxy.ordering.controller import Controller
+from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.leftovers import Leftovers
 from kordon.proxy.ordering.presence import Presence
+from kordon.proxy.ordering.records import TopicRecord
 from kordon.proxy.ordering.wishes import Resize
 from kordon.testing.waiting import until
 
 
 class Writer:
     """Opens, and then writes nothing."""
+
+    producer_id = 7
 
     async def open(self) -> None:
         """Takes over."""
@@ -95,3 +102,32 @@ async def test_controller_that_began_with_an_empty_log_removes_what_is_left_over
     leftovers.on_record("outcome/w1", 0.0, is_tombstone=False)
     await until("the outcome is removed", lambda: "outcome/w1" in written.keys)
     running.cancel()
+
+
+async def test_a_log_that_cannot_be_mended_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its topic goes on as it is; it is looked at each second, and what is new is found again."""
+    written = Written()
+    leading = cast("Any", leads(written, Leftovers({})))
+    layout = Layout.created("orders", UUID(int=1), 3, 12)
+    layout = layout.changed(layout.next_epoch(4), {0: 100, 3: 90})
+    record = TopicRecord(layout, UUID(int=2))
+    leading._ledger.take((record,))
+    leading._ledger.controller = controller = Controller(frozenset({"me"}), 0.0)
+    controller.know(record, {})
+    monkeypatch.setattr(soundness, "MOST_CHANGES", 1)
+    for _ in range(3):
+        leading._mend(layout, {3: 60})
+        await until("it is found", lambda: bool(written.keys))
+    leading._mend(layout, {3: 60, 0: 7})
+    await until("it is found again", lambda: len(written.keys) > 1)
+    assert written.keys == ["finding/orders"] * 2
+    assert not controller.changes
+    monkeypatch.undo()
+    leading._tasks.start = begin_nothing
+    leading._mend(layout, {3: 60, 0: 5})
+    assert controller.changes.keys() == {"orders"}, "there is room: it is mended"
+
+
+def begin_nothing(work: Coroutine[Any, Any, Any], **_: object) -> None:
+    """Is `Tasks.start` where nothing is to be done."""
+    work.close()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
+
+from kordon.proxy.ordering import soundness
 from kordon.proxy.ordering.changes import (
     Abandoned,
     Commit,
@@ -117,6 +120,23 @@ def test_a_change_that_meets_a_shortened_log_waits_and_mends_it() -> None:
         if following is None:
             assert made.mend("orders", {0: 60}, now) == []
             assert made.on_tick(now + 1.5, "id") == [Prepare("orders", 3)]
+
+
+@pytest.mark.parametrize("is_wished", [False, True], ids=["alone", "with a wish"])
+def test_a_mend_that_nobody_would_read_holds_nothing(is_wished: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is given up before its fence: no proxy would go by the layout, and the topic be served nowhere."""
+    made = controller("a")
+    grown = LAYOUT.changed(LAYOUT.next_epoch(4), {0: 100, 3: 90})
+    made.know(TopicRecord(grown, UUID(int=2)), {})
+    monkeypatch.setattr(soundness, "MOST_CHANGES", grown.epoch)
+    if is_wished:
+        made.resize("orders", 5, 1.0)
+    made.mend("orders", {3: 60}, 1.0)
+    made.on_prepared("orders", None, 1.0)
+    (given_up,) = made.on_tick(1.0, "id")
+    assert isinstance(given_up, Abandoned)
+    assert "changed too often" in given_up.problem
+    assert not made.changes
 
 
 def test_nothing_is_held_while_somebody_missing_may_still_serve() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kordon.proxy.control.layouts_writer import BATCH_BYTES
 from kordon.proxy.ordering.images import PRODUCERS_OF_A_PART, ImageRecord, Written
 from kordon.proxy.ordering.layout import Epoch, Layout, Placement
 from kordon.proxy.ordering.member import Member
@@ -19,6 +20,7 @@ from kordon.proxy.ordering.reading import tenancies
 from kordon.proxy.ordering.records import (
     KINDS,
     MOST_BYTES,
+    MOST_WRITTEN_BYTES,
     AckRecord,
     FenceRecord,
     FindingRecord,
@@ -31,6 +33,7 @@ from kordon.proxy.ordering.records import (
     WishRecord,
     dump,
     load,
+    why_never,
     why_no_more,
 )
 from kordon.proxy.ordering.soundness import why_unsound
@@ -38,6 +41,7 @@ from kordon.proxy.ordering.takeover import Takeover
 from kordon.proxy.ordering.unread import Unread
 from kordon.proxy.ordering.wishes import Manage, RaiseFloors
 from kordon.testing.calls import calls_of
+from kordon.testing.large_layouts import LARGEST, forged
 
 LAYOUT: Final = Layout.created("orders", UUID(int=1), 3, 12)
 FOLLOWING: Final = LAYOUT.next_epoch(4)
@@ -270,19 +274,6 @@ def test_a_layout_that_cannot_be_is_not_gone_by(place: tuple[int | str, ...], va
     assert why in found.why
 
 
-def forged(n: int, v_count: int, counts: Sequence[int], segments: Sequence[tuple[int, int]], **fields: Any) -> bytes:
-    """A layout in as few bytes as can be: counts by epoch, and segments as (partition, epoch)."""
-    layout = {
-        "topic": "orders",
-        "topic_id": str(UUID(int=1)),
-        "n": n,
-        "v_count": v_count,
-        "epochs": [{"number": number, "u": u} | fields for number, u in enumerate(counts)],
-        "segments": [{"id": {"partition": q, "epoch": epoch}, "start": 0} for q, epoch in segments],
-    }
-    return json.dumps({"layout": layout, "face_id": str(UUID(int=2))}, separators=(",", ":")).encode()
-
-
 TOO_LARGE: Final = {
     "changes": forged(1, 16_384, [1] * 1_002, [(0, 0)]),
     "segments": forged(1, 16_384, [1], [(q, 0) for q in range(6_001)]),
@@ -301,13 +292,6 @@ def test_a_layout_with_too_much_behind_it_is_not_gone_by(what: str, written: byt
     assert isinstance(found, Unreadable)
     assert found.topic == "orders"
     assert what in found.why
-
-
-LARGEST: Final = {
-    "many epochs of one partition": forged(1, 16_384, [2, *([1] * 1_000)], [(0, epoch) for epoch in range(1_001)]),
-    "many partitions": forged(1, 16_384, [4_000], [(q, 0) for q in range(6_000)]),
-    "many steps": forged(1, 16_384, [1_000, *([1] * 38)], [(0, epoch) for epoch in range(39)]),
-}
 
 
 @pytest.mark.parametrize("written", LARGEST.values(), ids=LARGEST)
@@ -356,6 +340,39 @@ def test_a_topic_is_not_changed_so_often_that_nobody_would_read_it() -> None:
     assert changes == 900
     assert "changed too often" in why
     assert load("topic/orders", dump(record)) == record
+
+
+def test_a_log_that_got_shorter_is_mended_as_long_as_the_layout_is_read() -> None:
+    """Behind the last wish there is room for a hundred of them; the one that nobody would read is not begun."""
+    record = TopicRecord(Layout.created("orders", UUID(int=1), 1, 2), UUID(int=2))
+    while not why_no_more(record, record.layout.next_epoch(1, renewed=(0,))):
+        following = record.layout.next_epoch(1, renewed=(0,))
+        record = replace(record, layout=record.layout.changed(following, {0: 10**15 + following.number}))
+    mends = 0
+    while not (why := why_never(record, shortened_by(record.layout))):
+        mends += 1
+        layout = record.layout.changed(shortened_by(record.layout), {0: 10**15}, told={0: 10**15 + 1})
+        record = replace(record, layout=layout)
+    assert mends == 100
+    assert "changed too often" in why
+    assert load("topic/orders", dump(record)) == record
+    following = shortened_by(record.layout)
+    beyond = replace(record, layout=record.layout.changed(following, {0: 10**15}))
+    assert isinstance(load("topic/orders", dump(beyond)), Unreadable)
+
+
+def shortened_by(layout: Layout) -> Epoch:
+    """The epoch that mends a loss of the only partition."""
+    return layout.next_epoch(1, shortened={0: 10**14})
+
+
+def test_no_layout_is_written_that_no_batch_takes() -> None:
+    """However few changes it has: the controller would fail for ever."""
+    layout = replace(GROWN, floors=dict.fromkeys(range(10**6, 10**6 + 40_000), 10**15))
+    record = TopicRecord(layout, UUID(int=2))
+    assert len(dump(record)) > MOST_WRITTEN_BYTES
+    assert "bytes" in why_never(record, layout.next_epoch(4, shortened={3: 0}))
+    assert MOST_WRITTEN_BYTES + 1_000 < BATCH_BYTES
 
 
 @pytest.mark.parametrize(
