@@ -92,8 +92,9 @@ class Performing:
 
     def _adopt(self, record: TopicRecord, images: Mapping[int, Parts], offset: int) -> None:
         layout = record.layout
-        topic = self._topics.served(layout.topic)
-        if topic is not None and self._topics.named(layout.topic) is topic and topic.goes_on_as(record):
+        topic, fence = self._topics.served(layout.topic), self._member.fences.get(layout.topic)
+        standing = fence.id if fence is not None else None
+        if topic is not None and self._topics.named(layout.topic) is topic and topic.goes_on_as(record, standing):
             if topic.layouts_offset < offset:  # it was written down again as it was
                 self._minutes.adopted(record.layout, offset)
                 topic.layouts_offset = offset
@@ -130,8 +131,8 @@ class Performing:
         fence = hold.fence
         managed = self._topics.named(fence.topic) or self._coming(fence, offset)
         self._minutes.held(fence, None if managed is None else managed.layout.epoch, offset)
-        if managed is not None:  # at once: a layout that stands right behind the fence ends it again
-            managed.raise_fence(Fence(fence.id, fence.sealed))
+        if managed is not None and _standing(managed, fence) is None:
+            managed.raise_fence(Fence(fence.id, fence.sealed))  # at once: a layout right behind it ends it again
         self._tasks.start(self._hold(hold, managed, offset), name=f"hold {fence.topic}")
         if managed is not None and fence.sealed:
             self._times.begin(Phase.HOLD, fence.topic)
@@ -142,6 +143,9 @@ class Performing:
         """Takes in a topic with data that is about to be managed: its writes are held here from now on."""
         if fence.taking_over is None:
             return None
+        coming = self._topics.served(fence.topic)
+        if coming is not None and _standing(coming, fence) is not None:
+            return coming
         topic = ManagedTopic(fence.taking_over.layout, fence.taking_over.face_id, layouts_offset=offset)
         self._topics.begin(topic)
         return topic
@@ -154,13 +158,17 @@ class Performing:
         if (renewing := self._renewing.get(fence.topic)) is not None:
             await asyncio.wait({renewing})  # whoever wished the topic managed waits until clients have the new view
         if topic is not None:
-            landed, ends = await asyncio.gather(
-                self._writers.drain(fence.topic, hold.drained),
-                self._readers.freeze(fence.topic, fence.sealed),
-            )
-            if topic.fence is None or topic.fence.id != fence.id:
+            standing = _standing(topic, fence)
+            if standing is not None and not standing.is_frozen:
+                landed, ends = await asyncio.gather(
+                    self._writers.drain(fence.topic, hold.drained),
+                    self._readers.freeze(fence.topic, fence.sealed),
+                )
+                standing = _standing(topic, fence)
+                if standing is not None and not standing.is_frozen:
+                    topic.fence = standing.frozen(ends, landed)
+            if standing is None:
                 return  # ended meanwhile
-            topic.fence = topic.fence.frozen(ends, landed)
             self._times.end(Phase.DRAIN, fence.topic)
         shortened = frozenset(fence.following.shortened or ())
         told = self._readers.told(fence.topic, shortened) if shortened else None
@@ -179,3 +187,9 @@ class Performing:
             await self._layouts.append([Entry(key, value)])
         except UpstreamUnavailable as error:
             log.warning("acknowledgement_unwritten", key=key, error=str(error))  # the fence is cancelled, in time
+
+
+def _standing(topic: ManagedTopic, record: FenceRecord) -> Fence | None:
+    """Returns a fence as it stands here: what it shows readers is acknowledged, and stays when all is read again."""
+    fence = topic.fence
+    return fence if fence is not None and (fence.id, fence.sealed) == (record.id, record.sealed) else None

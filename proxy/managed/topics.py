@@ -70,12 +70,14 @@ class Fence:
         high_watermarks: Of each, what readers may see of it until then (FROZEN-READS).
         shown: Until the high watermarks are known, what readers may see of each: what they had seen when they were
             asked for, and what has been answered; None: nobody has asked yet, and reading goes on.
+        is_frozen: Whether what is shown does not change any more until it ends: it can be acknowledged.
     """
 
     id: str
     sealed: frozenset[int]
     high_watermarks: Mapping[int, int] = field(default_factory=dict[int, int])
     shown: Mapping[int, int] | None = None
+    is_frozen: bool = False
 
     def freezing(self, shown: Mapping[int, int]) -> Fence:
         """Returns it as it shows readers so much, by partition, and nothing of others that it has not shown before."""
@@ -90,7 +92,8 @@ class Fence:
                 stands before the cut, and a client that is told of an end below it would take it for lost.
         """
         known = _highest(self.shown or {}, ends)
-        return replace(self, high_watermarks={q: max(mark, landed.get(q, 0)) for q, mark in known.items()})
+        marks = {q: max(mark, landed.get(q, 0)) for q, mark in known.items()}
+        return replace(self, high_watermarks=marks, is_frozen=True)
 
     def limit(self, partition: int) -> int | None:
         """Returns the offset from which on nothing of a physical partition is shown (FROZEN-READS); None: of none."""
@@ -174,10 +177,18 @@ class ManagedTopic:
             return 0
         return None if self.fence is None else self.fence.limit(partition)
 
-    def goes_on_as(self, record: TopicRecord) -> bool:
-        """Whether this worker goes on as a record says already, because its own controller has written it."""
+    def goes_on_as(self, record: TopicRecord, standing: str | None = None) -> bool:
+        """Whether this worker goes on as a record says already.
+
+        Its own controller has written it, or all layouts were read again.
+
+        Args:
+            record: What is to hold.
+            standing: The fence that stands by the layouts; None: none does.
+        """
         known = (self.layout, self.face_id, self.takeover)
-        return self.fence is None and known == (record.layout, record.face_id, record.takeover)
+        is_fenced = self.fence is not None and self.fence.id != standing
+        return not is_fenced and known == (record.layout, record.face_id, record.takeover)
 
     @property
     def producers_carried(self) -> int:
@@ -252,14 +263,14 @@ class ManagedTopics:
             topic.serve(unserved)
 
     @property
-    def are_coming(self) -> bool:
-        """Whether any is coming."""
-        return bool(self._coming)
-
-    @property
     def partition_count(self) -> int:
         """How many virtual partitions all of them have that are managed."""
         return sum(topic.layout.v_count for topic in self)
+
+    @property
+    def are_coming(self) -> bool:
+        """Whether any is coming."""
+        return bool(self._coming)
 
     @property
     def names(self) -> frozenset[str]:

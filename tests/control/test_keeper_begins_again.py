@@ -17,7 +17,7 @@ from kordon.proxy.control.membership import Generation
 from kordon.proxy.control.own_log import LogLost
 from kordon.proxy.control.performing import Performing
 from kordon.proxy.managed.topics import ManagedTopics
-from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value, dump
 from kordon.testing.waiting import until
 
@@ -77,6 +77,8 @@ class Clients:
         self.landed.set()
         self.renewed = 0
         """How often what was kept was judged."""
+        self.end = 0
+        """Where all logs end, as their leaders tell."""
 
     async def drain(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
         """Waits until nothing is under way."""
@@ -84,8 +86,8 @@ class Clients:
         return {}
 
     async def freeze(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
-        """Shows nothing."""
-        return dict.fromkeys(partitions, 0)
+        """Asks how far may be shown."""
+        return dict.fromkeys(partitions, self.end)
 
     async def expect(self, topic: str, partitions: frozenset[int]) -> None:
         """Dials nobody."""
@@ -259,3 +261,62 @@ async def test_whoever_leaves_says_so_when_nothing_can_land_any_more() -> None:
     clients.landed.set()
     await leaving
     assert log.appended == ["gone/me"]
+
+
+UNMANAGED = Layout.unmanaged("other", UUID(int=3), 3, 12)
+TAKING = FenceRecord(
+    "f1", "other", UNMANAGED.next_epoch(3, Placement.OWN), frozenset(range(3)), TopicRecord(UNMANAGED, UUID(int=4))
+)
+
+
+@pytest.mark.parametrize("fence", [FENCE, TAKING], ids=["change", "takeover"])
+async def test_what_an_acknowledged_fence_shows_stays_when_all_is_read_again(fence: FenceRecord) -> None:
+    """The controller cuts where the logs end then: what stands behind that is nobody's, and nobody is to see it."""
+    log, clients = Log(), Clients()
+    log.records = [(f"topic/{OTHER.topic}", TopicRecord(OTHER, UUID(int=2)))] if fence is FENCE else []
+    log.records.append(("fence/other", fence))
+    keeper, topics, _ = keeper_of(log, clients)
+    keeper.start()
+    join(keeper)
+    clients.end = 7
+    await until("it is acknowledged", lambda: log.appended == ["ack/f1/me"])
+    other = topics.served("other")
+    assert other is not None
+    assert other.limit(0, may_serve=True) == 7
+    limits: set[int | None] = set()
+    clients.end = 9
+    log.failure = ValueError("a fault")
+
+    def is_said_again() -> bool:
+        served = topics.served("other")
+        limits.add(None if served is None else served.limit(0, may_serve=True))
+        return log.appended == ["ack/f1/me"] * 2 and keeper.may_serve()
+
+    await until("it is acknowledged again, whether or not it was written the first time", is_said_again)
+    assert limits == {7}
+    log.records.append(("fence/other", None))
+    await until("it ends", lambda: other.fence is None or topics.served("other") is None)
+    await keeper.leave()
+
+
+async def test_a_fence_that_was_not_acknowledged_is_held_when_all_is_read_again() -> None:
+    """What was under way then is waited for still."""
+    log, clients = Log(), Clients()
+    log.records = [(f"topic/{OTHER.topic}", TopicRecord(OTHER, UUID(int=2))), ("fence/other", FENCE)]
+    clients.end = 7
+    clients.landed.clear()
+    keeper, topics, _ = keeper_of(log, clients)
+    keeper.start()
+    join(keeper)
+    await until("it is held", lambda: bool(topics.names) and keeper.member.fences.keys() == {"other"})
+    log.failure = ValueError("a fault")
+    await until("all has been read again", lambda: log.failure is None and keeper.may_serve())
+    assert log.appended == []
+    clients.landed.set()
+    await until("it is acknowledged", lambda: bool(log.appended))
+    other = topics.served("other")
+    assert other is not None
+    assert other.limit(0, may_serve=True) == 7
+    await asyncio.sleep(0.01)
+    assert log.appended == ["ack/f1/me"]
+    await keeper.leave()
