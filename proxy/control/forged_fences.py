@@ -1,8 +1,12 @@
 """Fences in the layouts that no controller has raised: whoever may write there can hold writes with one.
 
-A controller knows the fences that it has written, and those that it found when it began. Nobody else writes any: a
-former controller cannot write any more, and what it had written was read before. So one that is neither is lifted,
-unless something goes on with its topic just now, which ends all fences of it anyway.
+A controller knows the fences that it has written. Those that it found when it began are a former one's if they were
+written in a transaction of the producer that it is now itself: controllers share a transactional id, and brokers let
+nobody else write in its transactions. All others are lifted, unless something goes on with their topic just now, which
+ends all fences of it anyway.
+
+A transactional id that nobody uses for a week gets another producer id. A former controller's fence of before is lifted
+then like a forged one; what it was raised for begins again by its wish, or as what is wrong is found again.
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ class StandingFence(NamedTuple):
     """Where it stands in the layouts."""
     since: float
     """When it was read, in seconds on the clock of leases."""
+    producer_id: int = -1
+    """In whose transaction it was written; -1: in none."""
 
 
 class ForgedFences:
@@ -52,9 +58,15 @@ class ForgedFences:
         self._lifted: dict[str, int] = {}
         """By topic, the offset of the last one."""
 
-    def found(self) -> None:
-        """Takes those that stand for a former controller's: they are cancelled by what the controller does."""
-        self._ledger.fences |= {each.offset for each in self._standing().values()}
+    def found(self, producer_id: int) -> frozenset[str]:
+        """Returns the topics whose fences a former controller has raised: what the controller does cancels them.
+
+        Args:
+            producer_id: Of the controller's transactions.
+        """
+        found = {topic: each.offset for topic, each in self._standing().items() if each.producer_id == producer_id}
+        self._ledger.fences |= set(found.values())
+        return frozenset(found)
 
     def look(self, now: float) -> list[str]:
         """Returns the topics whose fences are to be lifted, each once; they have stood for longer than a fence may."""

@@ -342,7 +342,7 @@ class Keeper:
     def _on_layout(self, record: Record, value: Value | None) -> None:
         commands = self.member.on_record(record.key, value)
         if isinstance(value, FenceRecord):
-            self._fences_read[value.topic] = StandingFence(record.offset, clock())
+            self._fences_read[value.topic] = StandingFence(record.offset, clock(), record.producer_id)
         if self._following.withholds(record):  # what it amounts to is taken up when all has been read again
             return
         for command in commands:

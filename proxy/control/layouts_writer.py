@@ -98,6 +98,11 @@ class LayoutsWriter:
         self._begun = False
         """Whether the coordinator knows of the transaction."""
 
+    @property
+    def producer_id(self) -> int:
+        """In whose transactions it writes: former controllers had the same, and nobody else has; -1: it is not open."""
+        return self._identity.producer_id
+
     async def close(self) -> None:
         """Closes its connection, and aborts a transaction that was left open: readers wait for its end."""
         if self.state is State.READY:

@@ -230,7 +230,8 @@ class Leading:
                 self._ledger.take((record,))
                 controller.know(record, images)
             fences, wishes = unfinished()
-            self._forged.found()
+            found_fences = self._forged.found(self._writer.producer_id)
+            fences = {topic: fence for topic, fence in fences.items() if topic in found_fences}
             log.info(
                 "controller_began",
                 topics=len(found),

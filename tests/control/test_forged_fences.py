@@ -21,6 +21,7 @@ from kordon.proxy.ordering.records import FenceRecord
 LAYOUT = Layout.created("orders", UUID(int=1), 3, 12)
 FENCE = FenceRecord("f1", "orders", LAYOUT.next_epoch(4), LAYOUT.sealed_by(LAYOUT.next_epoch(4)))
 LATER = FENCE_SECONDS + 0.1
+PRODUCER = 7
 
 
 class Role:
@@ -51,9 +52,9 @@ class Role:
         first, self.end = self.end, self.end + len(entries)
         return list(range(first, self.end))
 
-    def somebody_writes(self, topic: str = "orders") -> int:
+    def somebody_writes(self, topic: str = "orders", producer_id: int = -1) -> int:
         """A fence by nobody knows whom; returns where it stands."""
-        self.standing[topic] = StandingFence(self.end, 0.0)
+        self.standing[topic] = StandingFence(self.end, 0.0, producer_id)
         self.end += 1
         return self.standing[topic].offset
 
@@ -79,10 +80,20 @@ async def test_the_controllers_own_fences_stand() -> None:
     await role.ledger.write((("fence/orders", FENCE),))
     role.standing["orders"] = StandingFence(0, 0.0)
     assert role.forged.look(LATER) == []
-    role.somebody_writes("invoices")
-    role.forged.found()
+    role.somebody_writes("invoices", PRODUCER)
+    assert role.forged.found(PRODUCER) == {"invoices"}
     assert role.forged.look(LATER) == []
     assert role.told == []
+
+
+@pytest.mark.parametrize("producer_id", [-1, PRODUCER + 1], ids=["in no transaction", "in another's"])
+async def test_a_forged_fence_that_stood_before_is_no_former_controllers(producer_id: int) -> None:
+    """Nobody else writes in the transactions of controllers: it is lifted, and its topic not changed as it says."""
+    role = Role()
+    offset = role.somebody_writes("orders", producer_id)
+    assert role.forged.found(PRODUCER) == frozenset()
+    assert role.forged.look(LATER) == ["orders"]
+    assert role.told == [("fence/orders", offset)]
 
 
 @pytest.mark.parametrize("what", ["change", "busy", "unreadable", "no controller"])
