@@ -45,7 +45,7 @@ def records_lost(layout: Layout, now_ms: int) -> FindingRecord:
 
 
 def not_mended(layout: Layout, shortened: Mapping[int, int], why: str, now_ms: int) -> FindingRecord:
-    """Says that a topic does not go on behind what its logs have lost (rule C10).
+    """Says that a topic does not go on behind what its logs have lost (BEYOND-LOSS).
 
     Args:
         layout: In force.

@@ -12,14 +12,16 @@ import pytest
 from kordon.proxy.control import sweeping
 from kordon.proxy.control.batches import Entry
 from kordon.proxy.control.fence_times import FenceTimes
+from kordon.proxy.control.forged_fences import StandingFence
 from kordon.proxy.control.layouts_writer import NotCommitted
 from kordon.proxy.control.leading import Cleaning, Leading
+from kordon.proxy.control.lease import clock
 from kordon.proxy.ordering import soundness
 from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.leftovers import Leftovers
 from kordon.proxy.ordering.presence import Presence
-from kordon.proxy.ordering.records import TopicRecord
+from kordon.proxy.ordering.records import FenceRecord, TopicRecord
 from kordon.proxy.ordering.wishes import Resize
 from kordon.testing.waiting import until
 
@@ -49,7 +51,7 @@ async def confirm() -> bool:
     return True
 
 
-def leads(writer: Writer, leftovers: Leftovers) -> Leading:
+def leads(writer: Writer, leftovers: Leftovers, **knows: Any) -> Leading:
     """A controller that is the only member and has nothing to do with topics."""
     return Leading(
         cast("Any", None),
@@ -63,6 +65,7 @@ def leads(writer: Writer, leftovers: Leftovers) -> Leading:
         on_layout=lambda *_: None,
         cleaning=Cleaning(cast("Any", None), dict, 0),
         leftovers=leftovers,
+        **knows,
     )
 
 
@@ -131,3 +134,30 @@ async def test_a_log_that_cannot_be_mended_is_found_once(monkeypatch: pytest.Mon
 def begin_nothing(work: Coroutine[Any, Any, Any], **_: object) -> None:
     """Is `Tasks.start` where nothing is to be done."""
     work.close()
+
+
+@pytest.mark.parametrize("is_forged", [False, True], ids=["former", "forged"])
+async def test_a_controller_goes_on_with_what_a_former_one_has_begun_and_nobody_else(*, is_forged: bool) -> None:
+    """Both fences end; a forged one is told of, and nothing is changed as it says."""
+    record = TopicRecord(Layout.created("orders", UUID(int=1), 3, 12), UUID(int=2))
+    following = record.layout.next_epoch(4)
+    fence = FenceRecord("f1", "orders", following, record.layout.sealed_by(following))
+    standing = StandingFence(5, clock() - 10, -1 if is_forged else Written.producer_id)
+    told: list[str] = []
+    written = Written()
+    leading = leads(
+        written, Leftovers({}), standing=lambda: {"orders": standing}, on_forged=lambda key, _: told.append(key)
+    )
+    running = asyncio.ensure_future(
+        leading.run(
+            read_to_end=read,
+            known=lambda: {"orders": (record, cast("Any", {}))},
+            unfinished=lambda: ({"orders": fence}, {}),
+        )
+    )
+    await until("the fence ends", lambda: bool(written.keys))
+    assert written.keys == ["fence/orders"]
+    assert leading.controller is not None
+    assert set(leading.controller.changes) == (set() if is_forged else {"orders"})
+    assert told == (["fence/orders"] if is_forged else [])
+    running.cancel()

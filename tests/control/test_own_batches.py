@@ -130,6 +130,14 @@ def test_what_was_aborted_is_not_given() -> None:
     assert records_of(found) == [Record("a", b"{}", 0), Record("b", b"{}", 9)]
 
 
+def test_a_record_says_in_whose_transaction_it_was_written() -> None:
+    """Whoever writes can name any producer; brokers let it write in no transaction but its own."""
+    outside = batch("x", at=1, identity=Identity(7, 0, 0))
+    within = batch("y", at=2, identity=Identity(7, 0, 0), in_transaction=True)
+    found = records_of(Committed(bytes(BEFORE + outside + within), [], 0, END))
+    assert [(each.key, each.producer_id) for each in found] == [("a", -1), ("x", -1), ("y", 7)]
+
+
 @given(st.data())
 def test_whatever_bytes_come_reading_goes_on(data: st.DataObject) -> None:
     """Each Fetch leads at least an offset on, and never beyond the end; nothing is raised."""
