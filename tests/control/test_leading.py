@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, cast
 from uuid import UUID
 
@@ -51,7 +51,16 @@ async def confirm() -> bool:
     return True
 
 
-def leads(writer: Writer, leftovers: Leftovers, **knows: Any) -> Leading:
+def nobody(_: str, __: int) -> None:
+    """Is told, and does nothing."""
+
+
+def leads(
+    writer: Writer,
+    leftovers: Leftovers,
+    standing: Callable[[], Mapping[str, StandingFence]] = dict,
+    on_forged: Callable[[str, int], None] = nobody,
+) -> Leading:
     """A controller that is the only member and has nothing to do with topics."""
     return Leading(
         cast("Any", None),
@@ -65,7 +74,8 @@ def leads(writer: Writer, leftovers: Leftovers, **knows: Any) -> Leading:
         on_layout=lambda *_: None,
         cleaning=Cleaning(cast("Any", None), dict, 0),
         leftovers=leftovers,
-        **knows,
+        standing=standing,
+        on_forged=on_forged,
     )
 
 
@@ -145,9 +155,11 @@ async def test_a_controller_goes_on_with_what_a_former_one_has_begun_and_nobody_
     standing = StandingFence(5, clock() - 10, -1 if is_forged else Written.producer_id)
     told: list[str] = []
     written = Written()
-    leading = leads(
-        written, Leftovers({}), standing=lambda: {"orders": standing}, on_forged=lambda key, _: told.append(key)
-    )
+
+    def on_forged(key: str, _: int) -> None:
+        told.append(key)
+
+    leading = leads(written, Leftovers({}), lambda: {"orders": standing}, on_forged)
     running = asyncio.ensure_future(
         leading.run(
             read_to_end=read,

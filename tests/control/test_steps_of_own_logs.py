@@ -40,6 +40,16 @@ def collector_at_rest() -> Iterator[None]:
     gc.unfreeze()
 
 
+class Topic:
+    """A row of a Metadata answer."""
+
+    error_code = 0
+
+    def get(self, _: str) -> UUID:
+        """Returns the topic's id."""
+        return UUID(int=1)
+
+
 class Broker:
     """The leader of one of Kordon's own topics, which has batches and gives one Fetch's worth of them at a time.
 
@@ -58,7 +68,7 @@ class Broker:
 
     async def metadata(self, _: object) -> Any:
         """Says that there is a topic."""
-        return SimpleNamespace(topics=[SimpleNamespace(error_code=0, get=lambda _: UUID(int=1))])
+        return SimpleNamespace(topics=[Topic()])
 
     async def leader(self, *_: object) -> Broker:
         """Is the leader."""
@@ -108,7 +118,7 @@ def tiny(key: str) -> list[bytearray]:
 def keeper() -> Keeper:
     """A worker's keeper that belongs to no group."""
     group = SimpleNamespace(incarnation="me", word="word", lease=SimpleNamespace(seconds=20.0))
-    clients = SimpleNamespace(invalidate=lambda _: None)
+    clients = SimpleNamespace(invalidate=nobody)
     nothing: Any = None
     return Keeper(
         topics=ManagedTopics(),
@@ -129,7 +139,7 @@ def positions() -> GroupPositions:
     return GroupPositions(Brokers(Links(Topology(nowhere, lambda _: None, lambda _: None))))
 
 
-def nobody(_: Record) -> None:
+def nobody(_: object) -> None:
     """Takes in nothing."""
 
 

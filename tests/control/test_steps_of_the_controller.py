@@ -34,6 +34,8 @@ class Cluster:
     All members acknowledge each fence when it is durable.
     """
 
+    producer_id = 7
+
     def __init__(self) -> None:
         self.steps: list[str] = []
         self.moves: list[int] = []
