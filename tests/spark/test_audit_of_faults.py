@@ -1,7 +1,7 @@
 """The audit of real clients on a real broker: each broken promise gives its finding, and nothing else gives one.
 
-All plays are given one after the other on one cluster, each with a topic and a Kordon of its own, and one audit looks
-at all of them: so a fault must not be blamed on a topic beside it either.
+All plays are given one after the other on one cluster, each with a topic of its own and each fault with a Kordon of its
+own, and one audit looks at all of them: so a fault must not be blamed on a topic beside it either.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kordon.spark_jobs.session import Setup, open_session
 from kordon.spark_jobs.sources import Reading
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
-from kordon.testing.fault_plays import BYPASS, DELETED, DELETED_TO, PLAYS, Stage, clean, deleted
+from kordon.testing.fault_plays import BYPASS, DELETED, DELETED_TO, PLAYS, Stage, bypass, clean, deleted
 from kordon.testing.faults import Fault
 from kordon.testing.proxy_process import ProxyProcess
 
@@ -41,6 +41,8 @@ pytestmark = [
 ]
 
 CLEAN: Final = "clean"
+HONEST: Final = {BYPASS: bypass, DELETED: deleted, CLEAN: clean}
+"""Plays for one Kordon, which keeps its promises."""
 EXPECTED: Final = {
     Fault.STALE_COUNT.value: ("COUNT-FENCE", "stale-count", "fail"),
     Fault.EARLY_CHILD.value: ("PARENT-FIRST", "early-child", "fail"),
@@ -78,7 +80,7 @@ class Played(NamedTuple):
     broker: str
     folder: Path
     workers: dict[str, str]
-    """By incarnation, the play that it was in."""
+    """By incarnation, the last play that it was in."""
 
 
 class Audited(NamedTuple):
@@ -87,7 +89,7 @@ class Audited(NamedTuple):
     verdict: Verdict
     findings: list[Finding]
     workers: dict[str, str]
-    """By incarnation, the play that it was in."""
+    """By incarnation, the last play that it was in."""
     checked: list[Checked]
 
     def of(self, play: str) -> list[Finding]:
@@ -109,14 +111,15 @@ def workers_of(folder: Path) -> set[str]:
 
 
 def perform(broker: str, folder: Path) -> dict[str, str]:
-    """Gives all plays, with decisions in a folder; by incarnation of a worker, the play that it was in."""
+    """Gives all plays, with decisions in a folder; by incarnation of a worker, the last play that it was in."""
     config = {"decisions": {"to": "files", "folder": str(folder)}}
     workers: dict[str, str] = {}
-    for name, play in {**PLAYS, CLEAN: clean, DELETED: deleted}.items():
-        fault = name if name in set(Fault) else None
+    for fault in (*Fault, None):
+        plays = HONEST if fault is None else {fault.value: PLAYS[fault]}
         with ProxyProcess.start(broker, config=config, fault=fault) as proxy:
-            play(Stage(proxy.bootstrap, broker, topic_of(name)))
-        workers |= dict.fromkeys(workers_of(folder) - workers.keys(), name)
+            for name, play in plays.items():
+                play(Stage(proxy.bootstrap, broker, topic_of(name)))
+        workers |= dict.fromkeys(workers_of(folder) - workers.keys(), [*plays][-1])
     return workers
 
 
