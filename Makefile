@@ -32,8 +32,8 @@ quick: $(VENV)/ready ## the tests that need no broker, Spark, Java, browser or i
 mutate: $(VENV)/ready ## Kordon broken in one line at a time: does the test notice that the list names? (five minutes, no broker)
 	$(BIN)/python -m kordon.testing.mutations $(MUTATE_ARGS)
 
-deep: $(VENV)/ready ## the long profiles: a million mutated inputs, ten thousand clusters in virtual time (hours)
-	$(BIN)/pytest -m deep $(PYTEST_ARGS)
+deep: $(VENV)/ready ## the long profiles: a hundred thousand clusters in virtual time, deep tests; goes on where it was stopped (a night)
+	$(BIN)/python -m kordon.testing.deep $(DEEP_ARGS)
 
 lint: $(VENV)/ready ## ruff, mypy, pyright, import contracts
 	$(BIN)/ruff check .

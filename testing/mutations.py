@@ -1,40 +1,41 @@
 """Breaks Kordon in one line at a time, and sees that a test notices: `python -m kordon.testing.mutations`.
 
-`tests/mutations.toml` lists the lines, what becomes of each, and the one test that must fail then. Each is tried on a
-copy of the tree, in a fresh process that runs that test alone. All these tests pass on the tree as it is, or else
-nothing is shown; so they are run once together as well.
+`tests/mutations.toml` lists the lines, what becomes of each, and the one test that must fail then. That test alone is
+run in a process that imports Kordon anew, with the line changed; no file is. All these tests pass on the tree as it is,
+or else nothing is shown; so they are run once together as well.
+
+With `--drawn SEED` mutations are tried that nobody chose (`drawn_mutations.py`), each with the quick tests that import
+its module, or what imports it. What survives is a line that no quick test holds: it asks for a test, or for a reason in
+`tests/equivalent_mutations.toml`.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import compileall
-import os
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from py_compile import PycInvalidationMode
 from queue import SimpleQueue
 from typing import Final
 
 import pytest
 
+from kordon.testing.drawn_mutations import Areas, Drawn, drawn
+from kordon.testing.forked_pytest import NEVER_IMPORTED, ForkedPytest, Replaced
+
 ROOT: Final = Path(__file__).resolve().parents[1]
 LIST: Final = Path("tests", "mutations.toml")
-_LEFT_OUT: Final = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "node_modules", "docs")
-_PYTEST: Final = (sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--timeout=60")
 _NOTICED, _SURVIVED = int(pytest.ExitCode.TESTS_FAILED), int(pytest.ExitCode.OK)
+_NOT_EVEN_IMPORTED: Final = (int(pytest.ExitCode.INTERRUPTED), int(pytest.ExitCode.USAGE_ERROR))
+_QUICK: Final = ("-p", "kordon.testing.lanes", "--process=quick")
 
 
 class VanishedError(Exception):
@@ -113,79 +114,36 @@ def _extent(text: str, within: str) -> tuple[int, int]:
     return node.lineno, node.end_lineno or node.lineno
 
 
-class Copy:
-    """A copy of the tree, in which tests are run.
-
-    Args:
-        folder: Of its own; empty.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "tree"
-        shutil.copytree(ROOT, self.folder, symlinks=True, ignore=_LEFT_OUT)
-        for package in ("codecs", "proxy", "client", "testing"):
-            # By its hash, because a changed file may have the size and the second of the one before.
-            compileall.compile_dir(self.folder / package, quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
-
-    @contextmanager
-    def broken(self, mutation: Mutation) -> Iterator[None]:
-        """Has a line changed while this lasts.
-
-        Raises:
-            VanishedError: The line is not there.
-        """
-        file = self.folder / mutation.file
-        text = file.read_text()
-        file.write_text(mutation.applied(text))
-        try:
-            yield
-        finally:
-            file.write_text(text)
-
-    def run(self, tests: Iterable[str]) -> tuple[int, str]:
-        """Runs tests; returns pytest's exit code, and what it said."""
-        environment = os.environ | {"PYTHONPATH": str(self.folder / "src")}
-        ran = subprocess.run(
-            [*_PYTEST, *tests], cwd=self.folder, env=environment, capture_output=True, text=True, check=False
-        )
-        return ran.returncode, ran.stdout + ran.stderr
-
-
-def tried(mutation: Mutation, copy: Copy) -> tuple[Verdict, str]:
+def tried(mutation: Mutation, pytest_: ForkedPytest) -> tuple[Verdict, str]:
     """Tries one; returns what came of it, and what there is to say of one that was not noticed."""
     try:
-        with copy.broken(mutation):
-            code, words = copy.run([mutation.test])
+        text = mutation.applied((ROOT / mutation.file).read_text())
     except VanishedError as error:
         return Verdict.VANISHED, str(error)
+    code, words = pytest_.run([mutation.test], Replaced.of(mutation.file, text))
     if code == _NOTICED:
         return Verdict.NOTICED, ""
     if code == _SURVIVED:
         return Verdict.SURVIVED, f"{mutation.file}: {mutation.old}\n    -> {mutation.new}\n    passes {mutation.test}"
-    return Verdict.UNTRIED, f"{mutation.test}\n{words}"
+    why = "it does not import the file" if code == NEVER_IMPORTED else words
+    return Verdict.UNTRIED, f"{mutation.test}\n{why}"
 
 
 def _try_all(mutations: Sequence[Mutation], processes: int) -> int:
     """Tries all; returns how many were not noticed, or 1 if the tests do not pass as it is."""
     counts = Counter[Verdict]()
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(processes) as threads:
-        copies = SimpleQueue[Copy]()
-        for number in range(processes):
-            copies.put(Copy(Path(folder, str(number))))
+    with ExitStack() as stack, ThreadPoolExecutor(processes) as threads:
+        free = SimpleQueue[ForkedPytest]()
+        for _ in range(processes):
+            free.put(stack.enter_context(closing(ForkedPytest(ROOT))))
 
         def one(mutation: Mutation) -> tuple[Verdict, str]:
-            copy = copies.get()
-            try:
-                return tried(mutation, copy)
-            finally:
-                copies.put(copy)
+            with _taken(free) as taken:
+                return tried(mutation, taken)
 
         def unbroken() -> tuple[int, str]:
-            copy = copies.get()
-            try:
-                return copy.run(sorted({each.test for each in mutations}))
-            finally:
-                copies.put(copy)
+            with _taken(free) as taken:
+                return taken.run(sorted({each.test for each in mutations}))
 
         as_it_is = threads.submit(unbroken)
         for mutation, (verdict, words) in zip(mutations, threads.map(one, mutations), strict=True):
@@ -204,6 +162,42 @@ def _try_all(mutations: Sequence[Mutation], processes: int) -> int:
     return len(mutations) - counts[Verdict.NOTICED]
 
 
+def _try_drawn(seed: int, count: int, processes: int) -> int:
+    """Tries mutations that are drawn; returns how many were not noticed."""
+    areas, mutations, noticed = Areas(ROOT), drawn(ROOT, seed, count), 0
+    with ExitStack() as stack, ThreadPoolExecutor(processes) as threads:
+        free = SimpleQueue[ForkedPytest]()
+        for _ in range(processes):
+            free.put(stack.enter_context(closing(ForkedPytest(ROOT))))
+
+        def one(mutation: Drawn) -> tuple[int, str]:
+            with _taken(free) as taken:
+                text = mutation.applied((ROOT / mutation.file).read_text())
+                return taken.run([*_QUICK, *areas.tests_of(mutation.file)], Replaced.of(mutation.file, text))
+
+        for mutation, (code, words) in zip(mutations, threads.map(one, mutations), strict=True):
+            failed = re.search(r"^(?:FAILED|ERROR) (\S+)", words, re.MULTILINE)
+            if code in (_NOTICED, *_NOT_EVEN_IMPORTED):
+                noticed += 1
+                print(f"{Verdict.NOTICED}: {mutation}\n    by {failed[1] if failed else words}", flush=True)
+            elif code == _SURVIVED:
+                print(f"{Verdict.SURVIVED}: {mutation}", flush=True)
+            else:
+                print(f"{Verdict.UNTRIED}: {mutation}\n{words}", flush=True)
+    print(f"{len(mutations)} mutations drawn by {seed}: {noticed} noticed, {len(mutations) - noticed} not")
+    return len(mutations) - noticed
+
+
+@contextmanager
+def _taken(free: SimpleQueue[ForkedPytest]) -> Iterator[ForkedPytest]:
+    """Takes one that is free, and gives it back."""
+    taken = free.get()
+    try:
+        yield taken
+    finally:
+        free.put(taken)
+
+
 def _show(progress: str) -> None:
     if sys.stdout.isatty():
         print(f"\r\033[K{progress}", end="", flush=True)
@@ -219,7 +213,11 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m kordon.testing.mutations", description=summary, epilog=rest)
     parser.add_argument("pattern", nargs="*", help="only those in whose area, file or words this is found")
     parser.add_argument("--processes", type=int, default=2, help="tried at once (default: 2)")
+    parser.add_argument("--drawn", type=int, metavar="SEED", help="try mutations that are drawn by it instead")
+    parser.add_argument("--count", type=int, default=40, help="how many of these (default: 40)")
     asked = parser.parse_args(arguments)
+    if asked.drawn is not None:
+        return min(_try_drawn(asked.drawn, asked.count, asked.processes), 1)
     wanted = re.compile("|".join(asked.pattern))
     mutations = [each for each in listed() if wanted.search(f"{each.area} {each.file} {each.breaks}")]
     if not mutations:

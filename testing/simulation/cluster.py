@@ -6,8 +6,10 @@ producers and a group of before, and is taken over first (PAST-STAYS, TAKEOVER-W
 
 from __future__ import annotations
 
+import gc
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 from uuid import UUID
 
@@ -21,6 +23,7 @@ from kordon.testing.simulation.kafka import Group, LayoutsLog, Partition, Record
 from kordon.testing.simulation.leading import FACE_ID
 from kordon.testing.simulation.nemesis import Nemesis
 from kordon.testing.simulation.proxies import Proxy
+from kordon.testing.simulation.reading import Views
 from kordon.testing.simulation.rules import without as taken_out
 from kordon.testing.simulation.world import World
 
@@ -45,6 +48,9 @@ _LONGEST_BEFORE_SECONDS: Final = 5.0
 """How long a proxy is away at most while the topic is an ordinary one: such topics are served without a lease."""
 
 
+_UNMANAGED: Final = Layout.unmanaged("orders", UUID(int=1), N, V)
+
+
 class Cluster:
     """Everything.
 
@@ -53,7 +59,7 @@ class Cluster:
         has_dialect_writers: Whether clients of the dialect write beside all others.
     """
 
-    topic: Final = "orders"
+    topic: Final = _UNMANAGED.topic
     n: Final = N
     v_count: Final = V
     trouble_seconds: Final = TROUBLE_SECONDS
@@ -72,6 +78,7 @@ class Cluster:
         self.is_wished = False
         """Whether somebody wants it managed."""
         self.layouts = LayoutsLog()
+        self.views = Views()
         if not self.is_taken_over:
             created = Layout.created(self.topic, UUID(int=1), N, V)
             self.layouts.append(f"topic/{self.topic}", TopicRecord(created, FACE_ID))
@@ -113,9 +120,8 @@ class Cluster:
     @property
     def layout(self) -> Layout:
         """The last one that was committed; before, the one that the topic has had all along."""
-        key = f"topic/{self.topic}"
-        records = [value for each, value in self.layouts.records if each == key and isinstance(value, TopicRecord)]
-        return records[-1].layout if records else Layout.unmanaged(self.topic, UUID(int=1), N, V)
+        record = self.layouts.newest.get(f"topic/{self.topic}")
+        return record.layout if isinstance(record, TopicRecord) else _UNMANAGED
 
     @property
     def is_settled(self) -> bool:
@@ -258,6 +264,18 @@ class Cluster:
         self.world.after(self.world.random.choice([0.05, 0.1, 0.3]), elected)
 
 
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Leaves garbage in cycles for later: most that a cluster makes lives as long as the cluster."""
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            gc.enable()
+
+
 def run(seed: int, without: str = "", *, has_dialect_writers: bool = False) -> Cluster:
     """Lets a cluster live through one seed.
 
@@ -269,7 +287,7 @@ def run(seed: int, without: str = "", *, has_dialect_writers: bool = False) -> C
     Returns:
         The cluster; `failures` is empty if every promise held.
     """
-    with taken_out(without):
+    with taken_out(without), _nothing_collected():
         world = World(seed)
         cluster = Cluster(world, has_dialect_writers=has_dialect_writers)
         if cluster.is_taken_over:

@@ -5,15 +5,15 @@ The gate and what reports amount to are the product's own; the log of reports, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from kordon.proxy.ordering import reading
-from kordon.proxy.ordering.gate import Evidence, Gate
-from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.gate import Evidence
 from kordon.proxy.ordering.positions import Positions, Report, Row
 from kordon.testing.simulation.kafka import Record
+from kordon.testing.simulation.reading import View
 
 if TYPE_CHECKING:
     from kordon.testing.simulation.groups import DialectGroup
@@ -64,9 +64,6 @@ class Gating:
         self._positions = Positions()
         self._read = 0
         """Up to where it has read the log of reports."""
-        self._layout: Layout | None = None
-        self._gate = Gate(())
-        self._tenancies: Mapping[int, reading.Tenancy] = {}
         group.each(_FOLLOW_SECONDS, self._follow)
 
     def fetch(self, member: str, q: int, position: int, count: int, generation: int) -> Fetched | None:
@@ -85,13 +82,12 @@ class Gating:
         layout = topic.layout
         if count != layout.count_in_force:
             return Fetched([], position, is_old=True)
-        if layout is not self._layout:
-            self._layout, self._gate, self._tenancies = layout, Gate.of(layout), reading.tenancies(layout)
-        segment = self._gate.segment_at(q, position)
+        view = self._proxy.cluster.views.of(layout)
+        segment = view.gate.segment_at(q, position)
         if segment is None:
             return None
-        evidence = self._evidence(member, generation)
-        limit = self._gate.limit(q, position, evidence)
+        evidence = self._evidence(member, generation, view)
+        limit = view.gate.limit(q, position, evidence)
         if limit is not None and limit <= position:
             return Fetched([], position)
         if position < segment.start:
@@ -99,7 +95,7 @@ class Gating:
         proxy = self._proxy
         shown = proxy.reading.end_of_open(topic, q) if segment.end is None else proxy.cluster.partition(q).end
         end = min(shown, shown if limit is None else limit)
-        return self._portion(q, position, max(end, position), max(shown, position))
+        return self._portion(view, q, position, max(end, position), max(shown, position))
 
     def report(self, member: str, report: Report, answer: Callable[[dict[str, list[Row]] | None], None]) -> None:
         """Takes a ConsumerGroupPosition; answered with None if the group's coordinator refuses the member."""
@@ -152,19 +148,19 @@ class Gating:
             self._positions.apply(GROUP, member, report)
         self._read = max(self._read, end)
 
-    def _evidence(self, member: str, generation: int) -> Evidence:
+    def _evidence(self, member: str, generation: int, view: View) -> Evidence:
         cluster = self._proxy.cluster
-        starts = {q: cluster.partition(q).start for q in self._tenancies}
+        starts = {q: cluster.partition(q).start for q in view.tenancies}
         said = self._positions.said(GROUP, member)
         if said is None or said.generation_id != generation:
             return Evidence({}, starts)  # the others may be of another life of the group, too
         return Evidence(self._positions.of(GROUP, generation, cluster.topic), starts)
 
-    def _portion(self, q: int, start: int, end: int, high_watermark: int) -> Fetched:
+    def _portion(self, view: View, q: int, start: int, end: int, high_watermark: int) -> Fetched:
         records: list[tuple[int, Record]] = []
         left = self._group.random.randint(*_BATCHES_READ)
         for base, batch in self._proxy.cluster.partition(q).between(start, end):
-            owner = self._tenancies[q].owner(batch.producer_id, base, is_control=False)
+            owner = view.owner(q, base, batch)
             if isinstance(owner, reading.Resident) or owner is reading.Hidden.DIALECT:
                 records += enumerate(batch.records, base)
                 left -= 1

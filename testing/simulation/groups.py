@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.positions import Report, Row
@@ -33,8 +32,7 @@ _BACK_SECONDS: Final = 1.0
 _LONG_SECONDS: Final = (0.3, 2.0, 5.0)
 
 
-@dataclass(frozen=True)
-class Delivery:
+class Delivery(NamedTuple):
     """A record that the group was given."""
 
     era: int
@@ -175,7 +173,7 @@ class DialectGroup:
         for offset, record in records:
             self.delivered.append(Delivery(self.era, member.generation, q, offset, record))
             key = f"{record.client_id}/{record.key}"
-            self.tell(member.name, Processed(0, q, offset, key, record.number))
+            self.story.append((member.name, Processed(len(self.story), q, offset, key, record.number)))
 
     def went_back(self, generation: int, q: int, offset: int) -> None:
         """A member goes back from an offset."""

@@ -106,11 +106,14 @@ class LayoutsLog:
 
     def __init__(self) -> None:
         self.records: list[tuple[str, Value | None]] = []
+        self.newest: dict[str, Value | None] = {}
+        """By key, the last record."""
         self._writer_epoch = 0
 
     def append(self, key: str, value: Value | None) -> None:
         """Writes one record."""
         self.records.append((key, value))
+        self.newest[key] = value
 
     def open_writer(self) -> int:
         """Fences all former controllers (InitProducerId)."""
@@ -121,7 +124,8 @@ class LayoutsLog:
         """Writes one transaction; False: another controller has taken over."""
         if writer_epoch != self._writer_epoch:
             return False
-        self.records += records
+        for key, value in records:
+            self.append(key, value)
         return True
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.controller import FENCE_SECONDS
-from kordon.proxy.ordering.identity import owner_of, untag
+from kordon.proxy.ordering.identity import Owner, owner_of, untag
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.reading import first_readable
 from kordon.proxy.ordering.records import FenceRecord, Value
@@ -15,7 +17,7 @@ from kordon.proxy.ordering.streams import physical_stream
 from kordon.testing.order.findings import Account, Findings
 from kordon.testing.order.handovers import Handovers
 from kordon.testing.simulation.clients import SOMEWHERE
-from kordon.testing.simulation.kafka import Batch, Record
+from kordon.testing.simulation.kafka import Batch, Partition, Record
 from kordon.testing.simulation.leading import Leading
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ def check(cluster: Cluster) -> None:
         for v, records in producer.acknowledged.items():
             acknowledged[v] += records
     layout = cluster.layout
-    logs = [log_of(cluster, layout, v) for v in range(layout.v_count)]
+    logs = logs_of(cluster, layout)
     if missing := set(acknowledged[SOMEWHERE]).difference(*logs):
         cluster.fail(f"lost: {sorted(missing)[:5]}")
     for v, log in enumerate(logs):
@@ -116,8 +118,7 @@ def check_rewind(cluster: Cluster) -> None:
             log.start = cluster.world.random.choice(log.batches)[0]
     log_starts = {q: cluster.partition(q).start for q in range(layout.v_count)}
     proxy = ([each for each in cluster.proxies if each.may_serve] or cluster.proxies)[0]
-    for v, chain in enumerate(layout.chains):
-        left = log_of(cluster, layout, v)
+    for v, (chain, left) in enumerate(zip(layout.chains, logs_of(cluster, layout), strict=True)):
         got, position = list[Record](), first_readable(chain, 0, log_starts.__getitem__)
         while (portion := proxy.read(v, position)) is not None and portion.position > position:
             got += portion.records
@@ -126,18 +127,50 @@ def check_rewind(cluster: Cluster) -> None:
             cluster.fail(f"who begins {v} anew gets {len(got)} of {len(left)} records")
 
 
-def log_of(cluster: Cluster, layout: Layout, v: int) -> list[Record]:
-    """Reads the whole chain of a virtual partition, as far as retention has left it."""
-    records: list[Record] = []
-    for stay in layout.chains[v].stays:
-        log = cluster.partition(stay.partition)
-        for base, batch in log.between(stay.start, log.end if stay.end is None else stay.end):
+_Batches: TypeAlias = list[tuple[int, Batch]]
+
+
+def logs_of(cluster: Cluster, layout: Layout) -> list[list[Record]]:
+    """Reads the whole chain of each virtual partition, as far as retention has left it."""
+    stays = [stay for chain in layout.chains for stay in chain.stays]
+    sorted_out = {q: _by_owner(cluster.partition(q)) for q in {stay.partition for stay in stays}}
+    return [
+        [
+            record
+            for stay in chain.stays
+            for record in _log_of(layout, v, stay, cluster.partition(stay.partition), sorted_out[stay.partition])
+        ]
+        for v, chain in enumerate(layout.chains)
+    ]
+
+
+def _by_owner(log: Partition) -> dict[Owner | None, _Batches]:
+    """Sorts a log by whose its batches are; by `None` those that dialect clients wrote to it as such."""
+    found: dict[Owner | None, _Batches] = defaultdict(list)
+    owners: dict[int, Owner | None] = {}
+    for base, batch in log.between(log.start, log.end):
+        if batch.producer_id not in owners:
             who = untag(batch.producer_id)
-            if not stay.tagged or (who is not None and who.owner == owner_of(v, stay.move)):
-                records += batch.records
-            elif who is not None and who.is_physical:
-                records += _of_dialect(layout, v, stay.partition, base, batch)
-    return records
+            owners[batch.producer_id] = None if who is None or who.is_physical else who.owner
+        found[owners[batch.producer_id]].append((base, batch))
+    return found
+
+
+def _log_of(
+    layout: Layout, v: int, stay: Stay, log: Partition, by_owner: Mapping[Owner | None, _Batches]
+) -> Iterator[Record]:
+    """Reads one stay of a virtual partition."""
+    end = log.end if stay.end is None else stay.end
+    if not stay.tagged:
+        yield from (record for _, batch in log.between(stay.start, end) for record in batch.records)
+        return
+    owner = owner_of(v, stay.move)
+    both = heapq.merge(by_owner.get(owner, ()), by_owner.get(None, ()), key=lambda each: each[0])
+    for base, batch in both:
+        if stay.start <= base < end:
+            who = untag(batch.producer_id)
+            is_mine = who is not None and who.owner == owner
+            yield from batch.records if is_mine else _of_dialect(layout, v, stay.partition, base, batch)
 
 
 def _of_dialect(layout: Layout, v: int, q: int, base: int, batch: Batch) -> list[Record]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -10,8 +10,9 @@ from kordon.proxy.managed.settle import Place
 from kordon.proxy.managed.topics import ManagedTopic
 from kordon.proxy.ordering import reading
 from kordon.proxy.ordering.chain import Stay
+from kordon.proxy.ordering.gate import Gate
 from kordon.proxy.ordering.layout import Layout
-from kordon.testing.simulation.kafka import Record
+from kordon.testing.simulation.kafka import Batch, Record
 
 if TYPE_CHECKING:
     from kordon.testing.simulation.proxies import Proxy
@@ -33,6 +34,41 @@ OUT_OF_RANGE: Final = Portion([], -1)
 """An error: consumers begin anew where the first record is (auto.offset.reset=earliest)."""
 
 
+class View:
+    """What all who read under one layout derive from it, once for all of them.
+
+    Args:
+        layout: Which.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.tenancies = reading.tenancies(layout)
+        self.gate = Gate.of(layout)
+        self._owners: dict[int, dict[int, reading.Resident | reading.Hidden]] = {q: {} for q in self.tenancies}
+
+    def owner(self, q: int, base: int, batch: Batch) -> reading.Resident | reading.Hidden:
+        """Says whose a batch is that stands at an offset of a physical partition."""
+        found = self._owners[q].get(base)
+        if found is None:
+            found = self._owners[q][base] = self.tenancies[q].owner(batch.producer_id, base, is_control=False)
+        return found
+
+
+class Views:
+    """The views of a cluster's layouts."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, View] = {}
+
+    def of(self, layout: Layout) -> View:
+        """Returns the view of a layout; which proxies share, as they share the record that they have read."""
+        found = self._by_id.get(id(layout))
+        if found is None or found.layout is not layout:
+            found = self._by_id[id(layout)] = View(layout)
+        return found
+
+
 class Reading:
     """All that one proxy reads.
 
@@ -43,8 +79,6 @@ class Reading:
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
         self._cluster = proxy.cluster
-        self._layout: Layout | None = None
-        self._tenancies: Mapping[int, reading.Tenancy] = {}
         self.shown: dict[int, int] = {}
         """By physical partition, up to where somebody was shown what is there."""
 
@@ -102,13 +136,12 @@ class Reading:
 
     def _portion(self, layout: Layout, v: int, stay: Stay, start: int, end: int) -> Portion:
         """Returns the next few batches of `v` in [start, end) of a log."""
-        if layout is not self._layout:
-            self._layout, self._tenancies = layout, reading.tenancies(layout)
+        view = self._cluster.views.of(layout)
         records: list[Record] = []
         left = self._proxy.world.random.randint(*_BATCHES_READ)
         for base, batch in self._cluster.partition(stay.partition).between(start, end):
-            owner = self._tenancies[stay.partition].owner(batch.producer_id, base, is_control=False)
-            mine = self._share(v, owner, stay.partition, base, batch.records)
+            owner = view.owner(stay.partition, base, batch)
+            mine = self._share(v, owner, view.tenancies[stay.partition], base, batch.records)
             if mine:
                 records += mine
                 left -= 1
@@ -117,13 +150,18 @@ class Reading:
         return Portion(records, max(start, end) + stay.delta)
 
     def _share(
-        self, v: int, owner: reading.Resident | reading.Hidden, q: int, base: int, records: tuple[Record, ...]
-    ) -> list[Record]:
+        self,
+        v: int,
+        owner: reading.Resident | reading.Hidden,
+        tenancy: reading.Tenancy,
+        base: int,
+        records: tuple[Record, ...],
+    ) -> Sequence[Record]:
         """Returns what of a batch is one virtual partition's (ORIGIN-TAG)."""
         if isinstance(owner, reading.Resident):
-            return list(records) if owner.v == v else []
+            return records if owner.v == v else ()
         if owner is not reading.Hidden.DIALECT:
-            return []
-        here = self._tenancies[q].at(base)
+            return ()
+        here = tenancy.at(base)
         shares = reading.share_out((each.key for each in records), here, self._cluster.v_count)
         return [record for record, share in zip(records, shares, strict=True) if share == v]

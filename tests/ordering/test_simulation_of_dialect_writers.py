@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kordon.testing.simulation.cluster import run
+from kordon.testing.simulation.kept_seeds import DIALECT_WRITERS, kept
 from kordon.testing.simulation.rules import OF_WRITERS
 
 QUICK_SEEDS = 6
-DEEP_SEEDS = 300
 
 
 def promises_hold(seed: int) -> None:
@@ -17,18 +17,10 @@ def promises_hold(seed: int) -> None:
     assert not cluster.failures, "\n".join([f"seed {seed}", *cluster.world.story[-40:], *cluster.failures])
 
 
-@pytest.mark.parametrize("seed", range(QUICK_SEEDS))
+@pytest.mark.parametrize("seed", [*range(QUICK_SEEDS), *kept(DIALECT_WRITERS)])
 def test_promises_hold_where_clients_write_to_physical_partitions(seed: int) -> None:
     """What is refused by its count is asked about, and goes elsewhere: once, and each key in order, for all readers."""
     promises_hold(seed)
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(0)
-def test_promises_hold_in_many_clusters_where_clients_write_to_physical_partitions() -> None:
-    """The same for hundreds of clusters."""
-    for seed in range(DEEP_SEEDS):
-        promises_hold(seed)
 
 
 @pytest.mark.parametrize("rule", OF_WRITERS)

@@ -1,0 +1,211 @@
+"""Runs pytest many times over, each time in a fork of a process that has imported pytest and what is not Kordon's.
+
+A fork imports Kordon and its tests itself, anew, with the text of one file replaced where that is asked for. So each
+run costs what the tests cost, and nothing of one run is seen by another.
+
+As a program (`python -m kordon.testing.forked_pytest`) it reads requests from its standard input, a JSON object a line,
+and answers each with another.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path, PurePath
+from types import CodeType, ModuleType
+from typing import IO, Any, Final
+
+import pytest
+
+NEVER_IMPORTED: Final = 99
+"""The code of a run whose tests have not imported the file that was replaced."""
+_MOST_BYTES: Final = 4 << 30
+"""Of memory of a run: what is broken may go on and on."""
+_IMPORTED_BEFORE: Final = "ignore::pytest.PytestAssertRewriteWarning"
+"""pytest cannot rewrite the assertions of plugins that were imported before the fork, and need not."""
+_OPTIONS: Final = (
+    "-q",
+    "-x",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:faulthandler",
+    "--timeout=60",
+    "-W",
+    _IMPORTED_BEFORE,
+)
+_OF_OTHERS: Final = (
+    "aiokafka",
+    "hypothesis.strategies",
+    "psutil",
+    "pydantic",
+    "pytest_asyncio.plugin",
+    "pytest_timeout",
+    "structlog",
+    "trustme",
+    "uvloop",
+)
+"""What most tests import that is not Kordon's."""
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """A file of Kordon as no disk has it.
+
+    Attributes:
+        module: Its name.
+        text: What is imported in its place.
+    """
+
+    module: str
+    text: str
+
+    @classmethod
+    def of(cls, file: str, text: str) -> Replaced:
+        """Names the module of a file, which is relative to the root, as in `proxy/ordering/gate.py`."""
+        return cls(".".join(("kordon", *PurePath(file).with_suffix("").parts)), text)
+
+
+class _Loader(SourceFileLoader):
+    """Imports a module by another text than its file's.
+
+    Args:
+        module: Its name.
+        path: Of its file, which tracebacks name.
+        text: Is compiled.
+    """
+
+    def __init__(self, module: str, path: str, text: str) -> None:
+        super().__init__(module, path)
+        self._text = text
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Compiles the text; nothing is read, and nothing cached."""
+        del fullname
+        return compile(self._text, self.path, "exec", dont_inherit=True)
+
+
+class _Finder(MetaPathFinder):
+    """Finds the one module that is replaced.
+
+    Args:
+        replaced: By what.
+    """
+
+    def __init__(self, replaced: Replaced) -> None:
+        self._replaced = replaced
+        self.is_imported = False
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Finds it where it is found otherwise, and has it loaded by its other text."""
+        if fullname != self._replaced.module:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.origin is not None:
+            spec.loader = _Loader(fullname, spec.origin, self._replaced.text)
+            self.is_imported = True
+        return spec
+
+
+class ForkedPytest:
+    """A process that runs tests in forks of itself, one run at a time.
+
+    Args:
+        root: Of the project; the tests are run there.
+    """
+
+    def __init__(self, root: Path) -> None:
+        environment = os.environ | {"PYTHONPATH": str(root / "src")}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "kordon.testing.forked_pytest"],
+            cwd=root,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, tests: Iterable[str], replaced: Replaced | None = None) -> tuple[int, str]:
+        """Runs tests until one fails.
+
+        Args:
+            tests: Node ids or files, and options.
+            replaced: What is imported otherwise.
+
+        Returns:
+            pytest's exit code or `NEVER_IMPORTED`, and what pytest said.
+        """
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        asked = {"tests": list(tests), "replaced": asdict(replaced) if replaced is not None else None}
+        print(json.dumps(asked), file=self._process.stdin, flush=True)
+        answer = json.loads(self._process.stdout.readline())
+        return answer["code"], answer["words"]
+
+    def close(self) -> None:
+        """Ends the process."""
+        assert self._process.stdin is not None
+        with self._process:  # which closes its other end, and waits
+            self._process.stdin.close()
+
+
+def _run(asked: dict[str, Any], words: IO[str]) -> int:
+    """Runs tests in a fork of this process; returns the code."""
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        return os.waitstatus_to_exitcode(status)
+    code = int(pytest.ExitCode.INTERNAL_ERROR)
+    try:
+        with Path(os.devnull).open() as nothing:
+            os.dup2(nothing.fileno(), 0)
+        os.dup2(words.fileno(), 1)
+        os.dup2(words.fileno(), 2)
+        code = _run_here(asked)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _run_here(asked: dict[str, Any]) -> int:
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
+    finder = None
+    if asked["replaced"] is not None:
+        finder = _Finder(Replaced(**asked["replaced"]))
+        sys.meta_path.insert(0, finder)
+    code = int(pytest.main([*_OPTIONS, *asked["tests"]]))
+    return code if finder is None or finder.is_imported else NEVER_IMPORTED
+
+
+def main() -> int:
+    """Answers requests until there are no more."""
+    for name in _OF_OTHERS:
+        with suppress(ImportError):
+            importlib.import_module(name)
+    assert not [name for name in sys.modules if name.startswith("kordon.") and name != "kordon.testing"]
+    for line in sys.stdin:
+        with tempfile.TemporaryFile("w+") as words:
+            code = _run(json.loads(line), words)
+            words.seek(0)
+            print(json.dumps({"code": code, "words": words.read()}), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
