@@ -25,6 +25,7 @@ _RESTLESS_SECONDS: Final = 0.1
 """The same for a client that looks again and again, as clients do on errors, here and there."""
 DELIVERY_SECONDS: Final = 20.0
 """delivery.timeout.ms, where it matters: while a topic is taken over."""
+_POLL_SECONDS: Final = 0.4
 _MOST_IN_FLIGHT: Final = 5
 """Batches of one partition (max.in.flight.requests.per.connection)."""
 
@@ -77,7 +78,7 @@ class Producer:
         self._connection: _Connection | None = None
         self._sequences: dict[int, int] = defaultdict(int)
         self._numbers: dict[int, int] = defaultdict(int)
-        self.world.each(0.04, self.turn)
+        self.world.each(cluster.pace, self.turn)
         is_restless = cluster.is_taken_over and self.world.chance(0.5)
         self.world.each(_RESTLESS_SECONDS if is_restless else METADATA_SECONDS, self.refresh)
 
@@ -273,7 +274,7 @@ class Consumer:
         self.position = 0
         self.got: list[Record] = []
         self._is_slow = cluster.is_taken_over and cluster.world.chance(0.3)
-        cluster.world.each(0.2, self.turn)
+        cluster.world.each(_POLL_SECONDS, self.turn)
 
     def turn(self) -> bool:
         """Reads on."""

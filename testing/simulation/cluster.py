@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Final
 from uuid import UUID
@@ -36,14 +36,20 @@ DRAIN_SECONDS: Final = 60.0
 """By when a dialect group has read all there is."""
 _TAKEN_OVER_SHARE: Final = 0.3
 """Of the seeds, in which the topic has data."""
-_NEMESIS_SHARE: Final = 0.5
+_NEMESIS_SHARE: Final = 0.65
 """Of the others, in which what goes wrong is arranged; else it happens by chance."""
+_MOST_BESIDE_NEMESIS: Final = 0.1
+"""What else is late there is so little that fences come to their end: or nothing would come of what is arranged."""
 _NEMESIS_SECONDS: Final = 7.0
 _ELECTION_SHARE: Final = 0.5
 """Of the changes, behind which a partition has no leader at once: just when segments are opened (OPENER-ALONE)."""
 _LATE_SHARE: Final = 0.5
 """Of the layouts of a topic with data, which one proxy reads later than all others."""
 _LATE_SECONDS: Final = 1.5
+_BUSY_SECONDS: Final = 0.04
+"""Between two batches of a producer while something happens, or has just happened."""
+_CALM_SECONDS: Final = 0.16
+"""The same at other times, when more of them would show no more."""
 _LONGEST_BEFORE_SECONDS: Final = 5.0
 """How long a proxy is away at most while the topic is an ordinary one: such topics are served without a lease."""
 
@@ -79,6 +85,7 @@ class Cluster:
         """Whether somebody wants it managed."""
         self.layouts = LayoutsLog()
         self.views = Views()
+        self._busy_until = 0.0
         if not self.is_taken_over:
             created = Layout.created(self.topic, UUID(int=1), N, V)
             self.layouts.append(f"topic/{self.topic}", TopicRecord(created, FACE_ID))
@@ -92,7 +99,8 @@ class Cluster:
         self._last_id = 10
         calm = world.random.choice([0, 1, 4, 12])  # every few seeds something else prevails
         self._moods = ["kill", "restart", "pause", "cut", "lanes", "election", *["resize"] * (1 + calm)]
-        self._trouble_share = world.random.choice([0.0, 0.1, 1.0])
+        self.trouble_share = world.random.choice([0.0, 0.1, 1.0])
+        """How much is very late."""
         self.nemesis = Nemesis(self)
         self.fences = promises.FenceWatch(self)
         self.proxies = [self.new_proxy() for _ in range(3)]
@@ -134,6 +142,14 @@ class Cluster:
             for topic in topics
         )
 
+    def pace(self) -> float:
+        """Returns how long a producer waits until its next batch."""
+        return _BUSY_SECONDS if self.world.now < self._busy_until else _CALM_SECONDS
+
+    def be_busy(self, seconds: float) -> None:
+        """Has producers write as much as they can for a while."""
+        self._busy_until = max(self._busy_until, self.world.now + seconds)
+
     def partition(self, q: int) -> Partition:
         """Returns a physical partition."""
         return self._partitions[q]
@@ -167,7 +183,7 @@ class Cluster:
     def delay(self, proxy: Proxy, most: float, *, stray: bool = False) -> float:
         """Returns how long something takes on its way; some of it, while things go wrong, very long."""
         seconds = max(0.0, proxy.cut_until - self.world.now) + self.world.random.uniform(0.0005, most)
-        if self.is_troubled and self.world.chance(self._trouble_share * (0.02 if stray else 0.003)):
+        if self.is_troubled and self.world.chance(self.trouble_share * (0.02 if stray else 0.003)):
             seconds += self.world.random.choice([0.3, 2.0, 8.0] if stray else [0.3, 2.0])
         return seconds
 
@@ -182,6 +198,7 @@ class Cluster:
     def on_commit(self, writer: Proxy, records: tuple[tuple[str, Value | None], ...]) -> None:
         """A controller's transaction is durable."""
         self.fences.on_commit(writer, records)
+        self.be_busy(1.0)
         if any(key == f"topic/{self.topic}" for key, _ in records):
             self.nemesis.on_layout()
             if self.is_taken_over and self.is_troubled and self.world.chance(_LATE_SHARE):
@@ -192,17 +209,23 @@ class Cluster:
     def wish(self) -> None:
         """Somebody wants the topic managed."""
         self.world.say("the topic is to be managed")
+        self.be_busy(2.0)
         self.is_wished = True
 
-    def change_mind(self) -> None:
-        """Another number of partitions is wanted."""
-        self.wanted = self.world.random.choice([u for u in range(N, V + 1) if u != self.wanted])
+    def change_mind(self, to_seal: Collection[int] = ()) -> None:
+        """Another number of partitions is wanted; one that seals as many of some partitions as any other does."""
+        layout, counts = self.layout, [u for u in range(N, V + 1) if u != self.wanted]
+        if to_seal:
+            sealed = {u: len(layout.sealed_by(layout.next_epoch(u)).intersection(to_seal)) for u in counts}
+            counts = [u for u in counts if sealed[u] == max(sealed.values())]
+        self.wanted = self.world.random.choice(counts)
         self.world.say(f"{self.wanted} partitions are wanted")
+        self.be_busy(2.0)
 
-    def change_for_a_while(self, seconds: float) -> None:
-        """Another number of partitions is wanted; where changes are taken back, only so long."""
+    def change_for_a_while(self, seconds: float, to_seal: Collection[int]) -> None:
+        """Another number of partitions is wanted, as above; where changes are taken back, only so long."""
         before = self.layout.u
-        self.change_mind()
+        self.change_mind(to_seal)
 
         def back() -> None:
             self.world.say(f"{before} partitions are wanted again")
@@ -229,6 +252,7 @@ class Cluster:
         proxy = self.some_proxy()
         if not self.layout.is_managed and self.world.now < proxy.disturbed_until + _LONGEST_BEFORE_SECONDS:
             return self.is_troubled  # it has had no time to be heard of, and would be away for longer
+        self.be_busy(1.0)
         match self.world.random.choice(self._moods):
             case "kill":
                 self.kill(proxy)
@@ -293,6 +317,7 @@ def run(seed: int, without: str = "", *, has_dialect_writers: bool = False) -> C
         if cluster.is_taken_over:
             world.after(world.random.uniform(3.0, 15.0), cluster.wish)
         if not cluster.is_taken_over and world.chance(_NEMESIS_SHARE):
+            cluster.trouble_share = min(cluster.trouble_share, _MOST_BESIDE_NEMESIS)
             world.each(_NEMESIS_SECONDS, cluster.nemesis.strike)
         else:
             world.each(3.0, cluster.trouble)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS: Final = 2.0
 """For any answer, and for callbacks: beyond it they have failed."""
-_TURN_SECONDS: Final = 0.15
+_TURN_SECONDS: Final = 0.25
 _HEARTBEAT_SECONDS: Final = 0.5
 _HURRY_SECONDS: Final = 0.2
 _COMMIT_SECONDS: Final = 1.0

@@ -17,15 +17,26 @@ if TYPE_CHECKING:
 
 _KEPT_SECONDS: Final = 0.6
 """How long a proxy's writes are kept back before it is struck itself."""
-_PAUSE_SECONDS: Final = 17.0
-"""Longer than the group and the controller together wait for who is missing."""
+_PAUSE_SECONDS: Final = 13.0
+"""Longer than the group and the controller together wait for who is missing; shorter than patient clients wait, which
+then hear what the victim makes of answers from before (LATE-ANSWER)."""
 _SHORT_PAUSE_SECONDS: Final = 5.1
 """Longer than the group waits, shorter than a lease: who is missing may still serve (MISSING-WAITED)."""
+_FRESH_SECONDS: Final = 5.6
+"""What the victim's lease has left when a short pause begins: it wakes with some of it."""
 _CHANGE_SECONDS: Final = 4.0
 """After the victim is hit; by then the group knows, and the change waits for the victim's lease only."""
+_SOON_SECONDS: Final = 3.0
+"""The same of a short pause: the fence stands already when the group gives the victim up."""
 _WHILE_SECONDS: Final = 8.0
 """Until the change is taken back, where it is: clients know of it by then, and the victim is still down."""
+_AT_CUT_SHARE: Final = 0.25
+"""Of what a paused victim's writes do, in which they land while a cut is read; else they land behind it, and the
+victim hears of that. A killed one hears nothing: its writes mostly land while the cut is read."""
 _LAG_SECONDS: Final = 3.0
+_WOKEN_LAG_SECONDS: Final = 2.2
+"""By so much the victim has a lease sooner than the layouts: less than writes are held, or its clients give them up."""
+_WAIT_SECONDS: Final = 0.05
 
 
 class Nemesis:
@@ -39,6 +50,8 @@ class Nemesis:
         self._cluster = cluster
         self._victim: Proxy | None = None
         self._kept: list[Callable[[], None]] = []
+        self._kept_of: set[int] = set()
+        """The partitions that what was kept is for: they are to be sealed meanwhile."""
         self._strikes = 0
 
     def strike(self) -> bool:
@@ -46,20 +59,25 @@ class Nemesis:
         world = self._cluster.world
         if self._victim is None and world.now < self._cluster.trouble_seconds - _PAUSE_SECONDS:
             self._victim = world.random.choice(self._cluster.written_through)
+            self._strikes += 1
             world.say(f"what {self._victim.name} writes is kept on its way")
-            world.after(_KEPT_SECONDS, self._hit)
+            self._cluster.be_busy(_KEPT_SECONDS)
+            world.after(_KEPT_SECONDS, self._hit_in_time if self._strikes % 2 == 0 else self._hit)
         return world.now < self._cluster.trouble_seconds
 
-    def keeps(self, proxy: Proxy, write: Callable[[], None]) -> bool:
-        """Takes a write, if it is the victim's."""
+    def keeps(self, proxy: Proxy, partition: int, write: Callable[[], None]) -> bool:
+        """Takes a write to a physical partition, if it is the victim's."""
         if proxy is not self._victim:
             return False
         self._kept.append(write)
+        self._kept_of.add(partition)
         return True
 
     def on_cut(self) -> None:
         """A controller has looked at the end of a log, and will look at its producers now."""
-        if self._kept and self._cluster.world.chance(0.5):
+        victim = self._victim
+        share = _AT_CUT_SHARE if victim is None or victim.alive else 1 - _AT_CUT_SHARE
+        if self._kept and self._cluster.world.chance(share):
             self.release()
 
     def on_layout(self) -> None:
@@ -74,21 +92,41 @@ class Nemesis:
     def release(self) -> None:
         """Lets all that was kept land, in its order."""
         kept, self._kept = self._kept, []
+        self._kept_of.clear()
         for write in kept:
             write()
 
     def _hit(self) -> None:
+        """Strikes for longer than anybody waits."""
         victim, world = self._victim, self._cluster.world
         assert victim is not None
-        self._strikes += 1
-        world.after(_CHANGE_SECONDS, lambda: self._cluster.change_for_a_while(_WHILE_SECONDS))
+        self._change_after(_CHANGE_SECONDS)
         if world.chance(0.3):
             self._cluster.kill(victim)
         else:
-            victim.pause(_SHORT_PAUSE_SECONDS if self._strikes % 2 == 0 else _PAUSE_SECONDS)
-            lags = not self._cluster.comes_back or world.chance(0.5)
-            victim.lags_until = victim.paused_until + _LAG_SECONDS * lags
+            self._pause(victim, _PAUSE_SECONDS)
         world.after(_PAUSE_SECONDS, self._end)
+
+    def _hit_in_time(self) -> None:
+        """Strikes for a short while, as soon as the victim's lease outlasts that."""
+        victim, world = self._victim, self._cluster.world
+        assert victim is not None
+        if victim.alive and not victim.is_ending and victim.member.lease_expires < world.now + _FRESH_SECONDS:
+            world.after(_WAIT_SECONDS, self._hit_in_time)
+            return
+        self._change_after(_SOON_SECONDS)
+        self._pause(victim, _SHORT_PAUSE_SECONDS)
+        world.after(_SHORT_PAUSE_SECONDS + _LAG_SECONDS, self._end)
+
+    def _change_after(self, seconds: float) -> None:
+        """Has the layout changed where the victim's writes are on their way."""
+        to_seal = frozenset(self._kept_of)
+        self._cluster.world.after(seconds, lambda: self._cluster.change_for_a_while(_WHILE_SECONDS, to_seal))
+
+    def _pause(self, victim: Proxy, seconds: float) -> None:
+        victim.pause(seconds)
+        lags = not self._cluster.comes_back or self._cluster.world.chance(0.5)
+        victim.lags_until = victim.paused_until + _WOKEN_LAG_SECONDS * lags
 
     def _end(self) -> None:
         self._victim = None

@@ -36,14 +36,15 @@ class World:
         """Lets something happen within `most` seconds."""
         self.after(self.random.uniform(0.0005, most), what)
 
-    def each(self, seconds: float, what: Callable[[], bool]) -> None:
-        """Lets something happen again and again until it returns False."""
+    def each(self, seconds: float | Callable[[], float], what: Callable[[], bool]) -> None:
+        """Lets something happen again and again until it returns False; where the pace changes, it is asked for."""
 
         def again() -> None:
             if what():
-                self.after(seconds * self.random.uniform(0.8, 1.2), again)
+                self.after(pace() * self.random.uniform(0.8, 1.2), again)
 
-        self.after(seconds * self.random.random(), again)
+        pace = seconds if callable(seconds) else lambda: seconds
+        self.after(pace() * self.random.random(), again)
 
     def chance(self, probability: float) -> bool:
         """Throws a coin."""
@@ -55,8 +56,9 @@ class World:
 
     def run(self, until: float, done: Callable[[], bool] = lambda: False) -> None:
         """Lets events happen until a time, or until nothing is left to wait for."""
-        while self._events and self._events[0][0] <= until and not done():
-            self.now, _, what = heapq.heappop(self._events)
+        events, pop = self._events, heapq.heappop
+        while events and events[0][0] <= until and not done():
+            self.now, _, what = pop(events)
             what()
         if not done():
             self.now = max(self.now, until)

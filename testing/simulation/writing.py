@@ -182,7 +182,7 @@ class Writing:
             outcome = Outcome(v, code, base_offset)
             answers.send(self._delay(), lambda: self._proxy.arrive(lambda: self._answered(write, outcome)))
 
-        if not self._cluster.nemesis.keeps(self._proxy, there):
+        if not self._cluster.nemesis.keeps(self._proxy, bound.partition, there):
             self._to_brokers[v].send(self._delay(stray=True), there)
 
     def _delay(self, *, stray: bool = False) -> float:
