@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     """
     summary, _, rest = (__doc__ or "").partition("\n\n")
     parser = argparse.ArgumentParser(prog="python -m kordon.testing.simulation", description=summary, epilog=rest)
-    parser.add_argument("seeds", nargs="+", type=seeds_of, help="one, or FIRST-LAST")
+    parser.add_argument("seeds", nargs="+", type=seeds_of, help="one, or a first and a last one: 0-999")
     parser.add_argument("--kind", choices=KINDS, default=PLAIN, help="which clients write (default: plain)")
     asked = parser.parse_args(arguments)
     code = 0
