@@ -1,8 +1,7 @@
-"""Every test, in three processes side by side: `python -m kordon.testing.lanes`, with what pytest takes as arguments.
+"""Every test, in four processes side by side: `python -m kordon.testing.lanes`, with what pytest takes as arguments.
 
-Tests with real brokers mostly wait: for sessions to end, for groups to rebalance, for a broker to come up. So two
-processes share them: one begins with those on the brokers that a Kordon leads, one with all others, so that most
-brokers are started once. Tests that need none are run meanwhile, at a lower priority (nice), so that nobody who waits
+Tests with real brokers mostly wait: for sessions to end, for groups to rebalance, for a broker to come up. So three
+processes share them: one begins with those on the brokers that a Kordon leads, two with all others. Tests that need none are run meanwhile, at a lower priority (nice), so that nobody who waits
 for an answer waits for them. With them go the tests marked `beside`, which have a cluster of their own. A process that
 is done with its lane helps with the next, file by file.
 
@@ -38,6 +37,7 @@ PLAIN: Final = "plain"
 _PROCESSES: Final = {
     LED: [LED, BROKERS, BESIDE, PLAIN],
     BROKERS: [BROKERS, LED, BESIDE, PLAIN],
+    "brokers too": [BROKERS, LED, BESIDE, PLAIN],
     BESIDE: [BESIDE, PLAIN],
 }
 """The lanes that each runs tests of, in this order; what the first says is shown as it comes."""

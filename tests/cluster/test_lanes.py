@@ -1,4 +1,4 @@
-"""`make test` runs its tests in three processes; none is left out, and none that fails is overlooked."""
+"""`make test` runs its tests in four processes; none is left out, and none that fails is overlooked."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def passed(words: str) -> list[str]:
 
 
 def test_each_test_is_run_once(folder: Path) -> None:
-    """By one of three processes, whichever file it stands in; that beside those with brokers runs none of theirs."""
+    """By one of the processes, whichever file it stands in; that beside those with brokers runs none of theirs."""
     (folder / "test_a.py").write_text(PLAIN.format(True))
     (folder / "test_c.py").write_text(STARTS_ONE)
     (folder / "test_b.py").write_text(WITH_BROKER.format(True))
