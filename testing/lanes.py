@@ -1,9 +1,10 @@
 """Every test, in four processes side by side: `python -m kordon.testing.lanes`, with what pytest takes as arguments.
 
 Tests with real brokers mostly wait: for sessions to end, for groups to rebalance, for a broker to come up. So three
-processes share them: one begins with those on the brokers that a Kordon leads, two with all others. Tests that need none are run meanwhile, at a lower priority (nice), so that nobody who waits
-for an answer waits for them. With them go the tests marked `beside`, which have a cluster of their own. A process that
-is done with its lane helps with the next, file by file.
+processes share them: one begins with those on the brokers that a Kordon leads, two with all others. Tests that need
+none are run meanwhile, at a lower priority (nice), so that nobody who waits for an answer waits for them. With them go
+the tests marked `beside`, which have a cluster of their own. A process that is done with its lane helps with the next,
+file by file.
 
 With `--quick` only those are run that need no broker, Spark, Java, browser or image, by two processes. With `--at-most
 MINUTES` a run that takes longer has failed.
