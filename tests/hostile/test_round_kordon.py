@@ -56,6 +56,11 @@ async def belong(coordinator: GroupCoordinator, alien: Alien, joined: asyncio.Ev
         await asyncio.sleep(0.3)
 
 
+def members(proxy: ProxyProcess) -> list[int]:
+    """How many belonged to the group each time that a proxy joined it."""
+    return [line["members"] for line in proxy.events("group_joined")]
+
+
 async def test_nobody_waits_for_an_alien_and_no_proxy_ends_by_it(unled_cluster: Cluster) -> None:
     """A topic grows while two aliens are in the group for good, one of whom says 200 KB that cannot be read."""
     async with links_to(unled_cluster) as links:
@@ -87,6 +92,8 @@ def test_nobody_else_says_that_a_proxy_has_gone(unled_cluster: Cluster) -> None:
         ProxyProcess.start(bootstrap, program=PROGRAM) as another,
     ):
         create_managed(one.bootstrap, "forged")
+        for proxy in (one, another):  # by joining each has said which word it will have ended by
+            wait_until("both belong", lambda proxy=proxy: members(proxy)[-1:] == [2])  # type: ignore[misc]
         leader, other = (one, another) if one.leads() else (another, one)
         with urllib.request.urlopen(f"http://{other.admin}/topics", timeout=60) as answer:
             incarnation = json.load(answer)["control"]["incarnation"]
