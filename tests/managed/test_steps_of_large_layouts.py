@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -102,7 +103,8 @@ class Asks:
     async def epochs(self, asked: Sequence[str]) -> bytes:
         """Asks for the leader epochs of all partitions of topics."""
         topics = [{"topic": name, "partitions": []} for name in asked]
-        route, decision = self.decide(apis.PARTITION_LEADER_EPOCHS, 0, {"topics": topics})
+        ask = partial(self.decide, apis.PARTITION_LEADER_EPOCHS, 0, {"topics": topics})
+        route, decision = await self.turns.do(ask)  # as a connection does with a large request
         assert isinstance(decision, Serve)
         await asyncio.sleep(0.01)
         answer = await self.service.serve(route, decision.request, None)

@@ -78,6 +78,7 @@ STARTED = {
     "begin_transaction": "the commit begins it",
     "_take": "begun again with the next tick",
     "_refuse_second": "the wish is found again",
+    "_find": "a failure ends the controller's role",
     "_tell_when_read": "whoever waits has a limit",
     "refresh": "followed by `follow the cluster`",
     "reload": "the old configuration stays",
