@@ -75,9 +75,12 @@ def test_a_topic_is_managed_grown_shrunk_and_explained(proxy: ProxyProcess) -> N
     assert done("shrink", "cli-orders", "4", *to).startswith("cli-orders has 4 partitions, 6 before (")
     assert done("shrink", "cli-orders", "4", *to).startswith("cli-orders has 4 partitions already")
 
-    wait_until("all workers know of it", lambda: explained(proxy, "cli-orders")["layout_epoch"] == 2)
-    facts = explained(proxy, "cli-orders")
-    assert (facts["undeleted_partition_count"], facts["held"]) == (4, [])
+    def served() -> bool:
+        facts = explained(proxy, "cli-orders")
+        return (facts["layout_epoch"], facts["held"]) == (2, [])
+
+    wait_until("all workers know of it, and hold nothing", served)
+    assert explained(proxy, "cli-orders")["undeleted_partition_count"] == 4
     listed = run("list", "--admin", proxy.admin).stdout
     rows = [line.split() for line in listed.splitlines()]
     assert ["cli-orders", "3", "4", "12", "2"] in [row[:5] for row in rows]
