@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -21,7 +20,13 @@ from kordon.bench.verdicts import verdicts
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.option("--profile", type=click.Choice(list(PROFILES)), default="quick", show_default=True)
+@click.option(
+    "--profile",
+    type=click.Choice(list(PROFILES)),
+    default="quick",
+    show_default=True,
+    help="About four minutes (smoke), half an hour (quick), or two hours (full).",
+)
 @click.option(
     "--peer",
     "peers",
@@ -74,8 +79,6 @@ def _measured(profile: str, peers: tuple[str, ...], parts: tuple[str, ...], cons
     if parts:
         plan = replace(plan, parts=frozenset(map(Part, parts)))
     told = [Peer.parse(peer) for peer in peers]
-    minutes = plan.seconds(contenders=3 + len(told)) / 60
-    console.print(f"profile {profile}: about {max(minutes, 1):.0f} minutes, from {datetime.now(UTC):%H:%M} UTC")
     return measure(plan, profile, told, console, raw)
 
 

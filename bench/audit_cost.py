@@ -59,15 +59,12 @@ class RecordedSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """By which it is asked for."""
         return _SOURCE
 
     def schema(self) -> StructType:
-        """Returns the columns."""
         return ROWS
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Returns a reader of a stream."""
         return RecordedStream(Day(**json.loads(self.options["day"])), int(self.options["rounds"]))
 
 
@@ -80,21 +77,17 @@ class RecordedStream(DataSourceStreamReader):
         self._at = 0
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        """Returns the first round."""
         return {"round": 0}
 
     def latestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        """Returns how far the next micro-batch goes."""
         return {"round": min(self._day.rounds, self._at + self._rounds)}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """Returns the same stretch of each physical partition."""
         self._at = end["round"]
         first, last = (each["round"] * self._day.round_records for each in (start, end))
         return [BatchRange(Place(TOPIC, q), first, last) for q in range(self._day.partitions)] if first < last else []
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """Reads one, in a worker."""
         assert isinstance(partition, BatchRange)
         recorded: Any = Recorded(self._day)
         yield from read_partition(recorded, partition.place, partition.start, partition.end)
@@ -166,10 +159,7 @@ def measure(day: Day, micro_batches: int, *, is_brief: bool, cores: int) -> dict
     """Audits a day.
 
     Args:
-        day: What is read.
         micro_batches: About how many it is to take.
-        is_brief: As with `--once`.
-        cores: Of Spark.
 
     Returns:
         What was read, what it took, and each micro-batch.

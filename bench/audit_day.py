@@ -60,7 +60,6 @@ class Day:
 
     @property
     def streams(self) -> int:
-        """Virtual partitions."""
         return self.partitions * VIRTUAL
 
     @property

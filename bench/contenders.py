@@ -105,11 +105,7 @@ class Peer:
 
     @classmethod
     def parse(cls, text: str) -> Peer:
-        """Reads the option's value.
-
-        Raises:
-            PeerError: It has not three parts, or the port is no number.
-        """
+        """Reads the option's value; raises PeerError."""
         name, _, rest = text.partition("=")
         port, _, command = rest.partition("=")
         if not (name and port.isdigit() and command):
@@ -118,15 +114,10 @@ class Peer:
 
     @property
     def listener(self) -> str:
-        """The broker's listener for it."""
         return "PEER_" + "".join(letter if letter.isalnum() else "_" for letter in self.name.upper())
 
     def start(self, bootstrap: str, advertising: str, log: Path) -> subprocess.Popen[bytes]:
-        """Starts its command and waits until its port is open.
-
-        Raises:
-            PeerError: It ends, or opens no port in time; its last words are in the message.
-        """
+        """Starts its command and waits until its port is open; raises PeerError."""
         command = self.command.replace("{bootstrap}", bootstrap).replace("{advertising}", advertising)
         return start_process(shlex.split(command), self.port, log)
 
@@ -138,11 +129,7 @@ def start_floor(port: int, advertising: str, log: Path) -> subprocess.Popen[byte
 
 
 def start_process(command: list[str], port: int, log: Path) -> subprocess.Popen[bytes]:
-    """Starts a proxy and waits until its port is open.
-
-    Raises:
-        PeerError: It ends, or opens no port in time.
-    """
+    """Starts a proxy and waits until its port is open; raises PeerError."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*DIES_WITH_PARENT, *command], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT

@@ -101,7 +101,6 @@ class _End(asyncio.BufferedProtocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether it is connected and not about to close."""
         return self._connected and not self.transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -140,7 +139,6 @@ class Floor:
 
     Args:
         upstream: Host and port of a broker's listener that advertises the floor's port.
-        chunk_bytes: Most bytes read at once.
     """
 
     def __init__(self, upstream: tuple[str, int], chunk_bytes: int = CHUNK_BYTES) -> None:
@@ -150,11 +148,7 @@ class Floor:
         self._socket: socket.socket | None = None
 
     def listen(self, host: str, port: int) -> int:
-        """Relays every connection from now on; returns the port, a free one for port 0.
-
-        Raises:
-            OSError: The port cannot be opened.
-        """
+        """Relays every connection from now on; returns the port, a free one for port 0; raises OSError."""
         self._socket = socket.create_server((host, port), backlog=4096)
         self._socket.setblocking(False)
         self._start(self._accept(self._socket))
@@ -209,7 +203,6 @@ def _host_port(text: str) -> tuple[str, int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the floor until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(prog="python -m kordon.bench.floor", description="A bare header-parsing relay.")
     parser.add_argument("--listen", type=_host_port, required=True, metavar="HOST:PORT")
     parser.add_argument("--upstream", type=_host_port, required=True, metavar="HOST:PORT")

@@ -16,37 +16,16 @@ _TIMEOUT_SECONDS: Final = 15.0
 
 @contextmanager
 def idle_connections(bootstrap: str, count: int, context: ssl.SSLContext | None = None) -> Generator[None, None, None]:
-    """Keeps connections open while the block runs; each has had one answer from the broker.
-
-    Args:
-        bootstrap: Host and port.
-        count: How many.
-        context: For TLS; None: plain.
-
-    Raises:
-        OSError: One of them could not be opened, or was closed.
-    """
+    """Keeps connections open while the block runs; each has had one answer from the broker; raises OSError."""
     host, _, port = bootstrap.rpartition(":")
     with ExitStack() as stack:
         for _ in range(count):
             connection = stack.enter_context(socket.create_connection((host, int(port)), timeout=_TIMEOUT_SECONDS))
             if context is not None:
                 connection = stack.enter_context(context.wrap_socket(connection, server_hostname="localhost"))
-            _ask(connection)
+            connection.sendall(API_VERSIONS)
+            with connection.makefile("rb") as answers:
+                size = answers.read(4)
+                if not size or not answers.read(int.from_bytes(size, "big")):
+                    raise ConnectionResetError("the proxy closed an idle connection")
         yield
-
-
-def _ask(connection: socket.socket) -> None:
-    connection.sendall(API_VERSIONS)
-    left = struct.unpack(">i", _read(connection, 4))[0]
-    _read(connection, left)
-
-
-def _read(connection: socket.socket, nbytes: int) -> bytes:
-    got = b""
-    while len(got) < nbytes:
-        more = connection.recv(nbytes - len(got))
-        if not more:
-            raise ConnectionResetError("the proxy closed an idle connection")
-        got += more
-    return got

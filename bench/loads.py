@@ -7,9 +7,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
-from kordon.bench.plan import Client, Latency, Throughput
+from kordon.bench.plan import Client, Latency, Sdk, Throughput
 
 Tool = Callable[..., "subprocess.CompletedProcess[str]"]
 """Runs a tool of Kafka's by name and arguments ."""
@@ -56,11 +56,7 @@ def consume(tool: Tool, case: Throughput, bootstrap: str, topics: Sequence[str])
 
 
 def latency(tool: Tool, case: Latency, bootstrap: str, topic: str) -> dict[str, float]:
-    """Sends at a fixed rate; returns milliseconds from send to acknowledgement by percentile.
-
-    Raises:
-        ToolError: The tool failed.
-    """
+    """Sends at a fixed rate; returns milliseconds from send to acknowledgement by percentile; raises ToolError."""
     rate = case.records_per_second
     said = _produce_java(
         tool,
@@ -72,6 +68,29 @@ def latency(tool: Tool, case: Latency, bootstrap: str, topic: str) -> dict[str, 
         warmup_records=rate * case.warmup_seconds,
     )
     return {f"{name}_ms": float(said[name]) for name in ("p50", "p95", "p99")}
+
+
+def program(name: str, *arguments: str, seconds: float = TOOL_SECONDS) -> dict[str, float]:
+    """Runs a program of the bench in a process of its own; returns the figures that it prints last, as JSON.
+
+    Raises:
+        ToolError: It failed.
+    """
+    command = [sys.executable, "-m", f"kordon.bench.{name}", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    if done.returncode:
+        raise ToolError(f"{name} {' '.join(arguments)}: {done.stderr.strip()[-1000:]}")
+    said: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return said
+
+
+def load(
+    direction: str, client: str, case: Throughput | Sdk, bootstrap: str, topics: Sequence[str], *, connections: int = 1
+) -> dict[str, float]:
+    """Runs a load of Python's clients; returns what it took (`load.Done`); raises ToolError."""
+    told = ("--client", client, "--bootstrap", bootstrap, *(f"--topic={topic}" for topic in topics))
+    sizes = ("--record-bytes", str(case.record_bytes), "--records", str(case.records))
+    return program("load", direction, *told, *sizes, "--connections", str(connections))
 
 
 def read_produced(output: str) -> dict[str, str]:
@@ -122,11 +141,5 @@ def _produce_java(
 
 
 def _librdkafka(direction: str, case: Throughput, bootstrap: str, topics: Sequence[str]) -> float:
-    command = [sys.executable, "-m", "kordon.bench.rdkafka_load", direction, "--bootstrap", bootstrap]
-    command += ["--connections", str(case.connections), *(f"--topic={topic}" for topic in topics)]
-    command += ["--record-bytes", str(case.record_bytes), "--records", str(case.records)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=False)
-    if done.returncode:
-        raise ToolError(f"librdkafka, {direction}: {done.stderr.strip()[-1000:]}")
-    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return case.payload_bytes / 1e6 / float(said["seconds"])
+    done = load(direction, case.client.value, case, bootstrap, topics, connections=case.connections)
+    return case.payload_bytes / 1e6 / done["seconds"]

@@ -35,7 +35,6 @@ _PEER_COLOUR: Final = "#d29922"
 
 
 def draw(figures: Results, path: Path) -> None:
-    """Draws throughput, processor time and latency as SVG."""
     mpl.use("svg")
     from matplotlib import pyplot as plt  # noqa: PLC0415 # only after the backend is chosen: no display is needed
 

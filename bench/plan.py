@@ -1,4 +1,4 @@
-"""What is measured: cases, how often, and about how long it takes."""
+"""What is measured: cases, and how often."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Client(Enum):
     JAVA = "java"
     """Kafka's own kafka-producer-perf-test and kafka-consumer-perf-test."""
     LIBRDKAFKA = "librdkafka"
-    """`kordon.bench.rdkafka_load`, on confluent-kafka."""
+    """On confluent-kafka, by `bench/load.py`."""
 
 
 @dataclass(frozen=True)
@@ -33,27 +33,18 @@ class Throughput:
 
     @property
     def name(self) -> str:
-        """What the results call it."""
         managed = f", V = {self.virtual_partitions}" if self.virtual_partitions else ""
         topics = f", {self.topics} topics" if self.topics > 1 else ""
         return f"{self.client.value} {self.connections} x {self.record_bytes} B{managed}{topics}"
 
     @property
     def payload_bytes(self) -> int:
-        """Bytes of all records' values."""
         return self.records * self.record_bytes
 
     @property
     def partitions(self) -> int:
         """Of its topic: no consumer without one, and never fewer than six."""
         return self.virtual_partitions or max(6, self.connections)
-
-    @property
-    def seconds(self) -> float:
-        """About how long one run takes."""
-        start_seconds = 6.0 if self.client is Client.JAVA else 1.5 + self.connections / 20 + self.topics / 5
-        records_per_second = 150_000 if self.client is Client.JAVA else 200_000
-        return start_seconds + 2 * max(self.records / records_per_second, self.payload_bytes / 80e6)
 
 
 @dataclass(frozen=True)
@@ -68,13 +59,7 @@ class Latency:
 
     @property
     def name(self) -> str:
-        """What the results call it."""
         return f"latency at {self.records_per_second} records/s"
-
-    @property
-    def seconds(self) -> float:
-        """About how long one run takes."""
-        return self.run_seconds + self.warmup_seconds + 2.0
 
 
 @dataclass(frozen=True)
@@ -85,13 +70,7 @@ class Memory:
 
     @property
     def name(self) -> str:
-        """What the results call it."""
         return f"{self.connections} idle connections"
-
-    @property
-    def seconds(self) -> float:
-        """About how long one run takes."""
-        return 3.0 + self.connections / 200
 
 
 @dataclass(frozen=True)
@@ -105,13 +84,7 @@ class Resizes:
 
     @property
     def name(self) -> str:
-        """What the results call it."""
         return f"resizes with {self.proxies} {'proxy' if self.proxies == 1 else 'proxies'}"
-
-    @property
-    def seconds(self) -> float:
-        """About how long one run takes."""
-        return 5.0 + 5.0 * (self.proxies - 1) + 1.6 * self.resizes
 
 
 @dataclass(frozen=True)
@@ -124,13 +97,7 @@ class Holding:
 
     @property
     def name(self) -> str:
-        """What the results call it."""
         return f"{self.topics} {'topic' if self.topics == 1 else 'topics'}, V = {self.virtual_partitions}"
-
-    @property
-    def seconds(self) -> float:
-        """About how long one run takes."""
-        return 15.0 + self.topics / 4
 
 
 @dataclass(frozen=True)
@@ -145,18 +112,11 @@ class Sdk:
 
     @property
     def name(self) -> str:
-        """What the results call it."""
         return f"SDK, {self.record_bytes} B"
 
     @property
     def payload_bytes(self) -> int:
-        """Bytes of all records' values."""
         return self.records * self.record_bytes
-
-    @property
-    def seconds(self) -> float:
-        """About how long one run takes."""
-        return 3.5 + self.records / 40_000 + self.payload_bytes / 80e6
 
 
 @dataclass(frozen=True)
@@ -172,14 +132,8 @@ class Audited:
 
     @property
     def name(self) -> str:
-        """What the results call it."""
         what = "tiny micro-batches" if self.is_brief else f"{self.rounds:,} s of {self.partitions * 4} streams"
         return f"audit of {what}"
-
-    @property
-    def seconds(self) -> float:
-        """About how long one run takes."""
-        return 15.0 + 20.0 * self.micro_batches + self.rounds * self.partitions * 8 / 10_000
 
 
 class Part(Enum):
@@ -195,17 +149,6 @@ class Part(Enum):
     SDK = "sdk"
     MATRIX = "matrix"
     AUDIT = "audit"
-
-
-MANAGED_CONTENDERS: Final = 4
-"""Direct with as many partitions as there are virtual ones, and as there are; Kordon untouched, and managed."""
-LOG_CONTENDERS: Final = 2
-"""A Kordon whose decisions are on record, and one where they are not."""
-SDK_WAYS: Final = 3
-"""aiokafka direct and through Kordon, and the SDK."""
-_UNDER_THE_CLOCK_SECONDS: Final = 12.0
-"""What a gate and a heartbeat cost is measured without a broker."""
-_START_SECONDS: Final = 25.0
 
 
 @dataclass(frozen=True)
@@ -233,26 +176,6 @@ class Plan:
     """Whether idle connections are counted over TLS as well."""
     parts: frozenset[Part] = frozenset(Part)
     """What of it is measured."""
-
-    def seconds(self, contenders: int) -> float:
-        """Says about how long the whole of it takes with so many contenders."""
-        each = {
-            Part.BASE: self.base.seconds * self.rounds,
-            Part.LATENCY: self.latency.seconds * self.rounds,
-            Part.MEMORY: 2 * self.memory.seconds,
-            Part.MATRIX: sum(case.seconds for case in self.matrix) * self.matrix_rounds,
-        }
-        managed = {
-            Part.LATENCY: self.latency.seconds * self.rounds,
-            Part.MANAGED: sum(case.seconds for case in self.managed) * self.rounds * MANAGED_CONTENDERS,
-            Part.LOG: self.log.seconds * self.log_rounds * LOG_CONTENDERS,
-            Part.RESIZES: sum(case.seconds for case in self.resizes),
-            Part.HOLDING: sum(case.seconds for case in self.holding),
-            Part.SDK: self.sdk.seconds * self.rounds * SDK_WAYS + _UNDER_THE_CLOCK_SECONDS,
-            Part.AUDIT: sum(case.seconds for case in self.audit),
-        }
-        seconds = sum(contenders * each.get(part, 0.0) + managed.get(part, 0.0) for part in self.parts)
-        return _START_SECONDS + self.base.seconds + seconds
 
 
 _CONNECTIONS: Final = (1, 10, 100)

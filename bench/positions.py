@@ -1,4 +1,4 @@
-"""What a worker spends on the heartbeats of a large dialect group: `python -m kordon.bench.positions`.
+"""What a worker spends on the heartbeats of a large dialect group.
 
 Brokers and the log are simulated: a member's request is read from bytes, its coordinator answers at once, and a report
 that says something new is written, read back and taken in. What is measured is the CPU time of one of Kordon's workers,
@@ -7,12 +7,9 @@ without sockets; groups of both sizes take turns, so that a busy machine is as b
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import dataclass
 from statistics import median
-
-import click
 
 from kordon.codecs.messages import request, response
 from kordon.proxy import apis
@@ -41,11 +38,7 @@ class Costs:
 
 
 class Group:
-    """A group of members with a partition each.
-
-    Args:
-        members: How many.
-    """
+    """A group of members with a partition each."""
 
     def __init__(self, members: int) -> None:
         self.members = [f"consumer-{number}-8f0e4a7c-4d1c-4e0a-9b62-2f8c1b7b{number:04}" for number in range(members)]
@@ -74,11 +67,7 @@ class Group:
 
 
 async def measure(sizes: tuple[int, ...]) -> list[Costs]:
-    """Measures groups of several sizes in turn.
-
-    Args:
-        sizes: Members of each.
-    """
+    """Measures groups of several sizes in turn."""
     groups = [Group(size) for size in sizes]
     for group in groups:
         await group.beat(moved=True)  # those who join
@@ -89,19 +78,3 @@ async def measure(sizes: tuple[int, ...]) -> list[Costs]:
         Costs(size, *(median(each[place][kind] for each in rounds) for kind in (0, 1)))
         for place, size in enumerate(sizes)
     ]
-
-
-@click.command()
-@click.option("--members", "sizes", type=int, multiple=True, default=(10, 1_000), show_default=True)
-def main(sizes: tuple[int, ...]) -> None:
-    """Prints what a heartbeat costs in groups of several sizes."""
-    for costs in asyncio.run(measure(sizes)):
-        click.echo(
-            f"{costs.members:6} members: {costs.unchanged * 1e6:6.0f} us CPU per heartbeat, "
-            f"{costs.moved * 1e6:6.0f} us with a new position; every 3 s from each: "
-            f"{costs.members / 3 * costs.moved:.1%} of a core"
-        )
-
-
-if __name__ == "__main__":
-    main()

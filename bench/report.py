@@ -8,7 +8,7 @@ from kordon.bench import results
 from kordon.bench.report_audit import audit_table
 from kordon.bench.report_sdk import sdk_tables
 from kordon.bench.results import DIRECT, FLOOR, KORDON, MANAGED, Results, ratio
-from kordon.bench.tables import middle, number, shown, table
+from kordon.bench.tables import middle, number, section, shown, table
 from kordon.bench.verdicts import verdicts
 
 _FIGURES: Final = (
@@ -37,7 +37,7 @@ _HOW: Final = """\
 - **Base case**: Kafka's own `kafka-producer-perf-test` and `kafka-consumer-perf-test`; acks=all, batch.size 64 KB,
   linger 5 ms, 6 partitions, one broker. A run in front of the first round warms the broker up and is not counted.
 - **Matrix**: librdkafka, as many producers and then as many consumers as the case says, in one process
-  (`bench/rdkafka_load.py`). With 100 B records the Python around librdkafka, not the broker, is what limits.
+  (`bench/load.py`). With 100 B records the Python around librdkafka, not the broker, is what limits.
 - **Managed topics**: V virtual partitions on U = V/4 partitions; *direct* and *kordon* have a topic with V partitions,
   *direct, U* has one with U, *managed* is Kordon with a managed one. What is read per byte given is what Kordon reads
   from the broker over what it gives out to all consumers.
@@ -87,12 +87,7 @@ nothing. Each run writes its raw figures (`docs/benchmarks.json`) beside the pic
 
 
 def report(figures: Results, picture: str) -> str:
-    """Writes the page.
-
-    Args:
-        figures: Of one run.
-        picture: Path of the picture, as seen from the page.
-    """
+    """Writes the page."""
     lines = [
         "# Benchmarks",
         "",
@@ -118,41 +113,31 @@ def _bar(figures: Results) -> list[str]:
 
 
 def _base(figures: Results) -> list[str]:
-    if figures.base not in figures.cases():
-        return []
-    lines = [f"## Base case: {figures.base}, {figures.rounds} rounds", ""]
     names = ["contender", *(title for _, title, _ in _FIGURES), "produce / consume of direct"]
     rows: list[list[str]] = []
     for contender in figures.contenders(figures.base):
         cells = [shown(figures.spread(figures.base, contender, figure), digits) for figure, _, digits in _FIGURES]
         rows.append([contender, *cells, _of_direct(figures, figures.base, contender)])
-    return lines + table(names, rows)
+    return section(f"Base case: {figures.base}, {figures.rounds} rounds", names, rows)
 
 
 def _latency(figures: Results) -> list[str]:
-    if figures.latency not in figures.cases():
-        return []
-    lines = [f"## {figures.latency.capitalize()}", ""]
+    case, percentiles = figures.latency, (results.P50_MS, results.P99_MS)
     rows = [
-        [
-            contender,
-            *(shown(figures.spread(figures.latency, contender, name), 0) for name in (results.P50_MS, results.P99_MS)),
-        ]
-        for contender in figures.contenders(figures.latency)
+        [contender, *(shown(figures.spread(case, contender, name), 0) for name in percentiles)]
+        for contender in figures.contenders(case)
     ]
-    return lines + table(["contender", "p50 ms", "p99 ms"], rows)
+    return section(case.capitalize(), ["contender", "p50 ms", "p99 ms"], rows)
 
 
 def _memory(figures: Results) -> list[str]:
-    rows: list[list[str]] = []
-    for case in (figures.memory, figures.memory_tls):
-        for contender in figures.contenders(case):
-            start, idle = (figures.spread(case, contender, name) for name in (results.START_MB, results.IDLE_MB))
-            if idle is not None:
-                rows.append([contender, case, shown(start, 0), shown(idle, 0)])
-    if not rows:
-        return []
-    return ["## Memory", "", *table(["contender", "with", "before, MB", "then, MB"], rows)]
+    rows = [
+        [contender, case, shown(figures.spread(case, contender, results.START_MB), 0), shown(idle, 0)]
+        for case in (figures.memory, figures.memory_tls)
+        for contender in figures.contenders(case)
+        if (idle := figures.spread(case, contender, results.IDLE_MB))
+    ]
+    return section("Memory", ["contender", "with", "before, MB", "then, MB"], rows)
 
 
 def _managed(figures: Results) -> list[str]:
@@ -164,25 +149,17 @@ def _managed(figures: Results) -> list[str]:
             relative = " / ".join(number(value) for value in cpu) if contender == MANAGED else "-"
             read = middle(figures.spread(case, contender, results.AMPLIFICATION), 2)
             rows.append([case, contender, *cells, _of_direct(figures, case, contender), relative, read])
-    if not rows:
-        return []
     names = ["case", "contender", *(title for _, title, _ in _FIGURES[:4]), "produce / consume of direct"]
-    return [
-        "## Managed topics",
-        "",
-        *table([*names, "CPU of the untouched path's", "bytes read per byte given"], rows),
-    ]
+    return section("Managed topics", [*names, "CPU of the untouched path's", "bytes read per byte given"], rows)
 
 
 def _log(figures: Results) -> list[str]:
-    rows: list[list[str]] = []
-    for contender in figures.contenders(figures.log):
-        spreads = [figures.spread(figures.log, contender, figure) for figure in _CPU]
-        rows.append([contender, *(shown(spread, 2) for spread in spreads)])
-    if not rows:
-        return []
+    rows = [
+        [contender, *(shown(figures.spread(figures.log, contender, figure), 2) for figure in _CPU)]
+        for contender in figures.contenders(figures.log)
+    ]
     names = ["contender", "CPU s/GB produced", "CPU s/GB consumed"]
-    return [f"## What the decision log costs: {figures.log}", "", *table(names, rows)]
+    return section(f"What the decision log costs: {figures.log}", names, rows)
 
 
 def _resizes(figures: Results) -> list[str]:
@@ -192,9 +169,7 @@ def _resizes(figures: Results) -> list[str]:
             spreads = [figures.spread(case, MANAGED, f"{who}_{figure}_ms") for figure in ("p50", "p99", "max")]
             if all(spreads):
                 rows.append([case, title, *(middle(spread, 0) for spread in spreads)])
-    if not rows:
-        return []
-    return ["## Pauses of writes while a managed topic grows and shrinks", "", *table(_PAUSES, rows)]
+    return section("Pauses of writes while a managed topic grows and shrinks", _PAUSES, rows)
 
 
 def _holding(figures: Results) -> list[str]:
@@ -203,10 +178,8 @@ def _holding(figures: Results) -> list[str]:
         spreads = [figures.spread(case, MANAGED, name) for name in (results.HELD_MB, results.HELD_KB, results.IDLE_CPU)]
         if all(spreads):
             rows.append([case, *(middle(spread, 1) for spread in spreads)])
-    if not rows:
-        return []
     names = ["managed", "memory, MB", "KB per virtual partition", "CPU ms/s while nobody writes"]
-    return ["## What virtual partitions cost that are at rest", "", *table(names, rows)]
+    return section("What virtual partitions cost that are at rest", names, rows)
 
 
 def _matrix(figures: Results) -> list[str]:

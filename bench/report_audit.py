@@ -6,7 +6,7 @@ from typing import Final
 
 from kordon.bench import results
 from kordon.bench.results import AUDITOR, Results
-from kordon.bench.tables import middle, table
+from kordon.bench.tables import middle, section
 
 _FIGURES: Final = (
     (results.AUDIT_DECISIONS, "decisions per CPU s", 0),
@@ -28,4 +28,4 @@ def audit_table(figures: Results) -> list[str]:
         for case in figures.audit
         if case in figures.cases()
     ]
-    return ["## The auditor", "", *table(["case", *(title for _, title, _ in _FIGURES)], rows)] if rows else []
+    return section("The auditor", ["case", *(title for _, title, _ in _FIGURES)], rows)

@@ -62,8 +62,6 @@ class Stream:
     """One producer, through one proxy, to some virtual partitions.
 
     Args:
-        bootstrap: Of the proxy.
-        topic: Managed.
         turns: The virtual partitions, by the turn in which they get a record.
     """
 
@@ -82,15 +80,10 @@ class Stream:
             self._producer.produce(self._topic, value=b"x" * 100, partition=v, on_delivery=self._delivered)
 
     def poll(self) -> None:
-        """Takes in what was acknowledged."""
         self._producer.poll(0)
 
     def finish(self) -> None:
-        """Waits for what is left.
-
-        Raises:
-            ToolError: A record was lost.
-        """
+        """Waits for what is left; raises ToolError."""
         left = self._producer.flush(_PATIENCE_SECONDS)
         if left or self.errors:
             raise ToolError(f"resizes: {left} records without an answer, errors: {self.errors[:3]}")
@@ -105,11 +98,6 @@ class Stream:
 
 def measure_resizes(case: Resizes, bootstraps: Sequence[str], topic: str) -> dict[str, float]:
     """Grows and shrinks a topic, which is made and deleted here; returns the pauses in ms by figure.
-
-    Args:
-        case: How often.
-        bootstraps: Of each proxy.
-        topic: Its name.
 
     Raises:
         ToolError: A record was lost, or a change did not happen.

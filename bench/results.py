@@ -98,7 +98,6 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Takes the median and the extremes of at least one value."""
         return cls(statistics.median(values), min(values), max(values))
 
 
@@ -135,7 +134,6 @@ class Results:
         return ours + [name for name in found if name not in ours]
 
     def cases(self) -> list[str]:
-        """Names of the cases that were measured, in order."""
         return list(dict.fromkeys(each.case for each in self.measurements))
 
     def spread(self, case: str, contender: str, figure: str) -> Spread | None:
@@ -148,7 +146,6 @@ class Results:
         return Spread.of(values) if values else None
 
     def save(self, path: Path) -> None:
-        """Writes everything as JSON."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(asdict(self), indent=1) + "\n")
 

@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from kordon.bench import loads, results
-from kordon.bench.audit import measure_audit
 from kordon.bench.contenders import Contender, watched
 from kordon.bench.holding import measure_holding
 from kordon.bench.idle import idle_connections
@@ -27,17 +26,12 @@ _VIRTUALS: Final = _PARTITIONS * _VIRTUAL
 _COMPARED: Final = frozenset({results.DIRECT, results.KORDON})
 """Who is measured beside managed topics."""
 _ADMIN_SECONDS: Final = 90.0
+_AUDIT_SECONDS: Final = 7_200.0
 _READ: Final = "kordon_managed_pulled_bytes_total"
 _GIVEN: Final = "kordon_managed_served_bytes_total"
-Case = Throughput | Latency | Memory
 
-
-class Progress(Protocol):
-    """What is told while it runs."""
-
-    def __call__(self, case: str, contender: str, round_number: int, seconds: float) -> None:
-        """A run begins that takes about so many seconds."""
-        ...
+Progress = Callable[..., None]
+"""Is told that a run begins: its case, who is measured, and the round if there are several."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +39,6 @@ class Topics:
     """Makes and deletes topics on the broker itself, without starting a Java process each time.
 
     Attributes:
-        admin: A `confluent_kafka.admin.AdminClient`.
-        new_topic: `confluent_kafka.admin.NewTopic`.
         managed: Whether the admin client leads through Kordon, and topics are to be managed.
     """
 
@@ -76,10 +68,7 @@ class Runner:
     Args:
         contenders: In the order of their turns.
         managed: Kordon once more, for topics that are managed.
-        tool: Runs Kafka's tools.
         topics: Makes topics; by the name of the contender who needs others.
-        progress: Is told what runs.
-        keep: Takes each measurement as it is made.
         proxies: Runs more Kordons while its block runs.
         fresh: Runs, while its block runs, a Kordon with managed topics whose decisions are on record or not, by the
             contender's name; with what makes topics through it.
@@ -108,11 +97,7 @@ class Runner:
         self._topic_number = 0
 
     def run(self, plan: Plan) -> None:
-        """Measures all of a plan but memory over TLS.
-
-        Raises:
-            ToolError: A client failed; what was measured before has been kept.
-        """
+        """Measures all of a plan but memory over TLS; raises ToolError."""
         if Part.MEMORY in plan.parts:
             for contender in self.contenders:
                 self._idle(plan.memory, contender)
@@ -168,7 +153,7 @@ class Runner:
             order.append(order.pop(0))
 
     def _measure(self, case: Throughput | Latency, contender: Contender, number: int) -> dict[str, float]:
-        self._progress(case.name, contender.name, number, case.seconds)
+        self._progress(case.name, contender.name, number)
         topics = self._topics.get(contender.name, self._topics[results.DIRECT])
         names = self._new_topics(case.topics if isinstance(case, Throughput) else 1)
         topics.create(names, self._partitions(case, contender))
@@ -199,17 +184,17 @@ class Runner:
         ]
         for number in range(1, plan.rounds + 1):
             for way in ways:
-                self._progress(case.name, way.name, number, case.seconds)
+                self._progress(case.name, way.name, number)
                 (topic,) = self._new_topics()
                 self._keep(Measurement(case.name, way.name, number, measure_way(case, way, topic)))
             ways.append(ways.pop(0))
         for name, figures in measure_worker():
-            self._progress(name, results.WORKER, 1, 0)
+            self._progress(name, results.WORKER)
             self._keep(Measurement(name, results.WORKER, 1, figures))
 
     def _resize(self, plan: Plan) -> None:
         for case in plan.resizes:
-            self._progress(case.name, self.managed.name, 1, case.seconds)
+            self._progress(case.name, self.managed.name)
             with self._proxies(case.proxies - 1) as others:
                 ways = [self.managed.bootstrap, *(other.bootstrap for other in others)]
                 figures = measure_resizes(case, ways, *self._new_topics())
@@ -217,12 +202,15 @@ class Runner:
 
     def _audit(self, plan: Plan) -> None:
         for case in plan.audit:
-            self._progress(case.name, results.AUDITOR, 1, case.seconds)
-            self._keep(Measurement(case.name, results.AUDITOR, 1, measure_audit(case)))
+            self._progress(case.name, results.AUDITOR)
+            sizes = ("--partitions", str(case.partitions), "--rounds", str(case.rounds))
+            told = (*sizes, "--micro-batches", str(case.micro_batches), *(["--brief"] if case.is_brief else []))
+            figures = loads.program("audit_cost", *told, seconds=_AUDIT_SECONDS)
+            self._keep(Measurement(case.name, results.AUDITOR, 1, figures))
 
     def _hold(self, plan: Plan) -> None:
         for case in plan.holding:
-            self._progress(case.name, self.managed.name, 1, case.seconds)
+            self._progress(case.name, self.managed.name)
             topics, names = self._topics[self.managed.name], self._new_topics(case.topics)
             with self._proxies(1) as (kordon,):
                 topics.create(names, case.virtual_partitions)
@@ -249,18 +237,12 @@ class Runner:
 
     def _idle(self, case: Memory, contender: Contender) -> None:
         if contender.pid is not None:
-            self._progress(case.name, contender.name, 1, case.seconds)
+            self._progress(case.name, contender.name)
             self._keep(Measurement(case.name, contender.name, 1, idle_figures(case, contender)))
 
 
 def idle_figures(case: Memory, contender: Contender, context: Any = None) -> dict[str, float]:
-    """Measures memory before and while connections are idle.
-
-    Args:
-        case: How many.
-        contender: Through whom.
-        context: An `ssl.SSLContext` for TLS.
-    """
+    """Measures memory before and while connections are idle."""
     time.sleep(SETTLE_SECONDS)
     before = contender.rss_bytes()
     with idle_connections(contender.bootstrap, case.connections, context):

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from kordon.bench import gate_cost, positions, results
+from kordon.bench import gate_cost, loads, positions, results
 from kordon.bench.contenders import Contender, watched
-from kordon.bench.loads import TOOL_SECONDS, ToolError
 from kordon.bench.plan import Sdk
 
 if TYPE_CHECKING:
@@ -42,10 +38,7 @@ class Way:
     """One kind of clients, on its way to the broker.
 
     Attributes:
-        name: What the results call it.
         client: "aiokafka" or "sdk".
-        contender: Through whom.
-        topics: Makes topics.
         partitions: Of the topic, as clients without the SDK see it.
     """
 
@@ -57,11 +50,7 @@ class Way:
 
 
 def measure_way(case: Sdk, way: Way, topic: str) -> dict[str, float]:
-    """Sends all records of a case to a new topic and reads them back.
-
-    Raises:
-        ToolError: Records were refused, or did not come back.
-    """
+    """Sends all records of a case to a new topic and reads them back; raises ToolError."""
     way.topics.create([topic], way.partitions)
     try:
         figures = {}
@@ -71,7 +60,7 @@ def measure_way(case: Sdk, way: Way, topic: str) -> dict[str, float]:
         ):
             fetches = way.contender.counted(_ANSWERED, _FETCHES)
             with watched(way.contender) as usage:
-                done = _load(direction, case, way, topic)
+                done = loads.load(direction, way.client, case, way.contender.bootstrap, [topic])
             fetches = way.contender.counted(_ANSWERED, _FETCHES) - fetches
             figures[megabytes] = case.payload_bytes / 1e6 / done["seconds"]
             figures[client_cpu] = done["cpu_seconds"] / (case.payload_bytes / 1e9)
@@ -84,21 +73,10 @@ def measure_way(case: Sdk, way: Way, topic: str) -> dict[str, float]:
         way.topics.delete([topic])
 
 
-def _load(direction: str, case: Sdk, way: Way, topic: str) -> dict[str, float]:
-    command = [sys.executable, "-m", "kordon.bench.sdk_load", direction, "--client", way.client]
-    command += ["--bootstrap", way.contender.bootstrap, "--topic", topic]
-    command += ["--record-bytes", str(case.record_bytes), "--records", str(case.records)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=False)
-    if done.returncode:
-        raise ToolError(f"{way.name}, {direction}: {done.stderr.strip()[-1000:]}")
-    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return said
-
-
 def measure_worker() -> Iterator[tuple[str, dict[str, float]]]:
     """Measures gate and heartbeats without a broker; yields cases and their figures."""
-    for cost in gate_cost.measure(_CHANGES):
-        yield _gate_case(cost.changes), {results.GATE_US: cost.open * 1e6}
+    for changes, seconds in zip(_CHANGES, gate_cost.measure(_CHANGES), strict=True):
+        yield _gate_case(changes), {results.GATE_US: seconds * 1e6}
     for each in asyncio.run(positions.measure(_MEMBERS)):
         yield (
             _heartbeat_case(each.members),

@@ -11,13 +11,10 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
-import trustme
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from kordon.bench import results
 from kordon.bench.contenders import Contender, Peer, start_floor, stop_process
@@ -26,6 +23,7 @@ from kordon.bench.plan import Memory, Part, Plan
 from kordon.bench.results import Measurement, Results
 from kordon.bench.runner import Runner, Topics, idle_figures
 from kordon.bench.sdk import WORKER_CASES
+from kordon.testing.certificates import make_certificates
 from kordon.testing.cluster import Cluster
 from kordon.testing.java_process import OPTIMISED
 from kordon.testing.ports import free_ports
@@ -34,60 +32,18 @@ from kordon.testing.proxy_process import ProxyProcess
 _FLOOR_LISTENER: Final = "FLOOR"
 
 
-class Shown:
-    """The progress of a run on a terminal; the bar counts the seconds that the runs should take.
-
-    Args:
-        console: Where it is shown.
-        seconds: About how long all of it takes.
-    """
-
-    def __init__(self, console: Console, seconds: float) -> None:
-        columns = (
-            BarColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left:"),
-            TimeRemainingColumn(),
-            TextColumn("{task.description}"),
-        )
-        self._progress = Progress(*columns, console=console, transient=True)
-        self._task = self._progress.add_task("starting", total=seconds)
-        self._under_way = 0.0
-
-    def __enter__(self) -> Self:
-        """Shows the bar."""
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Takes it away."""
-        self._progress.stop()
-
-    def __call__(self, case: str, contender: str, round_number: int, seconds: float) -> None:
-        """A run begins; the one before it is done."""
-        self._progress.advance(self._task, self._under_way)
-        self._under_way = seconds
-        self._progress.update(self._task, description=f"{case}, round {round_number}: {contender}")
-
-
 def measure(plan: Plan, profile: str, peers: Sequence[Peer], console: Console, save_to: Path) -> Results:
     """Runs a plan on a fresh cluster.
 
     Args:
-        plan: What to measure.
-        profile: Its name.
-        peers: Other proxies to measure.
-        console: Where progress is shown.
         save_to: The JSON file, written anew after each figure, so that a run that is cut short is not lost.
-
-    Returns:
-        All figures.
     """
     began = time.monotonic()
     with ExitStack() as stack:
-        shown = stack.enter_context(Shown(console, plan.seconds(contenders=3 + len(peers))))
+
+        def shown(case: str, contender: str, number: int = 1) -> None:
+            console.log(f"{case}, round {number}: {contender}", highlight=False)
+
         logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kordon-bench-")))
         floor_port = free_ports(1)
         extra = {_FLOOR_LISTENER: floor_port, **{peer.listener: peer.port for peer in peers}}
@@ -119,7 +75,7 @@ def measure(plan: Plan, profile: str, peers: Sequence[Peer], console: Console, s
             )
             runner.run(plan)
         if plan.with_tls and Part.MEMORY in plan.parts:
-            shown(figures.memory_tls, results.KORDON, 1, plan.memory.seconds)
+            shown(figures.memory_tls, results.KORDON)
             keep(_idle_tls(plan.memory, figures.memory_tls, cluster.bootstrap("PLAINTEXT"), logs))
         return figures
 
@@ -151,7 +107,6 @@ def _contenders(
 
 @contextmanager
 def _proxies(bootstrap: str, count: int) -> Generator[list[Contender], None, None]:
-    """Runs more Kordons."""
     with ExitStack() as stack:
         started = [stack.enter_context(ProxyProcess.start(bootstrap=bootstrap)) for _ in range(count)]
         yield [Contender(results.MANAGED, each.bootstrap, each.pid) for each in started]
@@ -185,15 +140,11 @@ def _tool(cluster: Cluster) -> Tool:
 
 def _idle_tls(case: Memory, name: str, bootstrap: str, directory: Path) -> Measurement:
     """Measures idle connections over TLS, with a Kordon of its own."""
-    authority = trustme.CA()
-    certificate = authority.issue_cert("localhost")
-    certificate.cert_chain_pems[0].write_to_path(str(directory / "certificate.pem"))
-    certificate.private_key_pem.write_to_path(str(directory / "key.pem"))
-    context = ssl.create_default_context()
-    authority.configure_trust(context)
-    tls = {"certificate": str(directory / "certificate.pem"), "key": str(directory / "key.pem")}
+    files = make_certificates(directory)
+    tls = {"certificate": str(files.server), "key": str(files.server_key)}
     with ProxyProcess.start(bootstrap=bootstrap, config={"listen": {"tls": tls}}) as kordon:
         contender = Contender(results.KORDON, kordon.bootstrap, kordon.pid)
+        context = ssl.create_default_context(cafile=files.ca)
         return Measurement(name, contender.name, 1, idle_figures(case, contender, context))
 
 

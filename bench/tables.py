@@ -13,13 +13,17 @@ def shown(spread: Spread | None, digits: int) -> str:
 
 
 def middle(spread: Spread | None, digits: int) -> str:
-    """Writes a figure's median alone."""
     return "-" if spread is None else f"{spread.median:.{digits}f}"
 
 
 def number(value: float | None) -> str:
     """Writes a ratio, a dash where there is none."""
     return "-" if value is None else f"{value:.2f}"
+
+
+def section(title: str, names: list[str], rows: list[list[str]]) -> list[str]:
+    """Draws a table below its title; nothing where there are no rows."""
+    return [f"## {title}", "", *table(names, rows)] if rows else []
 
 
 def table(names: list[str], rows: list[list[str]]) -> list[str]:

@@ -1,8 +1,8 @@
-"""Whether the bar is reached : ratios within one run, medians of its rounds."""
+"""Whether the bar is reached: ratios within one run, medians of its rounds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,6 +60,13 @@ NOISE_MS: Final = 5.0
 """A pause of those whom no resize concerns is none, if it is no longer than this above that of quiet times."""
 
 
+_LEAST: Final = {KORDON: (MIN_PRODUCE, MIN_CONSUME), MANAGED: (MIN_MANAGED_PRODUCE, MIN_MANAGED_CONSUME)}
+_AUDIT: Final = (
+    (AUDIT_DECISIONS, "decisions audited per CPU second", MIN_AUDIT_DECISIONS),
+    (AUDIT_MB, "MB of topic data audited per CPU second", MIN_AUDIT_MB),
+)
+
+
 @dataclass(frozen=True)
 class Verdict:
     """One line of the bar."""
@@ -70,151 +77,94 @@ class Verdict:
     reached: bool
 
 
-def verdicts(results: Results, contender: str = KORDON) -> list[Verdict]:
-    """Compares a contender with the bar; what was not measured is left out."""
-    base = results.base
-    found = [
-        _throughput(results, base, contender, PRODUCE_MB, done="produced", least=MIN_PRODUCE),
-        _throughput(results, base, contender, CONSUME_MB, done="consumed", least=MIN_CONSUME),
-        _processor(results, base, contender, PRODUCE_CPU, done="produced", bar=(FLOOR, "the floor's", MAX_CPU)),
-        _processor(results, base, contender, CONSUME_CPU, done="consumed", bar=(FLOOR, "the floor's", MAX_CPU)),
-        _latency(results, contender),
-        _idle(results, contender),
-        *(verdict for case in results.managed[:1] for verdict in _managed(results, case)),
-        *_log(results),
-        *(verdict for case in results.sdk[:1] for verdict in _sdk(results, case)),
-        *(_gate(results, case, results.sdk[1:]) for case in results.sdk[:1]),
-        *_heartbeats(results, results.sdk[1:]),
-        *(verdict for case in results.resizes for verdict in _pauses(results, case)),
-        *(verdict for case in results.audit[1:] for verdict in _audit(results, case)),
-    ]
-    return [each for each in found if each is not None]
-
-
-def _managed(results: Results, case: str) -> list[Verdict | None]:
-    untouched = (KORDON, "the untouched path's", MAX_MANAGED_CPU)
-    return [
-        _throughput(results, case, MANAGED, PRODUCE_MB, done="produced to managed topics", least=MIN_MANAGED_PRODUCE),
-        _throughput(results, case, MANAGED, CONSUME_MB, done="consumed from managed topics", least=MIN_MANAGED_CONSUME),
-        _processor(results, case, MANAGED, PRODUCE_CPU, done="produced to managed topics", bar=untouched),
-        _processor(results, case, MANAGED, CONSUME_CPU, done="consumed from managed topics", bar=untouched),
-    ]
-
-
-def _log(results: Results) -> list[Verdict | None]:
-    unrecorded = (MANAGED, "that without a decision log", MAX_RECORDED_CPU)
-    return [
-        _processor(results, results.log, RECORDED, figure, done=f"{done} with decisions on record", bar=unrecorded)
-        for figure, done in ((PRODUCE_CPU, "produced"), (CONSUME_CPU, "consumed"))
-    ]
-
-
-def _sdk(results: Results, case: str) -> list[Verdict | None]:
-    found: list[Verdict | None] = []
-    for figure, done in ((PRODUCE_MB, "produced"), (CONSUME_MB, "consumed")):
-        value = ratio(results, case, SDK, figure, AIOKAFKA_MANAGED)
-        what = f"throughput {done} by the SDK, of aiokafka's on a managed topic"
-        found.append(None if value is None else Verdict(what, f">= {MIN_SDK}", f"{value:.2f}", value >= MIN_SDK))
+def verdicts(figures: Results) -> list[Verdict]:
+    """Compares Kordon with the bar; what was not measured is left out."""
+    found = [*_against_direct(figures, figures.base, KORDON, (FLOOR, "the floor's", MAX_CPU))]
+    found += [*_latency(figures)]
+    if (idle := _median(figures, figures.memory, KORDON, IDLE_MB)) is not None:
+        what, wanted = f"memory at {figures.memory}", f"< {MAX_IDLE_MB:.0f} MB"
+        found.append(Verdict(what, wanted, f"{idle:.0f} MB", idle < MAX_IDLE_MB))
+    for case in figures.managed[:1]:
+        found += _against_direct(figures, case, MANAGED, (KORDON, "the untouched path's", MAX_MANAGED_CPU))
+    for figure, done in ((PRODUCE_CPU, "produced"), (CONSUME_CPU, "consumed")):
+        what = f"processor time per GB {done} with decisions on record, of that without a decision log"
+        found += _most(what, ratio(figures, figures.log, RECORDED, figure, MANAGED), MAX_RECORDED_CPU)
+    found += _sdk(figures, *figures.sdk) if figures.sdk else []
+    for case in figures.resizes:
+        found += _pauses(figures, case)
+    for case in figures.audit[1:]:  # tiny ones come first and have no bar
+        for figure, what, least in _AUDIT:
+            found += _least(f"{what}, {case}", _median(figures, case, AUDITOR, figure), least, "{:,.0f}")
     return found
 
 
-def _gate(results: Results, sdk: str, cases: Sequence[str]) -> Verdict | None:
-    """Judges the gate of the topic that has changed most often."""
-    gates, fetch = _of_worker(results, cases, GATE_US), results.spread(sdk, SDK, FETCH_US)
-    if not gates or fetch is None:
-        return None
-    case, gate = gates[-1]
-    share = gate / fetch.median
-    what = f"{case}, of a worker's time for a Fetch"
-    return Verdict(what, f"<= {MAX_GATE_SHARE:.0%}", f"{share:.1%}", share <= MAX_GATE_SHARE)
-
-
-def _heartbeats(results: Results, cases: Sequence[str]) -> list[Verdict]:
-    """Judges those of the largest group: all of them, and one beside one of the smallest group."""
-    all_of_them, one = (_of_worker(results, cases, figure) for figure in (HEARTBEATS_CORES, HEARTBEAT_MOVED_US))
-    if not all_of_them or not one:
-        return []
-    (case, cores), (few, least), (_, most) = all_of_them[-1], one[0], one[-1]
-    what = f"cores for a {case} from each member every 3 s, all with another position"
-    growth = most / least
-    return [
-        Verdict(what, f"<= {MAX_HEARTBEATS_CORES}", f"{cores:.2f}", cores <= MAX_HEARTBEATS_CORES),
-        Verdict(f"CPU of a {case}, of a {few}", f"<= {MAX_GROWTH}", f"{growth:.2f}", growth <= MAX_GROWTH),
-    ]
-
-
-def _of_worker(results: Results, cases: Sequence[str], figure: str) -> list[tuple[str, float]]:
-    """Returns the medians of what was measured without a broker, with their cases."""
-    return [(case, spread.median) for case in cases if (spread := results.spread(case, WORKER, figure))]
-
-
-def _pauses(results: Results, case: str) -> list[Verdict]:
-    """Those of sealed partitions have a bound; others may pause no longer than when nothing is resized."""
-    figures = {
-        name: results.spread(case, MANAGED, name)
-        for name in (PROXIES, f"{SEALED}_p99_ms", f"{OTHERS}_p99_ms", f"{QUIET}_p99_ms")
-    }
-    proxies, sealed, others, quiet = (spread.median if spread else None for spread in figures.values())
-    if proxies is None or sealed is None or others is None or quiet is None:
-        return []
-    most, calm = MAX_PAUSE_MS.get(int(proxies), MAX_PAUSE_OF_MANY_MS), quiet + NOISE_MS
-    return [
-        Verdict(f"p99 pause of sealed partitions, {case}", f"<= {most:.0f} ms", f"{sealed:.0f} ms", sealed <= most),
-        Verdict(
-            f"p99 pause of connections that carry nothing sealed, {case}",
-            f"<= {calm:.0f} ms, as without resizes",
-            f"{others:.0f} ms",
-            others <= calm,
-        ),
-    ]
-
-
-def _audit(results: Results, case: str) -> list[Verdict]:
-    """Judges a long audit; tiny ones come first and have no bar."""
-    bars = (
-        (AUDIT_DECISIONS, "decisions audited per CPU second", MIN_AUDIT_DECISIONS),
-        (AUDIT_MB, "MB of topic data audited per CPU second", MIN_AUDIT_MB),
-    )
-    return [
-        Verdict(f"{what}, {case}", f">= {least:,.0f}", f"{spread.median:,.0f}", spread.median >= least)
-        for figure, what, least in bars
-        if (spread := results.spread(case, AUDITOR, figure))
-    ]
-
-
-def _throughput(results: Results, case: str, contender: str, figure: str, *, done: str, least: float) -> Verdict | None:
-    value = ratio(results, case, contender, figure)
+def _least(what: str, value: float | None, least: float, form: str = "{:.2f}") -> list[Verdict]:
     if value is None:
-        return None
-    return Verdict(f"throughput {done}, of direct", f">= {least:.2f}", f"{value:.2f}", value >= least)
+        return []
+    return [Verdict(what, f">= {form.format(least)}", form.format(value), value >= least)]
 
 
-def _processor(
-    results: Results, case: str, contender: str, figure: str, *, done: str, bar: tuple[str, str, float]
-) -> Verdict | None:
-    reference, whose, most = bar
-    value = ratio(results, case, contender, figure, reference)
+def _most(what: str, value: float | None, most: float, form: str = "{:.2f}", *, why: str = "") -> list[Verdict]:
     if value is None:
-        return None
-    return Verdict(f"processor time per GB {done}, of {whose}", f"<= {most}", f"{value:.2f}", value <= most)
+        return []
+    return [Verdict(what, f"<= {form.format(most)}{why}", form.format(value), value <= most)]
 
 
-def _latency(results: Results, contender: str) -> Verdict | None:
+def _median(figures: Results, case: str, contender: str, figure: str) -> float | None:
+    spread = figures.spread(case, contender, figure)
+    return None if spread is None else spread.median
+
+
+def _against_direct(figures: Results, case: str, contender: str, cpu: tuple[str, str, float]) -> Iterator[Verdict]:
+    """Judges throughput by that of direct, and processor time by that of another, who is named, with the most of it."""
+    whose, title, most = cpu
+    where = " managed topics" if contender == MANAGED else ""
+    done = (f"produced{where and f' to{where}'}", f"consumed{where and f' from{where}'}")
+    for what, figure, least in zip(done, (PRODUCE_MB, CONSUME_MB), _LEAST[contender], strict=True):
+        yield from _least(f"throughput {what}, of direct", ratio(figures, case, contender, figure), least)
+    for what, figure in zip(done, (PRODUCE_CPU, CONSUME_CPU), strict=True):
+        value = ratio(figures, case, contender, figure, whose)
+        yield from _most(f"processor time per GB {what}, of {title}", value, most)
+
+
+def _latency(figures: Results) -> list[Verdict]:
     """Within the noise is: no more above direct's median than direct's own rounds lie apart (1 ms, the tool's step)."""
-    own = results.spread(results.latency, contender, P99_MS)
-    direct = results.spread(results.latency, DIRECT, P99_MS)
+    own = _median(figures, figures.latency, KORDON, P99_MS)
+    direct = figures.spread(figures.latency, DIRECT, P99_MS)
     if own is None or direct is None:
-        return None
-    noise = max(direct.most - direct.least, 1.0)
-    added = own.median - direct.median
+        return []
+    noise, added = max(direct.most - direct.least, 1.0), own - direct.median
     wanted = f"<= {noise:.0f} ms, the spread of direct"
-    return Verdict(f"p99 added, {results.latency}", wanted, f"{added:+.0f} ms", added <= noise)
+    return [Verdict(f"p99 added, {figures.latency}", wanted, f"{added:+.0f} ms", added <= noise)]
 
 
-def _idle(results: Results, contender: str) -> Verdict | None:
-    idle = results.spread(results.memory, contender, IDLE_MB)
-    if idle is None:
-        return None
-    return Verdict(
-        f"memory at {results.memory}", f"< {MAX_IDLE_MB:.0f} MB", f"{idle.median:.0f} MB", idle.median < MAX_IDLE_MB
+def _sdk(figures: Results, case: str, *of_worker: str) -> Iterator[Verdict]:
+    """Judges the SDK's clients; of what was measured without a broker, the largest case beside the smallest."""
+    for figure, done in ((PRODUCE_MB, "produced"), (CONSUME_MB, "consumed")):
+        what = f"throughput {done} by the SDK, of aiokafka's on a managed topic"
+        yield from _least(what, ratio(figures, case, SDK, figure, AIOKAFKA_MANAGED), MIN_SDK)
+    gates, moved, cores = (
+        [(each, value) for each in of_worker if (value := _median(figures, each, WORKER, figure)) is not None]
+        for figure in (GATE_US, HEARTBEAT_MOVED_US, HEARTBEATS_CORES)
     )
+    fetch_us = _median(figures, case, SDK, FETCH_US)
+    if gates and fetch_us:
+        gate, gate_us = gates[-1]
+        yield from _most(f"{gate}, of a worker's time for a Fetch", gate_us / fetch_us, MAX_GATE_SHARE, "{:.1%}")
+    if moved and cores:
+        (few, least), (many, most) = moved[0], moved[-1]
+        what = f"cores for a {many} from each member every 3 s, all with another position"
+        yield from _most(what, cores[-1][1], MAX_HEARTBEATS_CORES)
+        yield from _most(f"CPU of a {many}, of a {few}", most / least, MAX_GROWTH)
+
+
+def _pauses(figures: Results, case: str) -> list[Verdict]:
+    """Those of sealed partitions have a bound; others may pause no longer than when nothing is resized."""
+    names = (PROXIES, f"{SEALED}_p99_ms", f"{OTHERS}_p99_ms", f"{QUIET}_p99_ms")
+    proxies, sealed, others, quiet = (_median(figures, case, MANAGED, name) for name in names)
+    if proxies is None or quiet is None:
+        return []
+    most, why = MAX_PAUSE_MS.get(int(proxies), MAX_PAUSE_OF_MANY_MS), ", as without resizes"
+    found = _most(f"p99 pause of sealed partitions, {case}", sealed, most, "{:.0f} ms")
+    what = f"p99 pause of connections that carry nothing sealed, {case}"
+    return found + _most(what, others, quiet + NOISE_MS, "{:.0f} ms", why=why)
