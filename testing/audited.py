@@ -13,16 +13,7 @@ from kordon.spark_jobs.sources import Reading
 
 
 def findings_of(broker: str, folder: Path, out: Path) -> list[dict[str, Any]]:
-    """Audits all there is, once.
-
-    Args:
-        broker: host:port of the brokers.
-        folder: Of the decision files.
-        out: The audit's folder.
-
-    Returns:
-        The newest row of each finding.
-    """
+    """Audits all there is, once; returns the newest row of each finding."""
     session = open_session(Setup(master="local[1]", shuffle_partitions=1, needs_kafka=False, is_brief=True))
     reading = Reading(bootstrap=broker, folder=folder, is_pinned=True)
     audit = Audit(session, Options(out=str(out), reading=reading), Metrics())

@@ -39,7 +39,6 @@ def needs_zookeeper(version: str) -> bool:
 
 
 def write_properties(file: Path, lines: Mapping[str, str]) -> None:
-    """Writes a file of Java properties."""
     file.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
 
 
@@ -53,10 +52,7 @@ def properties(
     """Returns server.properties of one broker.
 
     Args:
-        ports: Its own.
         voters: Those of all brokers; with KRaft they are the controllers as well.
-        folder: For its data.
-        certificates: For TLS listeners.
         zookeeper: host:port, for a Kafka without KRaft.
     """
     names = list(ports.by_listener)

@@ -10,13 +10,7 @@ from kordon.testing.jars import kafka_version
 
 @dataclass(frozen=True)
 class Feature:
-    """Something that brokers can.
-
-    Attributes:
-        what: It is, in the plural.
-        major: Of the first Kafka that has it.
-        minor: Likewise.
-    """
+    """Something that brokers can."""
 
     what: str
     major: int

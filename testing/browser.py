@@ -79,7 +79,6 @@ class Page:
         return told["result"].get("value")
 
     def move_pointer(self, x: float, y: float) -> None:
-        """Moves the pointer to a place in the window."""
         self._ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def picture(self, *, is_whole: bool = False) -> bytes:
@@ -87,7 +86,6 @@ class Page:
         return b64decode(self._ask("Page.captureScreenshot", captureBeyondViewport=is_whole)["data"])
 
     def paper(self) -> bytes:
-        """Returns the page as it is printed, as PDF."""
         return b64decode(self._ask("Page.printToPDF", printBackground=True)["data"])
 
     def _ask(self, method: str, **params: Any) -> dict[str, Any]:

@@ -14,11 +14,7 @@ STEPS: Final = ("wish", "fence", "ack", "image", "topic", "outcome")
 
 
 class ChangeSteps:
-    """Follows the layouts topic from its end, records of open transactions included; use it as a context manager.
-
-    Args:
-        bootstrap: Of the cluster.
-    """
+    """Follows the layouts topic from its end, records of open transactions included; use it as a context manager."""
 
     def __init__(self, bootstrap: str) -> None:
         config = {"bootstrap.servers": bootstrap, "group.id": "steps", "isolation.level": "read_uncommitted"}
@@ -35,11 +31,7 @@ class ChangeSteps:
         self._consumer.close()
 
     def wait_for(self, step: str, seconds: float = 60) -> None:
-        """Returns when the first record of a step is written from now on.
-
-        Raises:
-            TimeoutError: There was none in time.
-        """
+        """Returns when the first record of a step is written from now on; raises TimeoutError."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             message = self._consumer.poll(1.0)

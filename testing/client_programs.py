@@ -48,19 +48,11 @@ def kafkajs(script: str) -> list[str]:
 
 
 def kafkajs_path() -> str:
-    """Returns the NODE_PATH with which scripts find kafkajs."""
     return str(cache_dir() / "kafkajs" / "node_modules")
 
 
 def franz_go(package: str = ".") -> list[str]:
-    """Returns the command of a program with franz-go.
-
-    Args:
-        package: Its folder below that of the module.
-
-    Raises:
-        MissingTool: Go is missing.
-    """
+    """Returns the command of a program with franz-go; raises MissingTool."""
     source = _SOURCES / "franz_go"
     files = [source / package / "main.go", source / "go.mod", source / "go.sum"]
     program = cache_dir() / f"franz_go-{_digest(*files)}"
@@ -71,11 +63,7 @@ def franz_go(package: str = ".") -> list[str]:
 
 
 def streams_word_count() -> list[str]:
-    """Returns the command of the word count with Kafka Streams.
-
-    Raises:
-        MissingTool: Maven or a JDK is missing.
-    """
+    """Returns the command of the word count with Kafka Streams; raises MissingTool."""
     source = _SOURCES / "streams"
     jars = _jars(source / "pom.xml")
     classes = cache_dir() / f"word_count-{_digest(source / 'WordCount.java')}"
@@ -86,14 +74,7 @@ def streams_word_count() -> list[str]:
 
 
 def spark_copy(checkpoint: Path) -> list[str]:
-    """Returns the command of Spark's copy of a topic, with the PySpark of the audit extra.
-
-    Args:
-        checkpoint: An empty folder.
-
-    Raises:
-        MissingTool: Maven or a JRE is missing.
-    """
+    """Returns the command of Spark's copy of a topic, with the PySpark of the audit extra; raises MissingTool."""
     source = _SOURCES / "spark"
     _need("java")
     jars = sorted(map(str, _jars(source / "pom.xml").glob("*.jar")))
@@ -121,12 +102,10 @@ def _need(program: str) -> str:
 
 
 def _build(command: Sequence[str], folder: Path) -> None:
-    """Runs a compiler or a package manager; its output is in the error."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_BUILD_SECONDS, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
 def _digest(*files: Path) -> str:
-    """Names the contents of files."""
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]

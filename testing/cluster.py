@@ -60,11 +60,7 @@ class Broker(JavaProcess):
         self._zookeeper = zookeeper
 
     def start(self, *, wait: bool = True) -> None:
-        """Starts it, and waits until it takes connections.
-
-        Raises:
-            ClusterFailed: It did not within `START_SECONDS`.
-        """
+        """Starts it, and waits until it takes connections; raises ClusterFailed."""
         if self._zookeeper is not None:
             self._zookeeper.wait_forgotten(self.node_id)
         super().start(wait=wait)
@@ -108,7 +104,6 @@ class Cluster:
             brokers: 1 or 3; node ids are 1 to 3.
             version: Kafka's; by default that of the environment variable KAFKA, or the newest.
             listeners: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL; the first one is used between brokers.
-            config: Further broker properties.
             extra_listeners: Plain listeners that advertise other ports (of relays): by name that of the first broker,
                 which those of the others follow.
             jvm: Further options of the brokers' JVMs, such as `java_process.OPTIMISED`.
@@ -197,11 +192,7 @@ class Cluster:
         return ",".join(f"{broker.host}:{broker.port(listener)}" for broker in self.brokers)
 
     def tool_command(self, name: str, *arguments: str) -> list[str]:
-        """Returns the command line of one of Kafka's tools, for use in the background.
-
-        Raises:
-            LookupError: This Kafka has no such tool.
-        """
+        """Returns the command line of one of Kafka's tools, for use in the background; raises LookupError."""
         return [*tool_command(name, self.version, self.folder), *arguments]
 
     def tool(
@@ -211,15 +202,6 @@ class Cluster:
 
         Args:
             name: As its script is called, or a Java class.
-            arguments: Its arguments; the bootstrap address is among them.
-            stdin: What it reads.
-            timeout: Seconds.
-            check: Raise when it fails.
-
-        Raises:
-            LookupError: This Kafka has no such tool.
-            RuntimeError: It failed; its output is in the message.
-            subprocess.TimeoutExpired: It did not end in time.
         """
         command = self.tool_command(name, *arguments)
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
@@ -228,11 +210,7 @@ class Cluster:
         return done
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Makes a broker the leader of a partition that it has a copy of.
-
-        Raises:
-            ClusterFailed: It did not become so in `START_SECONDS`.
-        """
+        """Makes a broker the leader of a partition that it has a copy of; raises ClusterFailed."""
         others = [broker.node_id for broker in self.brokers if broker.node_id != node_id]
         place = {"partition_index": partition, "replicas": [node_id, *others]}
         self._ask_controller(
@@ -349,7 +327,6 @@ def _until_interrupted() -> Generator[None]:
 
 
 def main() -> None:
-    """Runs a cluster until Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m kordon.testing.cluster", description=__doc__)
     parser.add_argument("--brokers", type=int, default=1, choices=(1, 3))
     parser.add_argument("--listeners", default="PLAINTEXT", help="separated by commas")

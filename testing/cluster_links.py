@@ -13,12 +13,7 @@ from kordon.testing.cluster import Cluster
 
 @asynccontextmanager
 async def links_to(cluster: Cluster, **options: int) -> AsyncIterator[Links]:
-    """Looks at a cluster once; ends the connections at the end.
-
-    Args:
-        cluster: Whose plain listeners are used.
-        options: Of `upstream`.
-    """
+    """Looks at a cluster once; ends the connections at the end."""
     bootstrap = tuple(map(HostPort.parse, cluster.bootstrap().split(",")))
     topology = Topology(Upstream.model_validate({"bootstrap": bootstrap, **options}), lambda _: None, lambda _: None)
     await topology.refresh()

@@ -31,13 +31,7 @@ HASTY: Final = {
 
 
 class Writer:
-    """Writes keys and deletes them; keeps what must be there.
-
-    Args:
-        bootstrap: Of a Kordon.
-        topic: Its name.
-        settings: Further ones of the client.
-    """
+    """Writes keys and deletes them; keeps what must be there."""
 
     def __init__(self, bootstrap: str, topic: str, **settings: str) -> None:
         self.truth: dict[bytes, bytes] = {}
@@ -106,7 +100,6 @@ def land_strays(brokers: Cluster, topic: str, keys: Sequence[bytes]) -> None:
 
 
 def configure(bootstrap: str, topic: str, values: Mapping[str, str]) -> None:
-    """Sets configs of a topic."""
     set_ = AlterConfigOpType.SET
     entries = [ConfigEntry(name, value, incremental_operation=set_) for name, value in values.items()]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)

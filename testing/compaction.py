@@ -53,7 +53,6 @@ class Log:
     """When, last."""
 
     def append(self, now: int, key: bytes, value: int | None, producer_id: int) -> None:
-        """Writes a record."""
         self.records.append(Logged(self.end, key, value, producer_id, now))
         self.end += 1
 
@@ -61,7 +60,6 @@ class Log:
         """Does what a broker does: keeps the last record of each key before an offset, tombstones for a time.
 
         Args:
-            now: What time it is.
             active_from: Offset from which on the last file begins.
         """
         self.compacted = now
@@ -79,9 +77,6 @@ class CompactedTopic:
     """A managed topic of which only the last value of each key counts.
 
     Args:
-        random: All chance.
-        n: initial_partition_count.
-        v_count: V.
         is_swept: Whether a layout waits for the janitor; False to see what breaks.
         has_mishaps: Whether hidden records land behind visible ones.
         is_mended: Whether the janitor brings values back that stand before such a one; False to see what breaks.

@@ -49,7 +49,6 @@ def _read_partition(consumer: Consumer, number: int) -> Iterable[Entry]:
 
 
 def read_files(folder: Path) -> list[Entry]:
-    """Reads all files of a folder, in the order of their names."""
     return [
         Entry.load(line) for path in sorted(folder.glob("decisions-*.jsonl")) for line in path.read_bytes().splitlines()
     ]

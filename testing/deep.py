@@ -42,7 +42,6 @@ class Piece:
     """A part of the work, done by one process.
 
     Attributes:
-        name: No other piece has it.
         command: What is run, at the root of the project.
         kind: Of clusters; empty: it is a file of tests.
         seeds: How many of them.
@@ -56,14 +55,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Done:
-    """A piece that has come to its end.
-
-    Attributes:
-        name: Of the piece.
-        code: Of its process.
-        seconds: It took.
-        broken: The seeds that broke a promise.
-    """
+    """A piece that has come to its end."""
 
     name: str
     code: int
@@ -76,7 +68,6 @@ class Journal:
 
     Args:
         folder: For the journals of all codes, and for what failing pieces say.
-        code: A digest.
     """
 
     def __init__(self, folder: Path, code: str) -> None:
@@ -91,7 +82,6 @@ class Journal:
                 self.done[row["name"]] = Done(row["name"], row["code"], row["seconds"], tuple(row["broken"]))
 
     def add(self, done: Done) -> None:
-        """Notes one."""
         with self._lock:
             self.done[done.name] = done
             with self._file.open("a") as file:
@@ -138,8 +128,6 @@ def work(
 
     Args:
         pieces: Of the work, those first that are to be begun first.
-        journal: Of what is done.
-        processes: At once.
         on_broken: Is told the kind of clusters and the seed of one that broke a promise.
 
     Returns:

@@ -43,12 +43,7 @@ class ClientFailed(RuntimeError):  # noqa: N818 (says what happened)
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to the cluster.
-
-    Attributes:
-        name: For the table.
-        bootstrap: Given to the clients.
-    """
+    """One way to the cluster."""
 
     name: str
     bootstrap: str
@@ -89,7 +84,6 @@ class Demo:
         self.progress.remove_task(bar)
 
     def run(self, ways: Sequence[Way]) -> None:
-        """Lets every client work every way."""
         clients: dict[str, Callable[[Way, str, str], Row]] = {
             "perf tools": self.perf_tools,
             "console tools": self.console_tools,
@@ -113,17 +107,12 @@ class Demo:
         self.tool(way, "kafka-topics", "--create", "--topic", topic, "--partitions", str(partitions))
 
     def tool(self, way: Way, name: str, *arguments: str, stdin: str | None = None) -> str:
-        """Runs one of Kafka's tools; returns what it printed."""
         return self.command(
             way, self.cluster.tool_command(name, "--bootstrap-server", way.bootstrap, *arguments), stdin
         )
 
     def command(self, way: Way, command: Sequence[str], stdin: str | None = None) -> str:
-        """Runs a client with an eye on its sockets; returns what it printed.
-
-        Raises:
-            ClientFailed: It failed or did not end.
-        """
+        """Runs a client with an eye on its sockets; returns what it printed; raises ClientFailed."""
         pipe = subprocess.PIPE
         with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
             try:
@@ -236,7 +225,6 @@ def _told(console: Console, what: str) -> Generator[None]:
 
 
 def demonstrate(console: Console) -> list[str]:
-    """Runs the whole demo; returns what was wrong."""
     with _told(console, "Kafka's jars (Maven fetches them the first time)"):
         jars_dir()
     with _told(console, "starting a Kafka broker"):

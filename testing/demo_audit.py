@@ -49,7 +49,6 @@ def audit_and_break(console: Console, bootstrap: str) -> list[str]:
     """Audits what was decided on a cluster, then a run in which a promise is broken.
 
     Args:
-        console: Where the verdicts are shown.
         bootstrap: Of the cluster; no Kordon is in front of it any more.
 
     Returns:
@@ -80,17 +79,7 @@ def _break(console: Console, bootstrap: str, folder: Path) -> list[str]:
 
 
 def _audit(console: Console, what: str, out: Path, *source: str) -> Report:
-    """Judges what is on record now; returns what the report says, which stays in the folder.
-
-    Args:
-        console: Where its progress is told.
-        what: Is audited.
-        out: The audit's folder.
-        source: The arguments that say where decisions and topics are.
-
-    Raises:
-        AuditFailed: It could not judge.
-    """
+    """Judges what is on record now; returns what the report says, which stays in the folder; raises AuditFailed."""
     began = time.monotonic()
     with console.status(f"Spark audits {what}"):
         told = [*source, "--out", str(out), "--once", "--findings-topic", "", *_SMALL]

@@ -20,11 +20,7 @@ class Account:
     """What a client sent or took.
 
     Attributes:
-        records: How many.
-        size_bytes: Of their values together.
         digest: Of the values as a multiset, in whatever order they come over the partitions.
-        seconds: From the first to the last.
-        errors: How many records failed.
     """
 
     records: int
@@ -50,18 +46,15 @@ class Digest:
         self._sum = 0
 
     def add(self, value: bytes) -> None:
-        """Counts one value in."""
         self.records += 1
         self.size_bytes += len(value)
         self._sum += int.from_bytes(hashlib.blake2b(value, digest_size=16).digest(), "big")
 
     def account(self, seconds: float, errors: int = 0) -> Account:
-        """Returns what it has seen."""
         return Account(self.records, self.size_bytes, f"{self._sum % 2**128:032x}"[:12], seconds, errors)
 
 
 def librdkafka_produce(bootstrap: str, topic: str, count: int, size_bytes: int) -> Account:
-    """Sends records with librdkafka, idempotently."""
     from confluent_kafka import KafkaError, Message, Producer  # noqa: PLC0415 (the other client needs none of it)
 
     errors = 0
@@ -85,7 +78,6 @@ def librdkafka_produce(bootstrap: str, topic: str, count: int, size_bytes: int) 
 
 
 def librdkafka_consume(bootstrap: str, topic: str, count: int, _: int) -> Account:
-    """Takes records with librdkafka."""
     from confluent_kafka import Consumer  # noqa: PLC0415
 
     config = {"bootstrap.servers": bootstrap, "group.id": f"{topic}-librdkafka", "auto.offset.reset": "earliest"}
@@ -107,7 +99,6 @@ def librdkafka_consume(bootstrap: str, topic: str, count: int, _: int) -> Accoun
 
 
 async def aiokafka_produce(bootstrap: str, topic: str, count: int, size_bytes: int) -> Account:
-    """Sends records with aiokafka, idempotently."""
     from aiokafka import AIOKafkaProducer  # noqa: PLC0415
 
     digest, waiting = Digest(), []
@@ -121,7 +112,6 @@ async def aiokafka_produce(bootstrap: str, topic: str, count: int, size_bytes: i
 
 
 async def aiokafka_consume(bootstrap: str, topic: str, count: int, _: int) -> Account:
-    """Takes records with aiokafka."""
     from aiokafka import AIOKafkaConsumer  # noqa: PLC0415
 
     digest, began = Digest(), 0.0

@@ -35,10 +35,8 @@ def grow_and_shrink(
     """Runs it.
 
     Args:
-        console: Where tables are shown.
         audited: Also record what the proxies decide, and have Spark check it.
         seconds: For which producers send; what happens meanwhile does so earlier in less time.
-        program: What is run as the proxies.
 
     Returns:
         What was wrong.

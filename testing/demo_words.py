@@ -38,7 +38,6 @@ _PHASE_SECONDS: Final = 3.0
 
 
 def count_words(console: Console) -> list[str]:
-    """Runs it; returns what was wrong."""
     folder = make_folder("kordon-words-")
     began = time.monotonic()
     try:

@@ -39,11 +39,9 @@ class DialectConnection(PlainConnection):
 
     @property
     def api_keys(self) -> set[int]:
-        """What the other side can be asked."""
         return {row.api_key for row in self.offered.api_keys}
 
     def metadata(self, topic: str) -> Any:
-        """Returns what is said of a topic."""
         asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
         (row,) = self.ask(apis.METADATA, METADATA, asked).topics
         return row
@@ -52,9 +50,6 @@ class DialectConnection(PlainConnection):
         """Writes a batch with acks=all; returns what became of it.
 
         Args:
-            topic: Its name.
-            partition: The physical partition.
-            records: A whole record batch.
             count: undeleted_partition_count; -1: it is not said.
             layout_epoch: Of the layout that has this count; -1: it is not said.
         """
@@ -72,7 +67,6 @@ class DialectConnection(PlainConnection):
         """Reads once; returns by partition what was told.
 
         Args:
-            topic: Its name.
             offsets: By physical partition, where to read.
             count: undeleted_partition_count; -1: it is not said.
             fields: Others of the request, such as `group_id`; `positions` is of the topic.

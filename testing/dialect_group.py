@@ -46,8 +46,6 @@ class GroupMember:
     """A member of a classic group; each has a connection of its own to the group's coordinator.
 
     Args:
-        bootstrap: "host:port" of a proxy.
-        group_id: Of the group.
         instance_id: Of a static member.
         user: That logs in on each connection; "": nobody does.
     """
@@ -71,7 +69,6 @@ class GroupMember:
         self.connection.__exit__(kind, error, traceback)
 
     def go_to(self, bootstrap: str) -> None:
-        """Goes on through another proxy."""
         self.connection.__exit__(None, None, None)
         self.connection = _to_coordinator(bootstrap, self.group_id, self._user)
 
@@ -114,11 +111,9 @@ class GroupMember:
         return code
 
     def heartbeat(self) -> int:
-        """Returns the coordinator's error code."""
         return int(self.connection.ask(apis.HEARTBEAT, HEARTBEAT, self._who()).error_code)
 
     def leave(self) -> None:
-        """Leaves the group."""
         fields = {"group_id": self.group_id, "members": [{"member_id": self.member_id}]}
         answer = self.connection.ask(_LEAVE_GROUP_KEY, LEAVE_GROUP, fields)
         assert answer.error_code == Code.NONE, answer
@@ -126,14 +121,7 @@ class GroupMember:
     def report(
         self, topic: str, owned: Mapping[int, int], wanted: Sequence[int] = (), *, sequence: int | None = None
     ) -> Told:
-        """Says once what it owns, by partition with its position or -1, and what it wants to know.
-
-        Args:
-            topic: Its name.
-            owned: Positions by partition.
-            wanted: Partitions.
-            sequence: Of the report; by default each is a new one.
-        """
+        """Says once what it owns, by partition with its position or -1, and what it wants to know."""
         self.sequence = self.sequence + 1 if sequence is None else sequence
         rows = [{"partition": q, "need_position": q in wanted, "position": owned.get(q, -1)} for q in {*owned, *wanted}]
         fields = {**self._who(), "topics": [{"topic": topic, "partitions": rows}], "report_sequence": self.sequence}

@@ -38,12 +38,7 @@ def next_offset(row: Any, offset: int) -> int:
 
 
 class DialectReader:
-    """Reads a topic from its beginning.
-
-    Args:
-        bootstrap: "host:port" of a Kordon.
-        topic: A managed one.
-    """
+    """Reads a topic from its beginning."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.connection = DialectConnection(bootstrap)
@@ -56,23 +51,16 @@ class DialectReader:
         self._count = -1
 
     def close(self) -> None:
-        """Ends its connection."""
         self.connection.__exit__(None, None, None)
 
     def refresh(self) -> None:
-        """Asks which partitions there are."""
         row = self.connection.metadata(self._topic)
         self._count = row.undeleted_partition_count
         for partition in row.partitions:
             self.positions.setdefault(partition.partition_index, 0)
 
     def read(self, *partitions: int, max_wait_ms: int = 200) -> dict[int, Any]:
-        """Reads once; returns the answer's rows by partition.
-
-        Args:
-            partitions: Of which; all, if none are named.
-            max_wait_ms: How long the proxy may wait for something to deliver.
-        """
+        """Reads once; returns the answer's rows by partition."""
         if self._count < 0:
             self.refresh()
         told = [{"partition": q, "position": position} for q, position in self.positions.items()]

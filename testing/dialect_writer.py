@@ -55,7 +55,6 @@ class DialectWriter(threading.Thread):
 
     Args:
         bootstraps: Of Kordons; it goes to another one now and then, and when its connection ends.
-        topic: A managed one.
         name: Begins its keys.
     """
 
@@ -84,7 +83,6 @@ class DialectWriter(threading.Thread):
         self._producer_id = -1
 
     def run(self) -> None:
-        """Writes."""
         try:
             self._begin()
             while not self._stopping.is_set() or any(self._back.values()):

@@ -63,11 +63,7 @@ class Drawn:
     """A mutation.
 
     Attributes:
-        file: Relative to the root.
         within: The function or class in which it is, as `Class.method`; empty: none.
-        line: Its number, from 1.
-        old: What goes.
-        new: What stands there instead.
         place: The first byte of `old`.
     """
 
@@ -79,7 +75,6 @@ class Drawn:
     place: int
 
     def applied(self, text: str) -> str:
-        """Returns the text of its file with it."""
         before = text.encode()
         old = self.old.encode()
         assert before[self.place : self.place + len(old)] == old, "drawn from this text"
@@ -91,13 +86,7 @@ class Drawn:
 
 
 def drawn(root: Path, seed: int, count: int) -> list[Drawn]:
-    """Draws mutations of the modules that keep rules.
-
-    Args:
-        root: Of the project.
-        seed: Decides which.
-        count: As many, or all there are.
-    """
+    """Draws mutations of the modules that keep rules."""
     files = sorted({file for pattern in MODULES for file in root.glob(pattern)})
     excused = _excused(root)
     found = [
@@ -115,12 +104,7 @@ def _excused(root: Path) -> set[tuple[str, str, str, str]]:
 
 
 def mutations_of(file: str, text: str) -> list[Drawn]:
-    """Finds all that can be drawn of a file, in its order.
-
-    Args:
-        file: Its name, for the answer.
-        text: What stands in it.
-    """
+    """Finds all that can be drawn of a file, in its order."""
     return sorted(_Finder(file, text).found(), key=lambda each: (each.place, each.new))
 
 
@@ -229,11 +213,7 @@ def _can_be_dropped(node: ast.stmt) -> bool:
 
 
 class Areas:
-    """Which files of tests are of a module's area.
-
-    Args:
-        root: Of the project.
-    """
+    """Which files of tests are of a module's area."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

@@ -15,13 +15,7 @@ from kordon.spark_jobs.sources import Reading
 
 
 def main(files: str, out: str, at: str) -> None:
-    """Judges the files by GAPS alone, up to a step of the engine.
-
-    Args:
-        files: Folder of decision files.
-        out: The audit's folder.
-        at: The step in front of which it dies.
-    """
+    """Judges the files by GAPS alone, up to a step of the engine."""
 
     def step(name: str) -> None:
         if name == at:

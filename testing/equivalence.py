@@ -59,8 +59,6 @@ class Run:
 
     Attributes:
         lines: Its steps with answers, made comparable.
-        errors: What it wrote to the standard error.
-        exit_code: The process's.
         trespassed: Forbidden ports it was connected to.
         samples: How often its sockets were looked at.
     """
@@ -76,11 +74,7 @@ def run_script(command: Sequence[str], target: Target, prefix: str, cwd: Path, e
     """Runs a script against a target, looking at its sockets all the while.
 
     Args:
-        command: The script's command line; bootstrap address and prefix are added.
-        target: Where to.
         prefix: Begins all names the script makes; of this run only.
-        cwd: Where it runs.
-        env: Its environment.
 
     Raises:
         TimeoutError: The script did not end in `SCRIPT_SECONDS`.
@@ -153,8 +147,6 @@ def difference(direct: Sequence[str], proxied: Sequence[str], allowed: Mapping[s
     """Tells in which steps two runs differ; empty where they do not.
 
     Args:
-        direct: Lines of the run against the brokers.
-        proxied: Lines of the run through Kordon.
         allowed: Reasons by name of steps that may differ. One that does not differ is told as well: it must go.
     """
     allowed = allowed or {}

@@ -83,10 +83,7 @@ class About:
     """What requests name.
 
     Attributes:
-        topic: By its name.
         topic_id: By its id, where a request has one; a name is left out there that may be.
-        group: Of consumers.
-        partition: Of the topic.
     """
 
     topic: str

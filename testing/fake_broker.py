@@ -62,7 +62,6 @@ class Held:
         self.released = asyncio.Event()
 
     def let_go(self) -> None:
-        """Has the request handled and answered."""
         self.released.set()
 
 
@@ -81,7 +80,6 @@ class FakeBroker(Links):
         topics: The number of partitions of each topic; the first broker leads them, in leader epoch 0, and it
             coordinates all groups.
         handlers: As the attribute; Metadata and FindCoordinator have theirs unless others are given.
-        nodes: The ids of the brokers.
     """
 
     def __init__(
@@ -103,11 +101,7 @@ class FakeBroker(Links):
         self._hooks: defaultdict[int, deque[Handler]] = defaultdict(deque)
 
     async def to(self, node_id: int, purpose: str) -> UpstreamClient:
-        """Returns the connection of a purpose to a broker.
-
-        Raises:
-            UpstreamUnavailable: `is_away` is set.
-        """
+        """Returns the connection of a purpose to a broker; raises UpstreamUnavailable."""
         if self.is_away:
             raise UpstreamUnavailable("nobody answers")
         client = self.connections.get((node_id, purpose))
@@ -116,7 +110,6 @@ class FakeBroker(Links):
         return client
 
     async def close(self) -> None:
-        """Ends all connections."""
         for client in self.connections.values():
             client.close()
 
@@ -227,13 +220,11 @@ class _Wire(asyncio.Transport):
         self._work: asyncio.Task[None] | None = None
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
-        """Takes a frame."""
         self._asked.append(self._read(b"".join(list_of_data)[4:]))
         if self._work is None or self._work.done():
             self._work = asyncio.ensure_future(self._run())
 
     def abort(self) -> None:
-        """Ends the connection."""
         self._asked.clear()
         if self._work is not None:
             self._work.cancel()

@@ -57,8 +57,6 @@ def inject(fault: Fault, put: Put = setattr, *, of: str = "") -> None:
     """Breaks a promise in this process.
 
     Args:
-        fault: Which.
-        put: How functions are replaced.
         of: The kind of the decision that is dropped, `admit` by default; the number of the fence that does not hold,
             1 by default.
     """

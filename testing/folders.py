@@ -26,7 +26,6 @@ def make_folder(prefix: str) -> Path:
 
 
 def held_folders() -> list[Path]:
-    """Returns the folders of this process that are not removed yet."""
     return list(_held)
 
 

@@ -61,12 +61,7 @@ _OF_OTHERS: Final = (
 
 @dataclass(frozen=True)
 class Replaced:
-    """A file of Kordon as no disk has it.
-
-    Attributes:
-        module: Its name.
-        text: What is imported in its place.
-    """
+    """A file of Kordon as no disk has it."""
 
     module: str
     text: str
@@ -78,13 +73,7 @@ class Replaced:
 
 
 class _Loader(SourceFileLoader):
-    """Imports a module by another text than its file's.
-
-    Args:
-        module: Its name.
-        path: Of its file, which tracebacks name.
-        text: Is compiled.
-    """
+    """Imports a module by another text than its file's."""
 
     def __init__(self, module: str, path: str, text: str) -> None:
         super().__init__(module, path)
@@ -97,11 +86,7 @@ class _Loader(SourceFileLoader):
 
 
 class _Finder(MetaPathFinder):
-    """Finds the one module that is replaced.
-
-    Args:
-        replaced: By what.
-    """
+    """Finds the one module that is replaced."""
 
     def __init__(self, replaced: Replaced) -> None:
         self._replaced = replaced
@@ -121,11 +106,7 @@ class _Finder(MetaPathFinder):
 
 
 class ForkedPytest:
-    """A process that runs tests in forks of itself, one run at a time.
-
-    Args:
-        root: Of the project; the tests are run there.
-    """
+    """A process that runs tests in forks of itself, one run at a time."""
 
     def __init__(self, root: Path) -> None:
         environment = os.environ | {"PYTHONPATH": str(root / "src")}
@@ -139,15 +120,7 @@ class ForkedPytest:
         )
 
     def run(self, tests: Iterable[str], replaced: Replaced | None = None) -> tuple[int, str]:
-        """Runs tests until one fails.
-
-        Args:
-            tests: Node ids or files, and options.
-            replaced: What is imported otherwise.
-
-        Returns:
-            pytest's exit code or `NEVER_IMPORTED`, and what pytest said.
-        """
+        """Runs tests until one fails; returns pytest's exit code or `NEVER_IMPORTED`, and what pytest said."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         asked = {"tests": list(tests), "replaced": asdict(replaced) if replaced is not None else None}
@@ -156,7 +129,6 @@ class ForkedPytest:
         return answer["code"], answer["words"]
 
     def close(self) -> None:
-        """Ends the process."""
         assert self._process.stdin is not None
         with self._process:  # which closes its other end, and waits
             self._process.stdin.close()

@@ -38,11 +38,7 @@ def kafka_version() -> str:
 
 
 def need(program: str) -> str:
-    """Returns the path of a program.
-
-    Raises:
-        MissingTool: It is not installed.
-    """
+    """Returns the path of a program; raises MissingTool."""
     found = shutil.which(program)
     if found is None:
         package = _PACKAGES.get(program, program)
@@ -51,7 +47,6 @@ def need(program: str) -> str:
 
 
 def cache_dir() -> Path:
-    """Returns the folder for what is fetched or built once."""
     folder = PROJECT / ".cache"
     folder.mkdir(parents=True, exist_ok=True)
     return folder

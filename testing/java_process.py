@@ -50,8 +50,6 @@ def java_command(jars: Path, folder: Path, *, tool: bool = False) -> list[str]:
     """Returns the beginning of a Java command line, up to the class.
 
     Args:
-        jars: The folder of the class path.
-        folder: Where the settings of logging are written to.
         tool: For a short run: little memory, quick start, errors only on its output.
     """
     level = "error" if tool else "warn"
@@ -79,7 +77,6 @@ class JavaProcess:
 
     @property
     def pid(self) -> int | None:
-        """Process id while it runs."""
         return self._process.pid if self._process else None
 
     @property
@@ -88,11 +85,7 @@ class JavaProcess:
         return self._folder / "broker.log"
 
     def start(self, *, wait: bool = True) -> None:
-        """Starts it, and waits until it takes connections.
-
-        Raises:
-            ClusterFailed: It did not within `START_SECONDS`.
-        """
+        """Starts it, and waits until it takes connections; raises ClusterFailed."""
         self._output = self.log_file.open("ab")
         command = [*DIES_WITH_PARENT, *self._command]
         self._process = subprocess.Popen(command, stdout=self._output, stderr=subprocess.STDOUT, cwd=self._folder)
@@ -100,11 +93,7 @@ class JavaProcess:
             self.wait_started()
 
     def wait_started(self) -> None:
-        """Waits until it takes connections on every port.
-
-        Raises:
-            ClusterFailed: It died, or did not within `START_SECONDS`.
-        """
+        """Waits until it takes connections on every port; raises ClusterFailed."""
         deadline = time.monotonic() + START_SECONDS
         while not all(_listens(port) for port in self._listens_on):
             if self._process is None or self._process.poll() is not None:
@@ -123,7 +112,6 @@ class JavaProcess:
         self.kill()
 
     def kill(self) -> None:
-        """Ends it at once (SIGKILL)."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -133,17 +121,14 @@ class JavaProcess:
             self._output = None
 
     def pause(self) -> None:
-        """Stops its clock (SIGSTOP)."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Lets it go on (SIGCONT)."""
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
 
     def log_tail(self, lines: int = 40) -> str:
-        """Returns the last lines of its log."""
         return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-lines:])
 
 

@@ -15,10 +15,6 @@ _COMPILE_SECONDS: Final = 300
 def java_program(source: Path, jars: Path) -> list[str]:
     """Returns the end of a Java command line: class path and class of a program, up to its arguments.
 
-    Args:
-        source: The file, named as its class.
-        jars: The folder of what it uses.
-
     Raises:
         MissingTool: A JDK is missing.
         RuntimeError: It does not compile; the compiler's words are in the message.

@@ -23,11 +23,7 @@ _COMMENT: Final = re.compile(r'^\s*//.*$|\s//[^"\n]*$', re.MULTILINE)
 
 
 def read_schemas(jar: Path) -> Schemas:
-    """Reads the schemas of all messages.
-
-    Args:
-        jar: kafka-clients of some version.
-    """
+    """Reads the schemas of all messages."""
     found: Schemas = {}
     with zipfile.ZipFile(jar) as archive:
         for name in archive.namelist():

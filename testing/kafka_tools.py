@@ -53,8 +53,6 @@ def tool_command(name: str, version: str, folder: Path) -> list[str]:
 
     Args:
         name: As the script is called, or a class.
-        version: Of the brokers.
-        folder: Where the settings of logging are written to.
 
     Raises:
         LookupError: There is no such tool for them.
@@ -67,7 +65,6 @@ def tool_class(name: str, version: str) -> str:
 
     Args:
         name: As the script is called, or a class, which is returned as it is.
-        version: Of the brokers.
 
     Raises:
         LookupError: There is no such tool for them.

@@ -12,11 +12,8 @@ def forged(n: int, v_count: int, counts: Sequence[int], segments: Sequence[tuple
     """Returns the record of a layout in as few bytes as can be.
 
     Args:
-        n: initial_partition_count.
-        v_count: Virtual partitions.
         counts: By epoch, the partitions that are written to.
         segments: As (partition, epoch).
-        fields: More fields of each epoch.
     """
     layout = {
         "topic": "orders",

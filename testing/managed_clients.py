@@ -45,11 +45,7 @@ def create_managed(
     """Creates a managed topic with 3 partitions and 12 virtual ones, as any admin client does; returns the client.
 
     Args:
-        bootstrap: Of a Kordon.
-        topic: Its name.
         settings: Further ones of the client, such as `ssl.ca.location`.
-        replicas: Copies of each partition.
-        configs: Further ones of the topic.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap, **(settings or {})})
     config = {"kordon.virtual.partitions": str(VIRTUAL_PARTITIONS), **(configs or {})}
@@ -61,8 +57,6 @@ def manage(admin: AdminClient, topic: str, takeover: str = "", **how: str) -> Fu
     """Has a topic that there is already managed with 12 virtual partitions, by any admin client's means.
 
     Args:
-        admin: Of a Kordon.
-        topic: Its name.
         takeover: What `kordon.takeover` is set to; "": nothing.
         how: What is set beside it: `transition_ms="0"` for `kordon.takeover.transition.ms=0`.
     """
@@ -78,7 +72,6 @@ def manage(admin: AdminClient, topic: str, takeover: str = "", **how: str) -> Fu
 
 
 def resize(admin: AdminClient, topic: str, partitions: int) -> Future[None]:
-    """Asks for another number of partitions."""
     wanted = [NewPartitions(topic, partitions)]
     done: Future[None] = admin.create_partitions(wanted, request_timeout=CHANGE_SECONDS)[topic]
     return done

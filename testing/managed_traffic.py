@@ -31,7 +31,6 @@ class AioSender:
     Args:
         bootstrap: Of a Kordon that lives to the end: aiokafka never returns to its bootstrap servers, so that it is
             lost together with the one that it took by chance among several.
-        topic: A managed one.
     """
 
     def __init__(self, bootstrap: str, topic: str) -> None:
@@ -74,7 +73,6 @@ class Reader:
         self._config = config | {"auto.offset.reset": "earliest", "topic.metadata.refresh.interval.ms": "2000"}
 
     def read_until(self, stopping: threading.Event) -> None:
-        """Reads without a break."""
         consumer = Consumer(self._config)
         consumer.subscribe([self._topic])
         while not stopping.is_set():
@@ -102,7 +100,6 @@ class Traffic:
 
     Args:
         bootstraps: Ways to the topic, of which the first one stays, whatever dies.
-        topic: A managed one.
     """
 
     def __init__(self, bootstraps: Sequence[str], topic: str) -> None:

@@ -107,7 +107,6 @@ class Worker:
         return replace(self, lanes=lanes, service=ProduceService(self.topics, lanes))
 
     async def stored(self, partition: int) -> list[Stored]:
-        """Reads a physical partition."""
         end = (await self.ends_of([partition]))[partition]
         client = await self._leader(partition)
         found: list[Stored] = []

@@ -43,11 +43,7 @@ _HEADER: Final = struct.Struct(">hhih")
 
 
 class Batches:
-    """Makes one small batch for each producer id.
-
-    Args:
-        value: Of its one record.
-    """
+    """Makes one small batch for each producer id."""
 
     def __init__(self, value: bytes = b"0") -> None:
         self._batch = bytearray(build_batch([Entry(_KEY, value)], Identity(0, 0, 0), is_transactional=False))
@@ -63,8 +59,6 @@ def flood(address: tuple[str, int], topic: str, ids: Mapping[int, Sequence[int]]
     """Writes a batch of each producer id to a partition, straight to the broker that leads all of them.
 
     Args:
-        address: Of the broker.
-        topic: Its name.
         ids: Producer ids as the log has them, by physical partition.
 
     Raises:
@@ -114,10 +108,7 @@ def ids_of(
     """Returns producer ids that have written to a topic that has not changed yet, by physical partition.
 
     Args:
-        count: How many.
         first: The first one, as clients know it.
-        partitions: Of the topic.
-        virtual_partitions: Of the topic; they take turns.
     """
     homes = [home(v, partitions, partitions, virtual_partitions) for v in range(virtual_partitions)]
     ids: dict[int, list[int]] = {q: [] for q in range(partitions)}
@@ -152,7 +143,6 @@ class Prober:
 
 
 def memory_bytes(pid: int) -> int:
-    """Returns what a process has in memory."""
     (line,) = [each for each in Path(f"/proc/{pid}/status").read_text().splitlines() if each.startswith("VmRSS")]
     return int(line.split()[1]) * 1024
 

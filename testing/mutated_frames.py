@@ -38,12 +38,7 @@ _DELETES: Final = frozenset({apis.DELETE_TOPICS})
 
 
 class Mutator:
-    """Makes damaged requests.
-
-    Args:
-        seed: The same one makes the same frames.
-        topics: Names of topics that there are.
-    """
+    """Makes damaged requests."""
 
     def __init__(self, seed: int, topics: Sequence[str]) -> None:
         self._random = Random(seed)  # noqa: S311 - it is to be the same each time
@@ -124,13 +119,7 @@ class Mutator:
 
 
 async def send_mutated(bootstrap: str, mutator: Mutator, frames: int) -> None:
-    """Sends damaged requests on many connections, a few on each; returns when all of them are gone.
-
-    Args:
-        bootstrap: "host:port" of the proxy.
-        mutator: Makes them.
-        frames: How many.
-    """
+    """Sends damaged requests on many connections, a few on each; returns when all of them are gone."""
     host, _, port = bootstrap.rpartition(":")
     limit = asyncio.Semaphore(_AT_ONCE)
 

@@ -65,11 +65,7 @@ class Mutation:
     within: str = ""
 
     def applied(self, text: str) -> str:
-        """Returns the text of its file with the line changed.
-
-        Raises:
-            VanishedError: The line is not there exactly once.
-        """
+        """Returns the text of its file with the line changed; raises VanishedError."""
         lines = text.splitlines(keepends=True)
         first, last = _extent(text, self.within) if self.within else (1, len(lines))
         found = [number for number in range(first - 1, last) if lines[number].strip() == self.old]
@@ -92,17 +88,12 @@ class Verdict(StrEnum):
 
 
 def listed(root: Path = ROOT) -> list[Mutation]:
-    """Reads the list."""
     areas = tomllib.loads((root / LIST).read_text())
     return [Mutation(area, **row) for area, rows in areas.items() for row in rows]
 
 
 def _extent(text: str, within: str) -> tuple[int, int]:
-    """Returns the first and the last line of a function or class.
-
-    Raises:
-        VanishedError: There is none of that name.
-    """
+    """Returns the first and the last line of a function or class; raises VanishedError."""
     node: ast.AST = ast.parse(text)
     for name in within.split("."):
         named = (each for each in ast.iter_child_nodes(node) if getattr(each, "name", None) == name)
@@ -190,7 +181,6 @@ def _try_drawn(seed: int, count: int, processes: int) -> int:
 
 @contextmanager
 def _taken(free: SimpleQueue[ForkedPytest]) -> Iterator[ForkedPytest]:
-    """Takes one that is free, and gives it back."""
     taken = free.get()
     try:
         yield taken

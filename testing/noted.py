@@ -8,11 +8,7 @@ from kordon.proxy.decisions.journal import Journal
 
 
 class Noted:
-    """Keeps what is noted, as it would be written.
-
-    Attributes:
-        journal: To note in.
-    """
+    """Keeps what is noted, as it would be written."""
 
     def __init__(self, worker: str = "me", run_ms: int = 3_600_000) -> None:
         self._backlog = Backlog("here", worker, 2**30, lambda: 0)
@@ -29,5 +25,4 @@ class Noted:
 
     @property
     def kinds(self) -> list[Kind]:
-        """The kinds of all, in their order."""
         return [each.decision.kind for each in self.entries]

@@ -14,11 +14,7 @@ _TIMEOUT_SECONDS = 60
 
 
 class PlainConnection:
-    """Asks one question at a time.
-
-    Args:
-        bootstrap: "host:port" of the broker.
-    """
+    """Asks one question at a time."""
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -36,19 +32,11 @@ class PlainConnection:
         self._socket.close()
 
     def ask(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any:
-        """Sends a request; returns the response, parsed.
-
-        Raises:
-            EOFError: The other side closed the connection.
-        """
+        """Sends a request; returns the response, parsed; raises EOFError."""
         return response(api_key).parse(version, self.ask_bytes(api_key, version, fields))
 
     def ask_bytes(self, api_key: int, version: int, fields: Mapping[str, Any]) -> bytes:
-        """Sends a request; returns the body of the response.
-
-        Raises:
-            EOFError: The other side closed the connection.
-        """
+        """Sends a request; returns the body of the response; raises EOFError."""
         answer = self.ask_frame(self._frame(api_key, version, fields))
         read, consumed = parse_response_header(api_key, version, answer)
         if read.correlation_id != self._correlation_id:

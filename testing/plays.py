@@ -105,15 +105,7 @@ def connection(tally: Tally | None = None, **limits: int) -> Connection:
 
 
 def perform(script: Sequence[Step | Outcome], make: Callable[[], Connection] = connection) -> None:
-    """Runs a play in every chunking.
-
-    Args:
-        script: Steps, each followed by what must come of it.
-        make: Makes the core.
-
-    Raises:
-        AssertionError: It did something else; both versions are shown.
-    """
+    """Runs a play in every chunking; raises AssertionError."""
     for chunk_bytes in CHUNKINGS:
         stage = _Stage(make(), chunk_bytes)
         outcomes: list[Step | Outcome] = []
@@ -140,7 +132,6 @@ class _Stage:
         self._outcomes: list[Outcome] = []
 
     def act(self, step: Step) -> None:
-        """Lets one step happen."""
         if isinstance(step, Happens):
             self._note(self.core.handle(step.event))
             return
@@ -186,9 +177,6 @@ def feed(
     """Lets a core receive bytes of one side.
 
     Args:
-        core: It.
-        side: Whose bytes.
-        sent: They.
         late: Takes what is to be done in turns; None: that is done at once.
 
     Returns:
@@ -231,13 +219,11 @@ def do_now(core: Connection, command: Command) -> list[Command]:
 
 
 def request_frame(api_key: int, version: int, correlation_id: int, client_id: str | None = "c", **fields: Any) -> bytes:
-    """Builds a request frame with its header."""
     header = build_request_header(api_key, version, correlation_id, client_id)
     return _frame(header + request(api_key).build(version, fields))
 
 
 def response_frame(api_key: int, version: int, correlation_id: int, **fields: Any) -> bytes:
-    """Builds a response frame with its header."""
     return _frame(build_response_header(api_key, version, correlation_id) + response(api_key).build(version, fields))
 
 

@@ -12,11 +12,7 @@ _LOWEST, _HIGHEST = 15000, 31000
 
 
 def free_ports(count: int) -> int:
-    """Finds `count` ports in a row that nothing listens on; returns the first.
-
-    Raises:
-        OSError: There are none.
-    """
+    """Finds `count` ports in a row that nothing listens on; returns the first; raises OSError."""
     for _ in range(_TRIES):
         base = random.randrange(_LOWEST, _HIGHEST - count)  # noqa: S311 - spreads runs, guards nothing
         if _all_free(base, count):

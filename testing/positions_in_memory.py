@@ -28,13 +28,11 @@ class ReportsInMemory:
         """Keys and values, in their order."""
 
     async def ready(self, timeout: float) -> None:
-        """Is ready, or is not."""
         if self.fails:
             raise UpstreamUnavailable("the log is not read to its end")
         self.is_current = True
 
     async def say(self, reports: Mapping[Place, Report | None]) -> None:
-        """Writes and reads back."""
         if self.fails:
             raise UpstreamUnavailable("the log cannot be written")
         for place, report in reports.items():
@@ -51,11 +49,8 @@ def report_fields(
     """Returns the fields of a ConsumerGroupPosition request.
 
     Args:
-        place: Whose it is.
         owned: Positions by partition; -1: not said yet.
         wanted: Partitions whose position of the group is asked for.
-        topic: The topic.
-        fields: Others of the request.
     """
     rows = [{"partition": q, "need_position": q in wanted, "position": owned.get(q, -1)} for q in {*owned, *wanted}]
     named = {"group_id": place.group_id, "member_id": place.member_id, "generation_id": 1}
@@ -69,13 +64,7 @@ def asked(reports: PositionReports, fields: Mapping[str, Any]) -> Serve:
 
 
 def answer(questions: Serve, members: Sequence[str] = (), code: int = Code.NONE) -> None:
-    """Has the coordinator answer what Kordon asks it.
-
-    Args:
-        questions: The decision.
-        members: Who is in the group.
-        code: The error code of all its answers.
-    """
+    """Has the coordinator answer what Kordon asks it."""
     rows = [{"member_id": member, "client_id": "", "client_host": ""} for member in members]
     group = {"error_code": code, "group_id": "", "group_state": "", "protocol_type": "", "protocol_data": ""}
     described = {"groups": [{**group, "members": [{**row, **_NOTHING} for row in rows]}]}

@@ -78,8 +78,6 @@ class ProxyProcess:
         """Starts Kordon on free ports of 127.0.0.1.
 
         Args:
-            bootstrap: Of the cluster.
-            args: Further arguments of `kordon run`.
             config: Sections of the configuration file; addresses are filled in.
             env: All environment variables it sees; by default this process's own.
             wait_ready: Wait until /readyz says so.
@@ -103,11 +101,7 @@ class ProxyProcess:
         return proxy
 
     def start_again(self, *, wait_ready: bool = True) -> None:
-        """Starts it on the same addresses after it has ended; its log goes on.
-
-        Raises:
-            ProxyFailed: It did not become ready.
-        """
+        """Starts it on the same addresses after it has ended; its log goes on; raises ProxyFailed."""
         self._process = self._launch.process()
         self._wait_until(ready=wait_ready)
 
@@ -143,7 +137,6 @@ class ProxyProcess:
         return self._process.wait()
 
     def kill(self) -> None:
-        """Ends it at once (SIGKILL)."""
         self._process.kill()
         self._process.wait()
         LEASE_WAITS.look(self._log_file)
@@ -158,11 +151,9 @@ class ProxyProcess:
             self._process.send_signal(signal.SIGCONT)
 
     def leads(self) -> bool:
-        """Returns whether it is the controller."""
         return bool(self.status()["ordering"].get("leads"))
 
     def log(self) -> str:
-        """Returns what it has logged so far."""
         return self._log_file.read_text(errors="replace")
 
     def events(self, event: str) -> list[dict[str, Any]]:
@@ -171,13 +162,11 @@ class ProxyProcess:
         return [found for found in map(json.loads, lines) if found["event"] == event]
 
     def status(self) -> dict[str, Any]:
-        """Returns /status."""
         with urllib.request.urlopen(f"http://{self.admin}/status", timeout=60) as answer:
             found: dict[str, Any] = json.load(answer)
         return found
 
     def metrics(self) -> str:
-        """Returns /metrics."""
         with urllib.request.urlopen(f"http://{self.admin}/metrics", timeout=60) as answer:
             text: str = answer.read().decode()
         return text

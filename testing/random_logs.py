@@ -51,12 +51,10 @@ class Log:
     """Base offset, next offset, bytes."""
 
     def append(self, producer_id: int, values: list[str]) -> None:
-        """Writes a batch."""
         self.batches.append((self.end, self.end + len(values), batch(self.end, values, producer_id)))
         self.end += len(values)
 
     def append_marker(self) -> None:
-        """Writes a control batch."""
         self.batches.append((self.end, self.end + 1, filler(self.end, self.end + 1, LEADER_EPOCH)))
         self.end += 1
 

@@ -58,7 +58,6 @@ FINDING: Mapping[str, Any] = {
 
 
 def write(folder: Path, *, findings: Iterable[Mapping[str, Any]] = (FINDING,)) -> None:
-    """Writes all tables of an audit."""
     found = list(findings)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "about.json").write_text(json.dumps(_about()))

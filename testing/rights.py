@@ -64,7 +64,6 @@ class Allowed:
     permission: AclPermissionType = AclPermissionType.ALLOW
 
     def as_binding(self) -> AclBinding:
-        """For the admin client."""
         principal = f"User:{self.user}"
         return AclBinding(self.type, self.name, self.pattern, principal, "*", self.operation, self.permission)
 
@@ -98,11 +97,7 @@ class Secured:
     @classmethod
     @contextmanager
     def start(cls, **sections: Any) -> Iterator[Self]:
-        """Starts one broker with PLAIN and SCRAM, in the clear and over TLS, and a Kordon on the clear one.
-
-        Args:
-            sections: Of Kordon's configuration, beside `upstream`.
-        """
+        """Starts one broker with PLAIN and SCRAM, in the clear and over TLS, and a Kordon on the clear one."""
         strict = {"allow.everyone.if.no.acl.found": "false", "connections.max.reauth.ms": "60000"}
         with Cluster.start(listeners=("PLAINTEXT", LISTENER, TLS_LISTENER), config=strict) as cluster:
             sasl = {"mechanism": "PLAIN", "username": "kordon", "password": USERS["kordon"]}

@@ -59,7 +59,6 @@ def layout_rows(*layouts: Layout) -> dict[str, Any]:
 
 
 def of(topic: str, *rows: Row) -> list[Row]:
-    """Rows of another topic."""
     return [{**row, "topic": topic} for row in rows]
 
 

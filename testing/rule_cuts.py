@@ -33,13 +33,7 @@ class Cut(StrEnum):
 
 
 def side_by_side(make: Callable[[str, int], History], seeds: Iterable[int], parts: int) -> list[MicroBatch]:
-    """Returns micro-batches in which each history comes in each way, as topic `<seed>-<way>`.
-
-    Args:
-        make: A history of a topic by its name and a seed.
-        seeds: Of the histories.
-        parts: How many micro-batches.
-    """
+    """Returns micro-batches in which each history comes in each way, as topic `<seed>-<way>`."""
     rows: list[dict[str, list[Row]]] = [defaultdict(list) for _ in range(parts)]
     for seed in seeds:
         for cut in Cut:

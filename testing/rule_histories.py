@@ -32,8 +32,6 @@ class History:
     """One topic through a few changes of its layout, with two workers of its own.
 
     Args:
-        topic: Its name.
-        seed: Of all chance.
         changes: At least, and at most.
     """
 

@@ -84,8 +84,6 @@ def play(
     """Runs a rule over micro-batches; gaps are found as the engine's first rule would.
 
     Args:
-        spark: The session.
-        rule: Which one.
         micro_batches: Decisions alone, or all that is new.
         late_ms: As in `Facts`.
     """

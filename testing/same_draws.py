@@ -11,9 +11,5 @@ from hypothesis.internal.constants_ast import Constants
 
 
 def leave_out_constants_of_the_project(patch: pytest.MonkeyPatch) -> None:
-    """Has Hypothesis find no constants in modules.
-
-    Raises:
-        AttributeError: Hypothesis looks for them in another way than its locked version.
-    """
+    """Has Hypothesis find no constants in modules; raises AttributeError."""
     patch.setattr(providers, "_get_local_constants", Constants)

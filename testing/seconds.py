@@ -18,11 +18,7 @@ SLOWEST: Final = 20
 
 
 class Seconds:
-    """A plugin of pytest that records what each test took, with the fixtures that were made and ended for it.
-
-    Args:
-        file: Written when the process ends.
-    """
+    """A plugin of pytest that records what each test took, with the fixtures that were made and ended for it."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -36,7 +32,6 @@ class Seconds:
             self._waited[report.nodeid] += waited
 
     def pytest_sessionfinish(self) -> None:
-        """Writes what was recorded."""
         self._file.write_text(json.dumps({"taken": self._taken, "waited": self._waited}))
 
 

@@ -22,13 +22,9 @@ def request_of_rows(route: Route, rows: int, most_bytes: int, name: str = "") ->
     """Builds a request frame of the smallest rows there can be.
 
     Args:
-        route: Its api key and version.
         rows: As many as it has at the most.
         most_bytes: Of the frame without its size; fewer rows if these do not fit.
         name: What its rows name; "" is the smallest.
-
-    Returns:
-        The frame, with its size in front.
     """
     head = build_request_header(route.api.key, route.version, 1, "rows")
     table = request(route.api.key)

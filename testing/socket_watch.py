@@ -76,7 +76,6 @@ class Peers:
     """The processes of this machine that are connected to a port.
 
     Args:
-        port: The remote port of their connections.
         known: Processes that are not looked for again.
     """
 
@@ -102,7 +101,6 @@ def _connections() -> Iterator[_Connection]:
 
 
 def _local() -> set[int]:
-    """The sockets of this machine that lead to no port."""
     return {int(socket) for socket in _LOCAL_SOCKET.findall(_LOCAL.read_bytes())}
 
 

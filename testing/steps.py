@@ -30,7 +30,6 @@ class Script:
     """A run of one client's script.
 
     Attributes:
-        bootstrap: Address the client is given, "host:port".
         prefix: Begins the name of everything the script makes.
     """
 
@@ -40,7 +39,6 @@ class Script:
 
     @classmethod
     def from_arguments(cls) -> Script:
-        """Reads bootstrap address and prefix from the command line."""
         parser = argparse.ArgumentParser()
         parser.add_argument("bootstrap")
         parser.add_argument("prefix")
@@ -52,16 +50,7 @@ class Script:
         return f"{self.prefix}-{what}"
 
     def step(self, name: str, call: Callable[..., T], *arguments: Any) -> T | None:
-        """Does one thing and prints what came of it.
-
-        Args:
-            name: Says what is done.
-            call: Does it.
-            arguments: What it is called with.
-
-        Returns:
-            What the call returned, or None where it raised.
-        """
+        """Does one thing and prints what came of it; returns what the call returned, or None where it raised."""
         try:
             answer = call(*arguments)
         except Exception as error:  # whatever a client raises is its answer
@@ -81,7 +70,6 @@ class Script:
         return answer
 
     def tell(self, name: str, *, answer: object = None, error: BaseException | None = None) -> None:
-        """Prints one line."""
         outcome = {"answer": plain(answer)} if error is None else {"error": f"{type(error).__name__}: {error}"}
         sys.stdout.write(json.dumps({"step": name, **outcome}) + "\n")
         sys.stdout.flush()

@@ -47,7 +47,6 @@ class Values:
     """Draws values.
 
     Args:
-        random: Where chance comes from.
         unknown_tags: Whether flexible structs may carry tagged fields that no table knows.
         plausible: Whether error codes and times stay among those that Kafka has: other libraries insist on it.
         private: Whether tagged fields of Kordon's dialect are set: others than Kordon do not know them.

@@ -16,11 +16,7 @@ _PAUSE_SECONDS = 0.05
 
 
 def wait_until(what: str, holds: Callable[[], T], seconds: float = SECONDS) -> T:
-    """Looks until something holds; returns what it looked at.
-
-    Raises:
-        TimeoutError: It did not hold in time.
-    """
+    """Looks until something holds; returns what it looked at; raises TimeoutError."""
     deadline = time.monotonic() + seconds
     while not (found := holds()):
         if time.monotonic() > deadline:
@@ -39,9 +35,6 @@ async def until(what: str, holds: Callable[[], object], seconds: float = SECONDS
     """Does as `wait_until` in a loop that goes on meanwhile.
 
     Args:
-        what: Is waited for.
-        holds: Looks, or returns what is awaited for it.
-        seconds: How long it may take.
         pause: Seconds between two looks; 0 looks at each turn of the loop, so that nothing short-lived is missed.
 
     Raises:

@@ -15,13 +15,7 @@ _POLL_SECONDS: Final = 0.1
 
 
 class ZooKeeper(JavaProcess):
-    """One ZooKeeper process.
-
-    Args:
-        port: Where it listens.
-        jars: Kafka's, which bring it.
-        folder: Of its own; made here.
-    """
+    """One ZooKeeper process."""
 
     def __init__(self, port: int, jars: Path, folder: Path) -> None:
         folder.mkdir()

@@ -64,11 +64,7 @@ _EMPTY: Final = Log()
 
 
 def check_folder(folder: Path) -> Verdict:
-    """Checks the histories of a run.
-
-    Raises:
-        HistoryError: One cannot be read.
-    """
+    """Checks the histories of a run; raises HistoryError."""
     return check_all(folder, writes(folder))
 
 
@@ -76,7 +72,6 @@ def check_all(folder: Path, written: Iterable[tuple[str, Write]]) -> Verdict:
     """Checks the histories of a run; those of clients that know partitions by other numbers than others, by themselves.
 
     Args:
-        folder: Of the histories.
         written: Producers' events, with their names, as `writes` returns them.
 
     Raises:

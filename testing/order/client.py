@@ -49,12 +49,10 @@ class Settings:
     """Of such members: they process a tenth of what others do."""
 
     def arguments(self) -> list[str]:
-        """Returns the command line."""
         return [f"{each.name}={getattr(self, each.name)}" for each in fields(self)]
 
     @classmethod
     def from_arguments(cls, arguments: list[str]) -> Self:
-        """Reads a command line."""
         told = dict(argument.split("=", 1) for argument in arguments)
         numbers = {name: int(value) for name, value in told.items() if name not in {"bootstrap", "topic", "folder"}}
         return cls(told["bootstrap"], told["topic"], Path(told["folder"]), **numbers)
@@ -94,20 +92,17 @@ class State:
     """A producer has its last answer."""
 
     def reach(self, partition: int, offset: int) -> None:
-        """Counts a record."""
         self.records += 1
         if offset > self.ends.get(partition, -1):
             self.ends[partition] = offset
 
     def tell(self) -> None:
-        """Writes it to standard output."""
         told = {name: getattr(self, name) for name in ("kind", "name", "records", "failed", "done")}
         sys.stdout.write(json.dumps(told | {"ends": dict(self.ends)}) + "\n")
         sys.stdout.flush()
 
     @classmethod
     def from_line(cls, line: str) -> Self:
-        """Reads what a client has told."""
         told: dict[str, Any] = json.loads(line)
         told["ends"] = {int(partition): offset for partition, offset in told["ends"].items()}
         return cls(**told)
@@ -150,12 +145,10 @@ class Records:
 
 
 def now_us() -> int:
-    """Returns the time as histories have it."""
     return time.monotonic_ns() // 1000
 
 
 def key_of(key: bytes | str | None) -> str:
-    """Returns a record's key as text."""
     return key.decode() if isinstance(key, bytes) else key or ""
 
 

@@ -143,7 +143,6 @@ class Member(ConsumerRebalanceListener, PartitionKeyRebalanceListener):  # type:
     async def on_partitions_assigned(  # pyright: ignore[reportIncompatibleMethodOverride] # both are allowed
         self, assigned: Collection[TopicPartition]
     ) -> None:
-        """Notes what it has now."""
         self._recorder.note("assigned", now_us(), p=sorted(each.partition for each in assigned))
 
     async def on_partitions_revoked(  # pyright: ignore[reportIncompatibleMethodOverride] # both are allowed
@@ -168,7 +167,6 @@ class Member(ConsumerRebalanceListener, PartitionKeyRebalanceListener):  # type:
         self._recorder.flush()
 
     async def on_partition_key_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        """Loads."""
         self._recorder.note("key_assigned", now_us(), p=sorted(each.partition for each in assigned))
         await self._answer()
 

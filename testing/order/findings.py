@@ -37,8 +37,6 @@ class Example:
     """One breach.
 
     Attributes:
-        key: The record's.
-        sequence: The producer's own for the key.
         partition: Where it was met, or None.
         offset: Where it was met, or None.
         time_us: When, or None for what is missing.
@@ -53,7 +51,6 @@ class Example:
     told: str
 
     def plain(self) -> dict[str, Any]:
-        """Returns it fit for JSON."""
         return {
             "key": self.key, "sequence": self.sequence, "partition": self.partition, "offset": self.offset,
             "time_us": self.time_us, "told": self.told,
@@ -68,14 +65,12 @@ class Findings:
         self.examples: dict[tuple[Anomaly, str], list[Example]] = {}
 
     def add(self, anomaly: Anomaly, where: str, example: Example) -> None:
-        """Counts one breach."""
         self.counts[anomaly, where] += 1
         kept = self.examples.setdefault((anomaly, where), [])
         if len(kept) < EXAMPLES:
             kept.append(example)
 
     def found(self) -> set[Anomaly]:
-        """Returns which anomalies there are."""
         return {anomaly for anomaly, _ in self.counts}
 
 
@@ -117,7 +112,6 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether there is no anomaly."""
         return not self.findings.counts
 
     def count(self, anomaly: Anomaly, where: str | None = None) -> int:

@@ -62,12 +62,7 @@ class _Held:
 
 
 class Handovers:
-    """What one group's members told of their callbacks.
-
-    Args:
-        group: Its name.
-        account: Where moves are counted.
-    """
+    """What one group's members told of their callbacks."""
 
     def __init__(self, group: str, account: Account) -> None:
         self._group = group

@@ -184,8 +184,6 @@ def recorded(folder: Path, name: str, **whose: str) -> Generator[Recorder]:
     """Opens a new file of history.
 
     Args:
-        folder: Where the run's histories are.
-        name: Of the file, without suffix.
         whose: `producer`, or `group` and `member`; and `partitions` of the dialect's clients.
     """
     with (folder / f"{name}{SUFFIX}").open("x", encoding="utf-8") as file:
@@ -194,11 +192,7 @@ def recorded(folder: Path, name: str, **whose: str) -> Generator[Recorder]:
 
 
 def sources(folder: Path) -> list[Source]:
-    """Returns the clients' files of a run.
-
-    Raises:
-        HistoryError: A file does not say whose it is.
-    """
+    """Returns the clients' files of a run; raises HistoryError."""
     found: list[Source] = []
     for file in sorted(folder.glob(f"*{SUFFIX}")):
         if file.name == ACTIONS:
@@ -218,17 +212,14 @@ def writes(folder: Path) -> Iterator[tuple[str, Write]]:
 
 
 def dialect_producers(folder: Path) -> frozenset[str]:
-    """Returns the producers that speak the dialect."""
     return frozenset(each.producer for each in sources(folder) if each.producer is not None and each.is_dialect)
 
 
 def all_producers(folder: Path) -> frozenset[str]:
-    """Returns all producers."""
     return frozenset(each.producer for each in sources(folder) if each.producer is not None)
 
 
 def dialect_groups(folder: Path) -> frozenset[str]:
-    """Returns the groups that speak the dialect."""
     return frozenset(each.group for each in sources(folder) if each.group is not None and each.is_dialect)
 
 
@@ -242,7 +233,6 @@ def reads(folder: Path) -> dict[str, Iterator[tuple[str, Read]]]:
 
 
 def actions(folder: Path) -> list[Done]:
-    """Returns what was done while the clients worked."""
     file = folder / ACTIONS
     if not file.exists():
         return []
@@ -252,7 +242,6 @@ def actions(folder: Path) -> list[Done]:
 
 
 def note_action(folder: Path, done: Done) -> None:
-    """Adds something that was done."""
     with (folder / ACTIONS).open("a", encoding="utf-8") as file:
         line = {"e": "done", "began": done.began_us, "t": done.ended_us, "what": done.what}
         file.write(json.dumps(line) + "\n")

@@ -66,7 +66,6 @@ class _Client:
             self._process.stdin.flush()
 
     def check(self) -> None:
-        """Raises ClientFailed if it has ended."""
         if self._process.poll() is not None:
             raise ClientFailed(f"{self.name} ended with exit code {self._process.returncode}:\n{self.complaints()}")
 
@@ -144,7 +143,6 @@ class Clients:
         self._clients.append(_Client(name, [*command, *told, *after], self._settings.folder))
 
     def states(self) -> list[State]:
-        """Returns how far each producer and group has come."""
         return [state for client in self._clients for state in list(client.states.values())]
 
     def order(self, what: str) -> None:
@@ -153,11 +151,7 @@ class Clients:
             client.order(what)
 
     def wait(self, what: str, holds: Callable[[], bool], seconds: float) -> None:
-        """Waits until something holds, while all clients run.
-
-        Raises:
-            ClientFailed: It did not hold in time, or a client ended.
-        """
+        """Waits until something holds, while all clients run; raises ClientFailed."""
         deadline = time.monotonic() + seconds
         while not holds():
             for client in self._clients:
@@ -205,7 +199,6 @@ class Clients:
         }
 
     def acknowledged(self) -> int:
-        """Returns how many records producers know to be written."""
         return sum(state.records for state in self.states() if state.kind == "producer")
 
     def stop(self) -> list[str]:
@@ -216,7 +209,6 @@ class Clients:
         return [f"{each.name} did not end well: {each.complaints()}" for each in ended if not each.end(deadline)]
 
     def kill(self) -> None:
-        """Ends at once what still runs."""
         for client in self._clients:
             client.end(0)
         self._clients = []

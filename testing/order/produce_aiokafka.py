@@ -52,10 +52,6 @@ async def produce(
     """Sends until told to finish; returns whether the outcome of every record is known.
 
     Args:
-        kind: Makes the producer.
-        settings: What the client is told.
-        orders: Ends it.
-        recorder: Writes its history.
         state: Of the producer; its name begins the keys.
     """
     config: dict[str, Any] = {
@@ -85,8 +81,6 @@ def main(name: str = NAME, kind: Callable[..., AIOKafkaProducer] = AIOKafkaProdu
     """Runs until standard input says "finish".
 
     Args:
-        name: Of the producer.
-        kind: Makes it.
         whose: What else its history says of it.
     """
     settings, orders, state = Settings.from_arguments(sys.argv[1:]), Orders(), State("producer", name)

@@ -37,7 +37,6 @@ class Action:
 
     Attributes:
         at: Seconds after all clients are at work.
-        told: What it is, in two or three words.
         do: Does it; raises RuntimeError if it cannot.
     """
 
@@ -89,7 +88,6 @@ class Plan:
     actions: Sequence[Action] = ()
 
     def settings(self, folder: Path) -> Settings:
-        """Returns what clients are told."""
         return Settings(
             bootstrap=",".join(self.bootstraps),
             topic=self.topic,
@@ -121,7 +119,6 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is wrong."""
         return self.verdict.passed and not self.problems
 
 
@@ -221,12 +218,7 @@ class Run:
 
 
 class Topic:
-    """The topic of a run, made and resized at a given address.
-
-    Args:
-        bootstrap: Of brokers, or of a Kordon.
-        name: Of the topic.
-    """
+    """The topic of a run, made and resized at a given address."""
 
     def __init__(self, bootstrap: str, name: str) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -236,7 +228,6 @@ class Topic:
         """Creates the topic; an ordinary one if there is none yet.
 
         Args:
-            partitions: How many it begins with.
             virtual: How many virtual ones, through a Kordon that is to manage it; 0: it is an ordinary topic.
 
         Raises:
@@ -252,11 +243,7 @@ class Topic:
                 raise RuntimeError(f"{self._name} was not created: {error}") from error
 
     def resize(self, partitions: int) -> None:
-        """Changes its number of partitions.
-
-        Raises:
-            RuntimeError: It was refused; the message says why.
-        """
+        """Changes its number of partitions; raises RuntimeError."""
         wanted = [NewPartitions(self._name, partitions)]
         try:
             self._admin.create_partitions(wanted, request_timeout=TOPIC_SECONDS)[self._name].result(TOPIC_SECONDS)

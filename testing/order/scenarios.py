@@ -42,9 +42,6 @@ def dialect_in_trouble(
 
     Args:
         bootstraps: Of Kordons; each client begins at one of them by chance.
-        topic: Managed.
-        resize_to: Numbers of partitions.
-        seconds: For which producers send.
         actions: What happens besides, such as kills of proxies.
         beside: Clients without the SDK work on the same topic, in other groups.
     """

@@ -24,12 +24,10 @@ _NO_RECORD: Final = 2**64 - 1
 
 
 def position(partition: int, offset: int) -> int:
-    """Returns partition and offset as one number."""
     return partition << _OFFSET_BITS | offset
 
 
 def place_of(at: int) -> tuple[int, int]:
-    """Returns partition and offset of a position."""
     return at >> _OFFSET_BITS, at & (1 << _OFFSET_BITS) - 1
 
 
@@ -46,7 +44,6 @@ class Key:
         """By sequence: its position, or SOMEWHERE, MAYBE, REFUSED, UNSENT."""
 
     def record_id(self, sequence: int) -> int:
-        """Returns the number a record is known by."""
         return self.index << 32 | sequence
 
     def standing(self, sequence: int) -> int:
@@ -54,7 +51,6 @@ class Key:
         return self.positions[sequence] if 0 <= sequence < len(self.positions) else UNSENT
 
     def put(self, sequence: int, standing: int) -> None:
-        """Sets it."""
         missing = sequence + 1 - len(self.positions)
         if missing > 0:
             self.positions.extend([UNSENT] * missing)
@@ -86,7 +82,6 @@ class Written:
     """All producers' records.
 
     Args:
-        findings: Where breaches go.
         elsewhere: Producers whose records' positions are told by other numbers.
     """
 
@@ -107,7 +102,6 @@ class Written:
         self._open: set[str] = set()
 
     def take(self, producer: str, event: Write) -> None:
-        """Takes in an event of a producer."""
         match event:
             case Acknowledged():
                 self._acknowledged(producer, event)
@@ -145,7 +139,6 @@ class Written:
         return key
 
     def record(self, record_id: int) -> tuple[Key, int]:
-        """Returns key and sequence of an id."""
         return self.by_index[record_id >> 32], record_id & 0xFFFFFFFF
 
     def seal(self) -> None:
