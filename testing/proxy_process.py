@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -14,11 +15,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from kordon.testing.folders import make_folder, remove_folder
+from kordon.testing.forked_program import ForkedProgram
 from kordon.testing.java_process import DIES_WITH_PARENT
 from kordon.testing.lease_waits import LEASE_WAITS
 from kordon.testing.ports import free_ports
@@ -40,16 +42,23 @@ class _Launch:
     """How it is started."""
 
     command: Sequence[str]
+    """The module that is run, and its arguments."""
     env: Mapping[str, str] | None
     log_file: Path
 
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self, *, is_forked: bool) -> subprocess.Popen[bytes] | ForkedProgram:
+        if is_forked:
+            return ForkedProgram(self.command, self.log_file, os.environ if self.env is None else self.env)
+        command = [*DIES_WITH_PARENT, sys.executable, "-m", *self.command]
         with self.log_file.open("ab") as output:
-            return subprocess.Popen(self.command, stdout=output, stderr=subprocess.STDOUT, env=self.env)
+            return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=self.env)
 
 
 class ProxyProcess:
     """`kordon run` as its own process; use `start` as a context manager."""
+
+    is_forked: ClassVar = False
+    """Whether all are forked (`ForkedProgram`): tests start hundreds; elsewhere they are started as by an operator."""
 
     def __init__(self, launch: _Launch, bootstrap: str, admin: str) -> None:
         self.bootstrap = bootstrap
@@ -57,7 +66,7 @@ class ProxyProcess:
         self.admin = admin
         """host:port of /readyz, /metrics and /status."""
         self._launch = launch
-        self._process = launch.process()
+        self._process = launch.process(is_forked=self.is_forked)
         self._log_file = launch.log_file
         LEASE_WAITS.follow(launch.log_file)
         # Its log can be read after its end, so the folder goes with this object, at the latest when Python ends.
@@ -93,16 +102,16 @@ class ProxyProcess:
         file = folder / "kordon.yaml"
         file.write_text(json.dumps(dict(config or {})))  # JSON is YAML
         module = ["kordon.testing.faulty_proxy", fault] if fault else [program]
-        command = [sys.executable, "-m", *module, "run", "--bootstrap", bootstrap, "--listen", listen]
+        command = [*module, "run", "--bootstrap", bootstrap, "--listen", listen]
         command += ["--admin", admin, "--log-format", "json", *(["--config", str(file)] if config else []), *args]
-        launch = _Launch([*DIES_WITH_PARENT, *command], env, folder / "kordon.log")
+        launch = _Launch(command, env, folder / "kordon.log")
         proxy = cls(launch, listen, admin)
         proxy._wait_until(ready=wait_ready)
         return proxy
 
     def start_again(self, *, wait_ready: bool = True) -> None:
         """Starts it on the same addresses after it has ended; its log goes on; raises ProxyFailed."""
-        self._process = self._launch.process()
+        self._process = self._launch.process(is_forked=self.is_forked)
         self._wait_until(ready=wait_ready)
 
     def __enter__(self) -> Self:

@@ -21,6 +21,7 @@ settings.register_profile("deep", max_examples=2000, deadline=None, suppress_hea
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 if settings.get_current_profile_name() == "quick":
     leave_out_constants_of_the_project(pytest.MonkeyPatch())
+ProxyProcess.is_forked = True
 
 collect_ignore_glob = ["clients/script_*.py", "clients/spark/*.py"]
 """Programs that the equivalence test runs; importing them here would judge the warnings of the clients."""
@@ -36,13 +37,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("deep")]
 
 
+def started_processes() -> list[psutil.Process]:
+    """All that this process has started, and those have, but for the helpers of `multiprocessing`."""
+    own = psutil.Process()
+    helpers = [each for each in own.children() if "multiprocessing" in " ".join(each.cmdline())]
+    return [each for each in own.children(recursive=True) if each not in helpers]
+
+
 @pytest.fixture(scope="session", autouse=True)
 def nothing_left_behind() -> Iterator[None]:
     """Fails the run, at its very end, if a process or a cluster's folder of it is still there."""
     yield
-    _, alive = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=60)
+    _, alive = psutil.wait_procs(started_processes(), timeout=60)
     left = [" ".join(process.cmdline()) for process in alive if process.status() != psutil.STATUS_ZOMBIE]
-    assert [command for command in left if "multiprocessing" not in command] == []
+    assert left == []
     assert [folder for folder in held_folders() if folder.name.startswith(FOLDER_PREFIX)] == []
 
 
