@@ -1,10 +1,10 @@
 """Every test, in four processes side by side: `python -m kordon.testing.lanes`, with what pytest takes as arguments.
 
 Tests with real brokers mostly wait: for sessions to end, for groups to rebalance, for a broker to come up. So three
-processes share them: one begins with those on the brokers that a Kordon leads, two with all others. Tests that need
-none are run meanwhile, at a lower priority (nice), so that nobody who waits for an answer waits for them. With them go
-the tests marked `beside`, which have a cluster of their own. A process that is done with its lane helps with the next,
-file by file.
+processes share them. What they share of clusters each starts anew, so each begins with the tests on clusters that the
+other two leave alone; those that start their own come next. Tests that need no broker are run meanwhile, at a lower
+priority (nice), so that nobody who waits for an answer waits for them. With them go the tests marked `beside`, which
+have a cluster of their own. A process that is done with its lane helps with the next, file by file.
 
 With `--quick` only those are run that need no broker, Spark, Java, browser or image, by two processes. With `--at-most
 MINUTES` a run that takes longer has failed.
@@ -32,13 +32,24 @@ from kordon.testing.java_process import DIES_WITH_PARENT
 from kordon.testing.seconds import Seconds, record
 
 LED: Final = "led"
-BROKERS: Final = "brokers"
+SPARE: Final = "spare"
+ORDINARY: Final = "ordinary"
+OWN: Final = "own"
 BESIDE: Final = "beside"
 PLAIN: Final = "plain"
+_LANES_OF_CLUSTERS: Final = {
+    "spare_cluster": SPARE,
+    "strict_cluster": SPARE,
+    "open_cluster": LED,
+    "cluster": ORDINARY,
+    "cluster3": ORDINARY,
+    "secure_cluster": ORDINARY,
+}
+"""By fixture, the lane of its tests; the first one that a test has says it."""
 _PROCESSES: Final = {
-    LED: [LED, BROKERS, BESIDE, PLAIN],
-    BROKERS: [BROKERS, LED, BESIDE, PLAIN],
-    "brokers too": [BROKERS, LED, BESIDE, PLAIN],
+    LED: [LED, OWN, SPARE, ORDINARY, BESIDE, PLAIN],
+    SPARE: [SPARE, OWN, ORDINARY, LED, BESIDE, PLAIN],
+    ORDINARY: [ORDINARY, OWN, SPARE, LED, BESIDE, PLAIN],
     BESIDE: [BESIDE, PLAIN],
 }
 """The lanes that each runs tests of, in this order; what the first says is shown as it comes."""
@@ -84,10 +95,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def lane_of(item: pytest.Item) -> str:
-    """Says in which of the four a test is run."""
+    """Says in which of them a test is run."""
     if item.get_closest_marker("beside") or not _needs_brokers(item):
         return BESIDE if _needs_programs(item) else PLAIN
-    return LED if "open_cluster" in getattr(item, "fixturenames", ()) else BROKERS
+    fixtures = getattr(item, "fixturenames", ())
+    return next((lane for cluster, lane in _LANES_OF_CLUSTERS.items() if cluster in fixtures), OWN)
 
 
 def _needs_brokers(item: pytest.Item) -> bool:

@@ -141,14 +141,15 @@ def test_does_not():
 def test_waits_for_leases_are_told(folder: Path) -> None:
     """With the tests that waited, as the logs of their Kordons say, though these have been removed by then."""
     (folder / "test_a.py").write_text(WAITED)
-    assert lanes(folder).stdout.split("Waited for leases, 20 s:")[1].split() == ["19.5", "s", "test_a.py::test_waits"]
+    told = lanes(folder, "--quick").stdout.split("Waited for leases, 20 s:")[1]
+    assert told.split() == ["19.5", "s", "test_a.py::test_waits"]
 
 
 def test_a_run_that_takes_too_long_has_failed(folder: Path) -> None:
     """Though all of its tests have passed; and says how long it took."""
     (folder / "test_a.py").write_text(PLAIN.format(True))
-    assert lanes(folder, "--at-most", "60").returncode == 0
-    done = lanes(folder, "--at-most", "0")
+    assert lanes(folder, "--quick", "--at-most", "60").returncode == 0
+    done = lanes(folder, "--quick", "--at-most", "0")
     assert done.returncode == 1
     assert "minutes, 0 at most are allowed" in done.stdout
 
@@ -168,4 +169,4 @@ def test_a_lane_without_tests_is_no_failure(folder: Path) -> None:
     """`make test PYTEST_ARGS=FILE` may name tests of one kind; naming none is told as pytest tells it."""
     (folder / "test_a.py").write_text(PLAIN.format(True))
     assert lanes(folder).returncode == 0
-    assert lanes(folder, "-k", "nothing").returncode == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert lanes(folder, "--quick", "-k", "nothing").returncode == pytest.ExitCode.NO_TESTS_COLLECTED
