@@ -31,14 +31,12 @@ LEADER_EPOCH = 4
 _OF_EACH = {"partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
 
 
-def batch(base_offset: int, values: list[str], producer_id: int) -> bytes:
-    """A batch as it stands in the log."""
+def batch(values: list[str], producer_id: int) -> bytes:
+    """A batch as its producer sends it."""
     builder = DefaultRecordBatchBuilder(2, 0, 0, producer_id, 0, 0, 1 << 16)
     for delta, value in enumerate(values):
         builder.append(delta, 1_000, value.encode(), value.encode(), [])
-    built = bytearray(builder.build())
-    patch(built, split(built)[0], base_offset, LEADER_EPOCH)
-    return bytes(built)
+    return bytes(builder.build())
 
 
 @dataclass
@@ -50,9 +48,22 @@ class Log:
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)
     """Base offset, next offset, bytes."""
 
+    @property
+    def values(self) -> list[str]:
+        """Those of all records."""
+        return [value for _, _, raw in self.batches for value in _values(raw)]
+
     def append(self, producer_id: int, values: list[str]) -> None:
-        self.batches.append((self.end, self.end + len(values), batch(self.end, values, producer_id)))
-        self.end += len(values)
+        self.write(batch(values, producer_id))
+
+    def write(self, raw: bytes) -> int:
+        """Writes a batch as it came from a client; returns its offset."""
+        built, base_offset = bytearray(raw), self.end
+        span = split(built)[0]
+        patch(built, span, base_offset, LEADER_EPOCH)
+        self.end += span.next_offset - span.base_offset
+        self.batches.append((base_offset, self.end, bytes(built)))
+        return base_offset
 
     def append_marker(self) -> None:
         self.batches.append((self.end, self.end + 1, filler(self.end, self.end + 1, LEADER_EPOCH)))

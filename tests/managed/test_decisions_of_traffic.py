@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby, pairwise
 from uuid import UUID
 
@@ -13,24 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kordon.codecs.decision import Decision, Kind
-from kordon.codecs.produce import PartitionData, ProduceRequest, TopicData
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
-from kordon.proxy.managed.lanes import Lanes
-from kordon.proxy.managed.leaders import Leaders
-from kordon.proxy.managed.produce import ProduceService, Target, physical_partition, virtual_partition
-from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
+from kordon.proxy.managed.produce import Target, physical_partition, virtual_partition
 from kordon.proxy.ordering.chain import Chain
-from kordon.proxy.ordering.images import Image, ImageRecord, Parts, Written
-from kordon.proxy.ordering.layout import NO_COUNT, Layout
+from kordon.proxy.ordering.images import ImageRecord, Parts, Written
+from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.streams import physical_stream
-from kordon.testing.fake_broker import Answer, Asked, FakeBroker
+from kordon.testing.lanes_in_memory import LanesInMemory
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.noted import Noted
 from kordon.testing.random_logs import NAME, World, fetch, grown_world, read_all, readers_of, worlds
 from kordon.testing.waiting import until
-
-PATIENCE_SECONDS = 60
 
 
 def contiguous(chain: Chain, given: Sequence[Decision]) -> bool:
@@ -124,46 +117,13 @@ async def test_an_error_that_a_reader_gets_is_on_record_with_its_rule() -> None:
     assert refused == {(0, "UNKNOWN_LEADER_EPOCH", "RISING-EPOCH", 3), (9, "UNKNOWN_TOPIC_OR_PARTITION", None, 3)}
 
 
-class Stage:
+class Stage(LanesInMemory):
     """A worker's lanes to a broker that writes at once, and one client's connection."""
 
     def __init__(self, target: Target = virtual_partition) -> None:
         self.noted = Noted()
-        self.ends: Counter[int] = Counter()
-        self.error_code = 0
-        """With which the broker answers all writes."""
-        topics = ManagedTopics()
-        self.topic = ManagedTopic(Layout.created(NAME, UUID(int=1), 1, 4), UUID(int=2), layouts_offset=17)
-        topics.add(self.topic)
-        broker = FakeBroker({NAME: 4}, {apis.PRODUCE: self._produce})
-        self.lanes = Lanes(topics, broker, Leaders(broker), lambda: True, self.noted.journal)
-        self.client = self.noted.journal.connected()
-        self._service = ProduceService(topics, self.lanes, target)
-
-    def _produce(self, asked: Asked) -> Answer:
-        (topic,) = asked.body.topic_data
-        rows = [self._append(row.index, row.records) for row in topic.partition_data]
-        return {"responses": [{"name": NAME, "partition_responses": rows}]}
-
-    def _append(self, partition: int, records: bytes) -> dict[str, int]:
-        if self.error_code:
-            return {"index": partition, "error_code": self.error_code, "base_offset": -1}
-        base_offset = self.ends[partition]
-        self.ends[partition] += int.from_bytes(records[57:61])
-        return {"index": partition, "error_code": 0, "base_offset": base_offset}
-
-    async def write(self, number: int, batch: bytes, *, count: int = NO_COUNT, epoch: int = -1) -> int:
-        """Writes a batch to a partition; returns the error code."""
-        part = PartitionData(number, memoryview(bytearray(batch)))
-        asked = ProduceRequest(None, -1, 10_000, [TopicData(NAME, None, [part], count, epoch)])
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            ((_, _, (outcome,)),) = await self._service.write(9, asked, self.client)
-        return outcome.error_code
-
-    def change(self, u: int, cuts: dict[int, int], images: Mapping[int, Image] | None = None) -> None:
-        """Goes on under another layout."""
-        layout = self.topic.layout
-        self.topic.adopt(layout.changed(layout.next_epoch(u), cuts), images or {}, self.topic.layouts_offset + 5)
+        super().__init__(Layout.created(NAME, UUID(int=1), 1, 4), journal=self.noted.journal, target=target)
+        self.topic.layouts_offset = 17
 
     async def told(self, *kinds: Kind) -> list[Decision]:
         """Ends; returns what is on record."""
@@ -195,9 +155,9 @@ async def test_what_is_acknowledged_is_on_record_as_one_run_while_it_goes_on() -
 async def test_what_a_client_of_the_dialect_believed_is_on_record() -> None:
     """Its count and the epoch by which that was judged, where it is admitted and where it is refused."""
     stage = Stage(physical_partition)
-    assert await stage.write(0, idempotent(0), count=1, epoch=0) == 0
+    assert await stage.write(0, idempotent(0), count=1, layout_epoch=0) == 0
     stage.change(2, {0: 2, 1: 0})
-    assert await stage.write(0, idempotent(2), count=1, epoch=0) == Code.INVALID_PARTITION_METADATA
+    assert await stage.write(0, idempotent(2), count=1, layout_epoch=0) == Code.INVALID_PARTITION_METADATA
     admitted, refused = await stage.told(Kind.ADMIT, Kind.REFUSE)
     assert (admitted.stream, admitted.move) == (physical_stream(0), 0)
     assert admitted.evidence == {"undeleted_partition_count": 1, "sent_epoch": 0}
@@ -209,8 +169,8 @@ async def test_writes_that_wait_for_a_fence_are_on_record_from_its_beginning_to_
     """One HOLD, one RELEASE, then the write."""
     stage = Stage()
     assert await stage.write(3, idempotent(0)) == 0
-    stage.topic.raise_fence(Fence("f1", frozenset({0})))
-    writing = asyncio.ensure_future(stage.write(3, idempotent(2)))
+    stage.fence()
+    writing = stage.write(3, idempotent(2))
     await asyncio.sleep(0)
     assert not writing.done()
     stage.change(1, {0: 2})
@@ -226,9 +186,9 @@ async def test_writes_that_wait_for_a_fence_are_on_record_from_its_beginning_to_
 async def test_an_acknowledgement_stands_behind_all_that_was_admitted_before_it() -> None:
     """When a drain returns, what it has waited for is in the journal: an open run ends in front of the decision."""
     stage = Stage()
-    writing = asyncio.ensure_future(stage.write(3, idempotent(0)))
+    writing = stage.write(3, idempotent(0))
     await until("the lane has sent it", lambda: stage.lanes.under_way, pause=0)
-    stage.topic.raise_fence(Fence("f1", frozenset({0})))
+    stage.fence()
     await stage.lanes.drain(NAME, frozenset({0}))
     stage.noted.journal.note(Decision(kind=Kind.ACKNOWLEDGE, topic=NAME, fence="f1"))
     assert await writing == 0
@@ -239,7 +199,7 @@ async def test_a_stray_is_refused_with_the_offset_at_which_it_landed() -> None:
     """What stands behind the cut is no success (LATE-ANSWER), and is no ADMIT."""
     stage = Stage()
     assert await stage.write(3, idempotent(0)) == 0
-    writing = asyncio.ensure_future(stage.write(3, idempotent(2)))
+    writing = stage.write(3, idempotent(2))
     await until("the lane has sent it", lambda: stage.lanes.under_way, pause=0)
     stage.change(2, {0: 2, 1: 0})
     assert await writing == Code.NOT_LEADER_OR_FOLLOWER

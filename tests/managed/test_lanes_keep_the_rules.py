@@ -3,175 +3,101 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
 from uuid import UUID
 
 import pytest
 
-from kordon.codecs.produce import PartitionData, ProduceRequest, TopicData
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
-from kordon.proxy.decisions.journal import Client
 from kordon.proxy.managed import lanes as lanes_of_a_worker
 from kordon.proxy.managed.detours import LANES_PER_BROKER
 from kordon.proxy.managed.lane import REQUESTS_UNDER_WAY
-from kordon.proxy.managed.lanes import Lanes
-from kordon.proxy.managed.leaders import Leaders
-from kordon.proxy.managed.produce import ProduceService
-from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.images import ImageRecord, Parts, Written
 from kordon.proxy.ordering.layout import Layout
-from kordon.testing.fake_broker import Answer, Asked, FakeBroker, led
+from kordon.testing.fake_broker import Asked, led
+from kordon.testing.lanes_in_memory import LanesInMemory
 from kordon.testing.managed_writes import a_batch
+from kordon.testing.random_logs import NAME
 
-NAME = "orders"
 PARTITIONS, V_COUNT = 4, 2 * LANES_PER_BROKER
-PATIENCE_SECONDS = 60
-TURNS = 60
-"""Of the loop: in far fewer a write that may go out is answered; `Stage.rest` counts on it, and a test shows it."""
 
 
-class Stage:
+class Stage(LanesInMemory):
     """A worker's lanes in front of two brokers, of which the first leads all partitions of a topic."""
 
     def __init__(self) -> None:
-        self.alive = True
-        """Whether the worker's lease lives."""
-        self.log: defaultdict[int, list[str]] = defaultdict(list)
-        """By physical partition, the values that were written."""
-        self.by_node: dict[str, int] = {}
-        """By value, the broker that was asked to write it."""
-        self.requests: list[list[int]] = []
-        """Of each Produce request, the physical partitions."""
-        self.acks_of: dict[str, int] = {}
-        """By value, what its request asked for."""
-        self.broker = FakeBroker(
-            {NAME: PARTITIONS}, {apis.PRODUCE: self._produce, apis.DESCRIBE_PRODUCERS: self._nobody}, nodes=(1, 2)
-        )
-        self.leaders = Leaders(self.broker)
-        self.topic = ManagedTopic(Layout.created(NAME, UUID(int=1), 1, V_COUNT), UUID(int=2))
-        topics = ManagedTopics()
-        topics.add(self.topic)
-        self.lanes = Lanes(topics, self.broker, self.leaders, lambda: self.alive)
-        self._service = ProduceService(topics, self.lanes)
+        super().__init__(Layout.created(NAME, UUID(int=1), 1, V_COUNT), PARTITIONS, nodes=(1, 2))
 
-    def _produce(self, asked: Asked) -> Answer:
-        (topic,) = asked.body.topic_data
-        self.requests.append([row.index for row in topic.partition_data])
-        return {
-            "responses": [
-                {"name": NAME, "partition_responses": [self._append(asked, row) for row in topic.partition_data]}
-            ]
-        }
-
-    def _append(self, asked: Asked, row: Any) -> dict[str, int]:
-        partition, records = int(row.index), bytes(row.records)
-        value = records[-4:-1].decode()  # of the last record, before its count of headers
-        self.log[partition].append(value)
-        self.by_node[value] = asked.node_id
-        self.acks_of[value] = asked.body.acks
-        return {"index": partition, "error_code": 0, "base_offset": len(self.log[partition]) - 1}
-
-    def _nobody(self, asked: Asked) -> Answer:
-        """Remembers no producer."""
-        rows = [
-            {"partition_index": q, "error_code": 0, "active_producers": []}
-            for topic in asked.body.topics
-            for q in topic.partition_indexes
-        ]
-        return {"topics": [{"name": NAME, "partitions": rows}]}
-
-    def write(
+    def send(
         self, value: str, *, v: int = 0, sequence: int = 0, producer_id: int = 7, acks: int = -1
     ) -> asyncio.Task[int]:
-        """Has a client write a record of three characters; returns what becomes the error code it is told."""
-        batch = memoryview(bytearray(a_batch(value, producer_id=producer_id, epoch=0, sequence=sequence)))
-        asked = ProduceRequest(None, acks, 10_000, [TopicData(NAME, None, [PartitionData(v, batch)])])
-        return asyncio.ensure_future(self._written(asked))
+        """Has a client write a record; returns what becomes the error code it is told."""
+        return self.write(v, a_batch(value, producer_id=producer_id, epoch=0, sequence=sequence), acks=acks)
 
-    async def _written(self, asked: ProduceRequest) -> int:
-        ((_, _, (outcome,)),) = await self._service.write(9, asked, Client(1))
-        return outcome.error_code
-
-    async def rest(self) -> None:
-        """Lets everything happen that waits for nothing but its turn."""
-        for _ in range(TURNS):
-            await asyncio.sleep(0)
-
-    def fence(self) -> None:
-        """Seals the partition that all live on."""
-        self.topic.raise_fence(Fence("f1", frozenset({0})))
-
-    def change(self, u: int, cuts: dict[int, int], images: dict[int, Parts] | None = None) -> None:
-        """Goes on under another layout."""
-        layout = self.topic.layout
-        self.topic.adopt(layout.changed(layout.next_epoch(u), cuts), images or {})
+    def mover(self) -> int:
+        """Returns a virtual partition that leaves partition 0 when the topic grows to two."""
+        return self.topic.layout.movers(self.topic.layout.next_epoch(2))[0]
 
 
 @asynccontextmanager
 async def a_stage() -> AsyncIterator[Stage]:
     """A stage whose lanes have written once, so that they are connected and know who leads."""
-    stage = Stage()
-    try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            for v in range(V_COUNT):
-                assert await stage.write(f"a-{v}", v=v, producer_id=100 + v) == 0
-            before = len(stage.log[0])
-            ready = stage.write("b-0", producer_id=99)
-            await stage.rest()
-            assert ready.done(), "so many turns are enough"
-            assert len(stage.log[0]) == before + 1
-            stage.log.clear()
-            stage.requests.clear()
-            yield stage
-    finally:
-        await stage.lanes.close()
-        await stage.broker.close()
+    async with Stage() as stage:
+        for v in range(V_COUNT):
+            assert await stage.send(f"a-{v}", v=v, producer_id=100 + v) == 0
+        ready = stage.send("b-0", producer_id=99)
+        await stage.rest()
+        assert ready.done(), "so many turns are enough"
+        stage.requests.clear()
+        for log in stage.logs.values():
+            log.batches, log.end = [], 0
+        yield stage
+
+
+def partitions_of(asked: Asked) -> list[int]:
+    """Returns the physical partitions of a Produce request."""
+    return [row.index for row in asked.body.topic_data[0].partition_data]
 
 
 async def test_nothing_goes_out_without_a_lease() -> None:
     """A write waits, however ready its broker is; it goes when the lease has been renewed (LIVE-LEASE)."""
     async with a_stage() as stage:
         stage.alive = False
-        writing = stage.write("c-0")
+        writing = stage.send("c-0")
         await stage.rest()
         assert stage.requests == []
-        stage.alive = True
-        stage.lanes.lease_renewed()
+        stage.renew_lease()
         assert await writing == 0
-        assert stage.log[0] == ["c-0"]
+        assert stage.logs[0].values == ["c-0"]
 
 
 async def test_nothing_goes_out_to_a_sealed_partition() -> None:
-    """It goes under the next layout, to where its stream lives then."""
+    """It goes under the next layout, to where its stream lives then (FENCE-BARRIER)."""
     async with a_stage() as stage:
         stage.fence()
-        writing = stage.write("c-0", v=1)
+        writing = stage.send("c-0", v=1)
         await stage.rest()
         assert stage.requests == []
         stage.change(2, {0: 5, 1: 0})
         assert await writing == 0
-        assert {q: values for q, values in stage.log.items() if values} == {stage.topic.layout.homes[1]: ["c-0"]}
+        assert {q: log.values for q, log in stage.logs.items() if log.values} == {stage.topic.layout.homes[1]: ["c-0"]}
 
 
 @pytest.mark.parametrize(("cut", "told"), [(1, Code.NONE), (0, Code.NOT_LEADER_OR_FOLLOWER)])
 async def test_an_answer_behind_the_end_of_the_lease_is_kept_until_the_layouts_are_read(cut: int, told: Code) -> None:
     """What stands in its segment is a success then; what has landed behind a cut is none (LATE-ANSWER)."""
     async with a_stage() as stage:
-        mover = stage.topic.layout.movers(stage.topic.layout.next_epoch(2))[0]
         held = stage.broker.hold(apis.PRODUCE)
-        writing = stage.write("c-0", v=mover)
+        writing = stage.send("c-0", v=stage.mover())
         await held.come.wait()
         stage.alive = False
         held.let_go()
         await stage.rest()
         assert (stage.lanes.under_way, writing.done()) == (0, False)
         stage.change(2, {0: cut, 1: 0})
-        stage.alive = True
-        stage.lanes.lease_renewed()
+        stage.renew_lease()
         assert await writing == told
 
 
@@ -180,9 +106,9 @@ async def test_what_is_kept_behind_a_lease_has_a_bound(monkeypatch: pytest.Monke
     monkeypatch.setattr(lanes_of_a_worker, "MOST_KEPT", 1)
     async with a_stage() as stage:
         held = stage.broker.hold(apis.PRODUCE)
-        first = stage.write("c-0", producer_id=201)
+        first = stage.send("c-0", producer_id=201)
         await held.come.wait()
-        second = stage.write("c-1", v=0, producer_id=202)
+        second = stage.send("c-1", v=0, producer_id=202)
         await stage.rest()
         stage.alive = False
         held.let_go()
@@ -195,17 +121,17 @@ async def test_a_leader_that_moves_is_written_to_when_the_former_one_has_answere
     """Or else the second of two writes could stand in front of the first (NO-OVERTAKING)."""
     async with a_stage() as stage:
         held = stage.broker.hold(apis.PRODUCE)
-        first = stage.write("c-0", sequence=0)
+        first = stage.send("c-0", sequence=0)
         await held.come.wait()
         stage.broker.topics[NAME] = led(range(PARTITIONS), node_id=2, epoch=1)
         await stage.leaders.renew(NAME)
-        second = stage.write("c-1", v=0, producer_id=8)
+        second = stage.send("c-1", v=0, producer_id=8)
         await stage.rest()
-        assert stage.log[0] == []
+        assert stage.logs[0].values == []
         held.let_go()
         assert (await first, await second) == (0, 0)
-        assert stage.log[0] == ["c-0", "c-1"]
-        assert (stage.by_node["c-0"], stage.by_node["c-1"]) == (1, 2)
+        assert stage.logs[0].values == ["c-0", "c-1"]
+        assert [asked.node_id for asked in stage.requests] == [1, 2]
 
 
 async def test_a_write_that_has_a_turn_goes_to_where_its_stream_lives_when_it_is_sent() -> None:
@@ -213,20 +139,31 @@ async def test_a_write_that_has_a_turn_goes_to_where_its_stream_lives_when_it_is
     async with a_stage() as stage:
         stage.broker.topics[NAME] = led([0]) | led([1, 2, 3], node_id=2)
         await stage.leaders.renew(NAME)
-        mover = stage.topic.layout.movers(stage.topic.layout.next_epoch(2))[0]
-        writing = stage.write("c-0", v=mover)
+        writing = stage.send("c-0", v=stage.mover())
         await asyncio.sleep(0)
         assert stage.requests == []
         stage.change(2, {0: 5, 1: 0})
         assert await writing == 0
-        assert (stage.log[1], stage.by_node["c-0"]) == (["c-0"], 2)
+        assert (stage.logs[1].values, [asked.node_id for asked in stage.requests]) == (["c-0"], [2])
+
+
+async def test_what_was_given_its_turn_under_a_lease_is_not_sent_behind_it() -> None:
+    """It is judged when it is sent (LATE-BINDING), not when it came."""
+    async with a_stage() as stage:
+        writing = stage.send("c-0")
+        await asyncio.sleep(0)  # it is in its line, and the lane has its turn
+        stage.alive = False
+        await stage.rest()
+        assert stage.requests == []
+        stage.renew_lease()
+        assert await writing == 0
 
 
 async def test_what_is_not_sent_dies_with_its_connection() -> None:
     """Its client sends it again by another one, perhaps behind others (LATE-BINDING)."""
     async with a_stage() as stage:
         stage.fence()
-        gone, stays = stage.write("c-0", producer_id=7), stage.write("c-1", producer_id=8)
+        gone, stays = stage.send("c-0", producer_id=7), stage.send("c-1", producer_id=8)
         await stage.rest()
         gone.cancel()
         with suppress(asyncio.CancelledError):
@@ -234,7 +171,7 @@ async def test_what_is_not_sent_dies_with_its_connection() -> None:
         stage.topic.cancel_fence()
         assert await stays == 0
         await stage.rest()
-        assert stage.log[0] == ["c-1"]
+        assert stage.logs[0].values == ["c-1"]
 
 
 async def test_a_gap_behind_an_image_has_the_client_send_what_is_missing() -> None:
@@ -243,9 +180,9 @@ async def test_a_gap_behind_an_image_has_the_client_send_what_is_missing() -> No
         image = Parts({1: ImageRecord({7: Written(0, 5)}, 0)})
         stage.change(2, {0: 5, 1: 0}, dict.fromkeys(range(V_COUNT), image))
         v = stage.topic.layout.homes.index(1)
-        assert await stage.write("c-0", v=v, sequence=8) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
-        assert await stage.write("c-1", v=v, sequence=8, producer_id=9) == Code.UNKNOWN_PRODUCER_ID
-        assert await stage.write("c-2", v=v, sequence=6) == 0
+        assert await stage.send("c-0", v=v, sequence=8) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert await stage.send("c-1", v=v, sequence=8, producer_id=9) == Code.UNKNOWN_PRODUCER_ID
+        assert await stage.send("c-2", v=v, sequence=6) == 0
 
 
 async def test_a_drain_waits_for_what_kordon_itself_writes() -> None:
@@ -258,22 +195,36 @@ async def test_a_drain_waits_for_what_kordon_itself_writes() -> None:
         assert await draining == {0: 0}
 
 
+async def test_a_second_fence_learns_of_the_writes_that_the_first_one_waited_for_too() -> None:
+    """One that is cancelled and raised again while a write is under way: both know where it landed (FROZEN-READS)."""
+    async with a_stage() as stage:
+        stage.logs[0].end = 40
+        held = stage.broker.hold(apis.PRODUCE)
+        writing = stage.write(0, a_batch("a", "b", producer_id=7, epoch=0, sequence=0))
+        await held.come.wait()
+        drains = [asyncio.ensure_future(stage.lanes.drain(NAME, frozenset({0}))) for _ in range(2)]
+        await asyncio.sleep(0)
+        held.let_go()
+        assert await writing == 0
+        assert [await drain for drain in drains] == [{0: 42}] * 2
+
+
 async def test_what_waits_has_a_bound_in_bytes_and_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a fence that lasts a write is refused, and all behind it; too much is refused at once (SHORT-FENCE)."""
     async with a_stage() as stage:
         monkeypatch.setattr(lanes_of_a_worker, "HOLD_SECONDS", 0.0)
         stage.fence()
-        assert await stage.write("c-0") == Code.NOT_LEADER_OR_FOLLOWER
+        assert await stage.send("c-0") == Code.NOT_LEADER_OR_FOLLOWER
         monkeypatch.setattr(lanes_of_a_worker, "HOLD_SECONDS", 1e9)
-        behind = stage.write("c-1", sequence=1)
+        behind = stage.send("c-1", sequence=1)
         await stage.rest()
         assert behind.done()
         assert await behind == Code.NOT_LEADER_OR_FOLLOWER
         stage.topic.cancel_fence()
-        assert await stage.write("c-2") == 0
+        assert await stage.send("c-2") == 0
         stage.fence()
         monkeypatch.setattr(lanes_of_a_worker, "UNSENT_BYTES", len(a_batch("c-3")) + 1)
-        held, too_much = stage.write("c-3", sequence=1), stage.write("c-4", producer_id=8)
+        held, too_much = stage.send("c-3", sequence=1), stage.send("c-4", producer_id=8)
         await stage.rest()
         assert (held.done(), too_much.done()) == (False, True)
         assert await too_much == Code.NOT_LEADER_OR_FOLLOWER
@@ -286,14 +237,14 @@ async def test_few_requests_are_under_way_and_each_has_one_batch_of_a_partition(
         streams = [0, LANES_PER_BROKER]  # of one lane, and of one partition
         assert [stage.topic.layout.homes[v] for v in streams] == [0, 0]
         holds = [stage.broker.hold(apis.PRODUCE) for _ in range(REQUESTS_UNDER_WAY)]
-        writes = [stage.write(f"c-{n}", v=v, producer_id=300 + n) for n, v in enumerate(streams * 3)]
+        writes = [stage.send(f"c-{n}", v=v, producer_id=300 + n) for n, v in enumerate(streams * 3)]
         await stage.rest()
         assert stage.lanes.under_way == REQUESTS_UNDER_WAY
         for held in holds:
             held.let_go()
         assert set(await asyncio.gather(*writes)) == {0}
-        assert stage.requests == [[0]] * len(writes)
-        assert sorted(stage.log[0]) == [f"c-{n}" for n in range(len(writes))]
+        assert [partitions_of(asked) for asked in stage.requests] == [[0]] * len(writes)
+        assert sorted(stage.logs[0].values) == [f"c-{n}" for n in range(len(writes))]
 
 
 async def test_writes_share_a_request_only_with_those_that_want_the_same_acks() -> None:
@@ -301,15 +252,15 @@ async def test_writes_share_a_request_only_with_those_that_want_the_same_acks() 
     async with a_stage() as stage:
         stage.change(4, {0: 5, 1: 0, 2: 0, 3: 0})
         holds = [stage.broker.hold(apis.PRODUCE) for _ in range(REQUESTS_UNDER_WAY)]
-        first = [stage.write(f"c-{n}", v=0, producer_id=300 + n) for n in range(REQUESTS_UNDER_WAY)]
+        first = [stage.send(f"c-{n}", v=0, producer_id=300 + n) for n in range(REQUESTS_UNDER_WAY)]
         await stage.rest()
-        wanted = {"d-0": 1, "d-1": -1}
-        behind = [
-            stage.write(value, v=v, acks=wanted[value]) for v, value in zip((0, LANES_PER_BROKER), wanted, strict=True)
-        ]
+        wanted = {0: 1, LANES_PER_BROKER: -1}  # both of one lane
+        behind = [stage.send(f"d-{v}", v=v, acks=acks) for v, acks in wanted.items()]
         await stage.rest()
         for held in holds:
             held.let_go()
         assert set(await asyncio.gather(*first, *behind)) == {0}
-        assert {value: stage.acks_of[value] for value in wanted} == wanted
-        assert stage.topic.layout.homes[0] != stage.topic.layout.homes[LANES_PER_BROKER]
+        homes = stage.topic.layout.homes
+        asked_for = [(partitions_of(asked), asked.body.acks) for asked in stage.requests[-2:]]
+        assert sorted(asked_for) == sorted(([homes[v]], acks) for v, acks in wanted.items())
+        assert homes[0] != homes[LANES_PER_BROKER]

@@ -208,15 +208,6 @@ async def test_writes_wait_for_a_fence(worker: Worker) -> None:
     assert (await worker.stored(2))[-1].values == ["1"]
 
 
-async def test_a_cancelled_fence_lets_go(worker: Worker) -> None:
-    """Held writes go on under the layout in force."""
-    worker.seal(2)
-    held = asyncio.ensure_future(worker.send((0, a_batch("a"))))
-    await until("it is held", lambda: worker.lanes.counts.held, pause=0)
-    worker.topic.cancel_fence()
-    assert await held == [(NONE, 0)]
-
-
 async def test_what_is_held_for_too_long_is_refused_with_all_behind_it(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,59 +220,6 @@ async def test_what_is_held_for_too_long_is_refused_with_all_behind_it(
     assert await worker.send((0, batches[2])) == [(NOT_LEADER, -1)]
     worker.topic.cancel_fence()
     assert [await worker.send((0, batch)) for batch in batches] == [[(NONE, 0)], [(NONE, 1)], [(NONE, 2)]]
-
-
-async def test_what_is_held_has_a_bound(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SHORT-FENCE: more bytes of a topic than that are refused, and what comes behind them of the same partition."""
-    monkeypatch.setattr(lanes_module, "UNSENT_BYTES", 1_000)
-    worker.seal(2)
-    small, large = a_batch("a"), a_batch("b" * 900)
-    held = asyncio.ensure_future(worker.send((0, small)))
-    await asyncio.sleep(0)
-    assert await worker.send((1, large)) == [(NOT_LEADER, -1)]
-    assert await worker.send((1, small)) == [(NOT_LEADER, -1)]
-    worker.topic.cancel_fence()
-    assert await held == [(NONE, 0)]
-    assert await worker.send((1, large)) == [(NONE, 1)]
-
-
-async def test_a_write_dies_with_its_connection(worker: Worker) -> None:
-    """LATE-BINDING: what was not sent when the client left is never written."""
-    worker.seal(2)
-    gone = asyncio.ensure_future(worker.send((0, a_batch("gone"))))
-    await asyncio.sleep(0)
-    gone.cancel()
-    await asyncio.gather(gone, return_exceptions=True)
-    worker.topic.cancel_fence()
-    assert await worker.send((0, a_batch("stays"))) == [(NONE, 0)]
-    assert await worker.read(0) == ["stays"]
-
-
-async def test_nothing_is_sent_without_a_lease(worker: Worker) -> None:
-    """LIVE-LEASE: writes wait for it."""
-    assert await worker.send((0, a_batch("a"))) == [(NONE, 0)], "its leader is connected"
-    held_before = worker.lanes.counts.held
-    worker.lease.alive = False
-    held = asyncio.ensure_future(worker.send((0, a_batch("b"))))
-    await until("it is held", lambda: worker.lanes.counts.held > held_before, pause=0)
-    assert [each.values for each in await worker.stored(0)] == [["a"]]
-    worker.lease.alive = True
-    worker.lanes.lease_renewed()
-    assert await held == [(NONE, 1)]
-
-
-async def test_an_answer_without_a_lease_waits_for_it(worker: Worker) -> None:
-    """LATE-ANSWER: it is a success if the segment still has it, else the client is to send it again."""
-    await worker.send((0, a_batch("0")))
-    inside = asyncio.ensure_future(worker.send((3, a_batch("1", producer_id=7, epoch=0, sequence=0))))
-    await until("it is sent", lambda: worker.lanes.under_way, pause=0)
-    worker.lease.alive = False
-    await until("it is answered", lambda: worker.lanes.counts.kept, pause=0)
-    assert not inside.done()
-    await worker.adopt(4)
-    worker.lease.alive = True
-    worker.lanes.lease_renewed()
-    assert await inside == [(NONE, 1)]
 
 
 async def test_a_stray_is_not_acknowledged(worker: Worker) -> None:
