@@ -18,7 +18,6 @@ FAILED = int(pytest.ExitCode.TESTS_FAILED)
 
 @pytest.fixture(scope="module")
 def forked() -> Iterator[ForkedPytest]:
-    """A process."""
     with closing(ForkedPytest(ROOT)) as started:
         yield started
 

@@ -71,7 +71,6 @@ def texts(*folders: str) -> Iterator[Path]:
 
 @cache
 def cited(*folders: str) -> dict[str, str]:
-    """By name of a rule, a file that cites it."""
     own = {ROOT / "docs" / "rules.md", Path(__file__)}
     found: dict[str, str] = {}
     for path in texts(*folders):
@@ -139,7 +138,6 @@ def listed() -> list[Mutation]:
 
 
 def complaints(page: str) -> list[str]:
-    """What of a page is not so."""
     return [*_of_names(page), *(each for row in rows(page) for each in _of_row(row))]
 
 
@@ -197,7 +195,6 @@ def test_the_page_is_right() -> None:
 
 
 def without_section(page: str) -> str:
-    """The page with one rule undefined."""
     return page.replace("### LIVE-LEASE\n", "")
 
 

@@ -57,7 +57,6 @@ class Client:
         return 0
 
     async def send(self, node: int, request: Any, group: Any) -> Any:
-        """Answers PartitionLeaderEpochsForPartitions."""
         lines: dict[int, list[dict[str, Any]]] = {}
         for segment in self._known[0].segments:
             lines.setdefault(segment.id.partition, []).append(row_of(segment))

@@ -100,7 +100,6 @@ class World:
         return linear(key, N, self.layout.u)
 
     def write(self) -> None:
-        """Somebody writes."""
         for _ in range(self.random.randint(1, 6)):
             key = self.random.randrange(KEYS)
             self.written[key] += 1
@@ -223,7 +222,6 @@ class World:
         assert member.loaded.get(q, -1) >= flushed, f"{member.name} has not loaded key {key} that was of {before}"
 
     def go_back(self, member: Member) -> None:
-        """The application seeks."""
         if member.at:
             q = self.random.choice(sorted(member.at))
             member.at[q] = self.random.randint(0, member.at[q])
@@ -265,7 +263,6 @@ class World:
         self.do(member, Left(self.now))
 
     def step(self) -> None:
-        """Something happens."""
         self.turn += 1
         member = self.random.choice(self.members)
         what = self.random.random()

@@ -114,7 +114,6 @@ class Callbacks(PartitionKeyRebalanceListener):
         """So many of the next flushes fail."""
 
     async def on_partition_key_maybe_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        """Takes a while."""
         offsets = tuple((tp.partition, self._member.handled.get(tp.partition, 0)) for tp in revoked)
         await asyncio.sleep(0.05)
         if self.failing:
@@ -123,7 +122,6 @@ class Callbacks(PartitionKeyRebalanceListener):
         self._member.story.add(self._member.name, KeyMaybeRevoked(0, offsets))
 
     async def on_partition_key_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        """Takes a while."""
         self._member.story.add(self._member.name, KeyAssigned(0, tuple(tp.partition for tp in assigned)))
         await asyncio.sleep(0.05)
 
@@ -158,7 +156,6 @@ class Member:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Joins, and begins to read."""
         await self.consumer.start()
         self._task = asyncio.get_running_loop().create_task(self._read())
 

@@ -42,7 +42,6 @@ async def send_numbers(producer: OrderedProducer, topic: str, numbers: range) ->
 
 
 def errors(outcomes: list[Any]) -> list[Exception]:
-    """Those of them that are errors."""
     return [outcome for outcome in outcomes if isinstance(outcome, Exception)]
 
 

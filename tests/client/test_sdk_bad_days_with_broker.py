@@ -32,7 +32,6 @@ class Broken(PartitionKeyRebalanceListener):
     """Of an application whose store takes nothing."""
 
     async def on_partition_key_maybe_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        """Fails."""
         raise OSError("no space left on device")
 
     async def on_partition_key_assigned(self, assigned: Collection[TopicPartition]) -> None:

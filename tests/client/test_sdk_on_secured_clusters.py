@@ -60,7 +60,6 @@ async def managed(tls: Secured, topic: str) -> Any:
 
 
 def ca(tls: Secured) -> str:
-    """The authority's file."""
     assert tls.cluster.certificates is not None
     return str(tls.cluster.certificates.ca)
 
@@ -74,12 +73,10 @@ async def revoke(tls: Secured, *rights: Allowed) -> None:
 
 
 def on(topic: str, *operations: AclOperation, user: str = "bob") -> list[Allowed]:
-    """Rights on a topic."""
     return [Allowed(user, operation, topic) for operation in operations]
 
 
 def in_group(group: str, user: str = "bob") -> Allowed:
-    """The right to be in a group."""
     return Allowed(user, AclOperation.READ, group, ResourceType.GROUP)
 
 
@@ -124,7 +121,6 @@ async def test_keys_keep_their_order_over_tls_and_scram(tls: Secured) -> None:
 
 
 async def read(consumer: Any, got: list[tuple[bytes, int]]) -> None:
-    """Reads for ever."""
     while True:
         record = await consumer.getone()
         got.append((record.key, int(record.value)))

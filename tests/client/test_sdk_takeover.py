@@ -50,7 +50,6 @@ class Traffic:
         self._next = 0
 
     async def read(self, consumer: OrderedConsumer) -> None:
-        """Reads for ever."""
         while True:
             records = await consumer.getmany(timeout_ms=500)
             self.got += [(each.key or b"", int(each.value)) for rows in records.values() for each in rows]
@@ -79,12 +78,10 @@ class Traffic:
 
     @property
     def key(self) -> bytes:
-        """Of the next record."""
         return b"key-%d" % (self._next % 20)
 
     @property
     def next(self) -> int:
-        """The number of the next record."""
         return self._next
 
     async def until_read(self, since: int = 0) -> None:

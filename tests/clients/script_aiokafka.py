@@ -27,7 +27,6 @@ class Aiokafka:
         self.admin = admin
 
     async def run(self) -> None:
-        """Runs every step."""
         await self.topics()
         await self.configs()
         await self.produce()
@@ -55,7 +54,6 @@ class Aiokafka:
         await until(topic, known)
 
     async def topics(self) -> None:
-        """Creates, grows, describes and deletes."""
         topic = self.name("made")
         create = self.admin.create_topics
         await self.step("create topic", create([NewTopic(topic, 2, 1, topic_configs=KEEP)]))
@@ -192,7 +190,6 @@ class Aiokafka:
         await self.step("find coordinator", self.admin.find_coordinator(group))
 
     async def errors(self) -> None:
-        """Does what must fail."""
         small = await self.create("small", config={"max.message.bytes": "500"})
         async with AIOKafkaProducer(**self.common, request_timeout_ms=3000) as producer:
             await self.step("message too large", producer.send_and_wait(small, b"x" * 5000))
@@ -233,14 +230,12 @@ class Aiokafka:
         await self.step("cluster", self.admin.describe_cluster())
 
     async def list_groups(self) -> object:
-        """Lists this run's groups."""
         return in_order(
             group for group in await self.admin.list_consumer_groups() if group[0].startswith(self.script.prefix)
         )
 
 
 async def main() -> None:
-    """Runs the script."""
     script = Script.from_arguments()
     admin = AIOKafkaAdminClient(bootstrap_servers=script.bootstrap)
     await admin.start()

@@ -47,7 +47,6 @@ def settled(line: str) -> str:
 
 
 def lines_of(found: dict[str, object]) -> list[str]:
-    """Returns what a tool wrote."""
     lines = found["lines"]
     assert isinstance(lines, list)
     return lines
@@ -101,7 +100,6 @@ class JavaTools:
         self.script.step(f"{name} {what}", run)
 
     def run(self) -> None:
-        """Runs every step."""
         try:
             self.topics()
             self.configs()
@@ -125,7 +123,6 @@ class JavaTools:
         return topic
 
     def topics(self) -> None:
-        """Creates, grows, describes and deletes."""
         topic = self.name("made")
         create = ("--create", "--topic", topic, "--partitions", "2")
         self.step("create", "kafka-topics", *create, "--config", "retention.ms=-1")
@@ -166,7 +163,6 @@ class JavaTools:
         self.step("describe group", "kafka-configs", "--describe", *group)
 
     def acls(self) -> None:
-        """Adds, lists and removes rules."""
         rule = ("--allow-principal", "User:somebody", "--operation", "Read", "--topic", self.name("acl"))
         self.step("add", "kafka-acls", "--add", *rule)
         self.step("list", "kafka-acls", "--list", "--topic", self.name("acl"))
@@ -243,7 +239,6 @@ class JavaTools:
         self.step("list", "kafka-consumer-groups", "--list", "--state", mine=True)
 
     def sorted_lines(self, topic: str, member: Sequence[str]) -> object:
-        """Reads a topic of two partitions."""
         found = self.tool("kafka-console-consumer", *self.at, *self.reading(topic, 20, *member))
         return sorted(lines_of(found))
 
@@ -270,7 +265,6 @@ class JavaTools:
         return lines_of(self.tool("kafka-console-share-consumer", *self.at, *ends))
 
     def listings(self) -> None:
-        """Lists groups, offsets, log dirs, producers, quorum, features and the cluster."""
         topic = self.name("codecs")
         for what in ("earliest", "latest", "max-timestamp"):
             self.step(what, "kafka-get-offsets", "--topic", topic, "--time", what)

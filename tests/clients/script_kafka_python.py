@@ -40,7 +40,6 @@ class KafkaPython:
         self.admin = KafkaAdminClient(**self.common)
 
     def run(self) -> None:
-        """Runs every step."""
         self.topics()
         self.configs()
         self.acls()
@@ -61,7 +60,6 @@ class KafkaPython:
         return topic
 
     def topics(self) -> None:
-        """Creates, grows, describes and deletes."""
         topic = self.name("made")
         create = self.admin.create_topics
         self.step("create topic", create, [NewTopic(topic, 2, 1, topic_configs=KEEP)])
@@ -96,7 +94,6 @@ class KafkaPython:
         self.step("reset config", self.admin.reset_configs, resource(topic, {"max.message.bytes": ""}))
 
     def acls(self) -> None:
-        """Adds, lists and removes rules."""
         topic = self.name("acl")
         rule = ACL("User:somebody", "*", ACLOperation.READ, ACLPermissionType.ALLOW,
                    ResourcePattern(ResourceType.TOPIC, topic))  # fmt: skip
@@ -136,7 +133,6 @@ class KafkaPython:
         wait_until(str(place), lambda: self.end_offset(place, OffsetSpec.LATEST) == offset)
 
     def end_offset(self, partition: TopicPartition, spec: OffsetSpec) -> int:
-        """Asks for an offset by kind."""
         return int(self.admin.list_partition_offsets({partition: spec})[partition].offset)
 
     def read(self, topic: str, count: int, isolation_level: str = "read_uncommitted") -> list[object]:
@@ -220,7 +216,6 @@ class KafkaPython:
         self.step("delete offsets", self.admin.delete_group_offsets, group, [places[1]])
 
     def errors(self) -> None:
-        """Does what must fail."""
         small = self.create("small", config={"max.message.bytes": "500"})
         impatient = KafkaProducer(**self.common, max_block_ms=3000, retries=0, enable_idempotence=False)
         self.step("message too large", lambda: impatient.send(small, b"x" * 5000).get(10))
@@ -280,7 +275,6 @@ class KafkaPython:
         self.step("elect leaders", self.admin.elect_leaders, 0, {topic: [0]})
 
     def list_groups(self) -> object:
-        """Lists this run's groups."""
         return in_order(group for group in self.admin.list_groups() if self.script.prefix in str(group))
 
     def list_transactions(self) -> object:
@@ -305,7 +299,6 @@ class KafkaPython:
         return {name: {**of, "finalized_epoch": None} for name, of in found.items()}
 
     def log_dirs(self, topic: str) -> object:
-        """Describes two partitions' logs."""
         (broker,) = self.admin.describe_log_dirs({topic: [0, 1]})
         return [
             (broker["broker"], found["log_dir"], in_order(found["topics"][0]["partitions"]))

@@ -70,7 +70,6 @@ class Librdkafka:
         self.admin = AdminClient(self.common)
 
     def run(self) -> None:
-        """Runs every step."""
         self.topics()
         self.configs()
         self.acls()
@@ -90,7 +89,6 @@ class Librdkafka:
         return topic
 
     def topics(self) -> None:
-        """Creates, grows, describes and deletes."""
         topic = self.name("made")
         create = self.admin.create_topics
         self.step("create topic", lambda: one(create([NewTopic(topic, 2, 1, config=KEEP)])))
@@ -141,7 +139,6 @@ class Librdkafka:
         self.step("broker config", lambda: describe(ConfigResource.Type.BROKER, "1"))
 
     def acls(self) -> None:
-        """Adds, lists and removes rules."""
         allow = ("User:somebody", "*", AclOperation.READ, AclPermissionType.ALLOW)
         binding = AclBinding(ResourceType.TOPIC, self.name("acl"), ResourcePatternType.LITERAL, *allow)
         pattern = AclBindingFilter(ResourceType.TOPIC, self.name("acl"), ResourcePatternType.ANY, None, None,
@@ -278,7 +275,6 @@ class Librdkafka:
         return in_order(map(str, consumer.assignment()))
 
     def commit(self, consumer: Consumer) -> object:
-        """Commits what was read."""
         return in_order(map(str, consumer.commit(asynchronous=False)))
 
     def committed(self, consumer: Consumer, topic: str) -> object:
@@ -286,11 +282,9 @@ class Librdkafka:
         return in_order(map(str, consumer.committed([TopicPartition(topic, p) for p in range(2)], 10)))
 
     def delete_group(self, group: str) -> object:
-        """Deletes a group."""
         return one(self.admin.delete_consumer_groups([group]))
 
     def alter_offsets(self, group: str, topic: str) -> object:
-        """Commits for a group from outside."""
         wanted = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 3)])]
         return str(one(self.admin.alter_consumer_group_offsets(wanted)).topic_partitions)
 
@@ -300,7 +294,6 @@ class Librdkafka:
         return in_order(map(str, one(self.admin.list_consumer_group_offsets(ask)).topic_partitions))
 
     def describe_group(self, group: str) -> object:
-        """Describes a group, its coordinator and members."""
         found = one(self.admin.describe_consumer_groups([group]))
         members = [
             (m.client_id, m.host, m.group_instance_id, in_order(map(str, m.assignment.topic_partitions)))
@@ -316,7 +309,6 @@ class Librdkafka:
         }
 
     def errors(self) -> None:
-        """Does what must fail."""
         small = self.create("small", config={"max.message.bytes": "500"})
         impatient = Producer({**self.common, "message.timeout.ms": 3000})
 
@@ -358,7 +350,6 @@ class Librdkafka:
             consumer.close()
 
     def listings(self) -> None:
-        """Lists groups, offsets, brokers and the cluster."""
         topic = self.name("codecs")
         specs = {"earliest": OffsetSpec.earliest(), "latest": OffsetSpec.latest(), "max": OffsetSpec.max_timestamp()}
         for kind, spec in specs.items():
@@ -392,7 +383,6 @@ class Librdkafka:
             consumer.close()
 
     def end_offset(self, partition: TopicPartition, spec: OffsetSpec) -> tuple[int, int, int | None]:
-        """Asks for an offset by kind."""
         found = one(self.admin.list_offsets({partition: spec}, isolation_level=IsolationLevel.READ_COMMITTED))
         return (found.offset, found.timestamp, found.leader_epoch)
 
@@ -404,7 +394,6 @@ class Librdkafka:
         }
 
     def list_groups(self) -> object:
-        """Lists this run's groups."""
         found = self.admin.list_consumer_groups().result(60)
         return in_order(
             (g.group_id, g.state.name, g.type.name, g.is_simple_consumer_group)
@@ -413,7 +402,6 @@ class Librdkafka:
         )
 
     def describe_cluster(self) -> object:
-        """Describes the cluster and its nodes."""
         found = self.admin.describe_cluster(include_authorized_operations=True).result(60)
         return {
             "cluster_id": found.cluster_id,

@@ -63,7 +63,6 @@ def test_slow(open_cluster):
 
 
 def lanes(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs the tests of a folder."""
     command = [sys.executable, "-m", "kordon.testing.lanes", *arguments, "--strict-markers", "-v"]
     bare = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(command, cwd=folder, env=bare, capture_output=True, text=True, timeout=120, check=False)

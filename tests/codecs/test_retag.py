@@ -102,7 +102,6 @@ def test_effect_of_long_batches(follow: int) -> None:
 
 @pytest.fixture
 def broker(cluster: Cluster) -> Iterator[PlainConnection]:
-    """A connection to a real broker."""
     with PlainConnection(cluster.bootstrap()) as connection:
         yield connection
 

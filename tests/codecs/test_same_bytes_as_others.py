@@ -53,7 +53,6 @@ JAVA = Path(__file__).parent / "java" / "Messages.java"
 
 
 def short_name(message: Message) -> str:
-    """The name that request and response share."""
     return message.name.removesuffix("Request").removesuffix("Response")
 
 
@@ -63,7 +62,6 @@ def kio_class(message: Message, version: int) -> Any:
 
 
 def kio_versions(message: Message) -> list[int]:
-    """The versions of a message that kio has."""
     known = []
     for version in message.versions:
         with contextlib.suppress(UnknownEntity, UnknownAPIKey):
@@ -156,7 +154,6 @@ def kafka_python_classes() -> dict[str, Any]:
 
 
 def kafka_python_versions(message: Message, cls: Any) -> range:
-    """The versions of a message that kafka-python has."""
     return range(message.versions[0], min(message.versions[-1], cls.max_version) + 1)
 
 
@@ -185,7 +182,6 @@ def test_kafka_python_reads_and_writes_the_same_bytes(message: Message, kafka_py
 
 
 def kafka_versions(message: Message, kafka_schemas: ReadSchemas) -> list[int]:
-    """The versions of a message that the newest Kafka has."""
     schema = kafka_schemas(NEWEST)[message.api_key, "request" if message.name.endswith("Request") else "response"]
     return [version for version in versions_of(schema["validVersions"]) if version in message.versions]
 

@@ -49,7 +49,6 @@ def contents(records: Any) -> list[tuple[Any, ...]]:
 
 
 def judged(data: bytes) -> list[tuple[Any, ...]]:
-    """As aiokafka opens it."""
     return contents(MemoryRecords(data).next_batch())
 
 

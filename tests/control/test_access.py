@@ -57,12 +57,10 @@ class Broker(FakeBroker):
 
 @pytest.fixture
 def broker() -> Broker:
-    """A broker where all is well."""
     return Broker()
 
 
 def access_to(broker: Broker) -> Access:
-    """Returns how Kordon asks it."""
     return Access(Brokers(broker), "User:kordon", "kordon")
 
 

@@ -45,7 +45,6 @@ class Role:
         )
 
     async def commit(self, entries: list[Entry]) -> list[int]:
-        """Is the writer."""
         if self.fails:
             raise Fenced("another controller")
         self.written += [each.key for each in entries if each.value is None]

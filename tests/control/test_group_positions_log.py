@@ -44,7 +44,6 @@ def topic() -> str:
 
 @asynccontextmanager
 async def worker(brokers: Brokers, topic: str) -> AsyncIterator[GroupPositions]:
-    """What one worker knows."""
     made = GroupPositions(brokers, topic)
     try:
         yield made

@@ -50,7 +50,6 @@ class Clients:
         return self.landed
 
     async def expect(self, topic: str, partitions: frozenset[int]) -> None:
-        """Keeps what is expected."""
         self.expected = partitions
 
     async def ready(self, topic: str) -> None:
@@ -69,7 +68,6 @@ class Clients:
         """Has read nothing."""
 
     async def nothing_between(self, topic: str, v: int, offset: int, until: int) -> bool:
-        """Knows nothing."""
         return False
 
     def lease_renewed(self) -> None:
@@ -90,11 +88,9 @@ class Layouts:
         self.is_ready = True
 
     async def exists(self) -> bool:
-        """There is a log."""
         return True
 
     async def append(self, entries: list[Entry]) -> int:
-        """Keeps the keys."""
         self.appended += [entry.key for entry in entries]
         self.changed.set()
         return 0
@@ -113,11 +109,9 @@ class Leads:
         return self._raised
 
     def begin_anew(self, reason: str) -> None:
-        """Counts it."""
         self.begun_anew += 1
 
     def on_ack(self, fence: str, incarnation: str, told: object = None, offset: int | None = None) -> None:
-        """Keeps it."""
         self.heard.append(f"{fence} {incarnation}" if offset is None else f"{fence} {incarnation} at {offset}")
 
 

@@ -38,7 +38,6 @@ class Log:
         self.appended: list[str] = []
 
     async def exists(self) -> bool:
-        """There is one."""
         return True
 
     async def follow(self, on_record: Callable[[Record], None]) -> None:
@@ -54,12 +53,10 @@ class Log:
             await asyncio.sleep(0.001)
 
     async def append(self, entries: list[Entry]) -> int:
-        """Keeps the keys."""
         self.appended += [entry.key for entry in entries]
         return 0
 
     def rewind(self) -> None:
-        """Gives all again."""
         self.position = 0
 
     async def read_to_end(self) -> int:
@@ -96,7 +93,6 @@ class Clients:
         """Has read nothing."""
 
     def lease_renewed(self) -> None:
-        """Counts."""
         self.renewed += 1
 
 
@@ -109,11 +105,9 @@ class Group:
         self.stopped = False
 
     async def run(self) -> None:
-        """Belongs for ever."""
         await asyncio.Event().wait()
 
     async def stop(self) -> None:
-        """Keeps that it was told."""
         self.stopped = True
 
 

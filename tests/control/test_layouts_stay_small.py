@@ -50,7 +50,6 @@ class Log:
         self.leftovers.on_record(key, self.now, is_tombstone=value is None)
 
     async def write(self, records: tuple[tuple[str, Value | None], ...]) -> Mapping[str, int]:
-        """Is the ledger."""
         if self.fails is not None:
             raise self.fails
         for key, value in records:
@@ -62,7 +61,6 @@ class Log:
         self.failures.append(error)
 
     async def sweep_for(self, seconds: float) -> None:
-        """Lets time pass."""
         end = self.now + seconds
         while self.now < end:
             self.now += SWEEP_SECONDS
@@ -142,7 +140,6 @@ class Controller:
         self.answers: list[asyncio.Future[OutcomeRecord]] = []
 
     async def fulfil(self, wish: Wish) -> OutcomeRecord:
-        """Waits for the test."""
         self.wishes.append(wish)
         self.answers.append(asyncio.get_running_loop().create_future())
         return await self.answers[-1]

@@ -47,7 +47,6 @@ async def read() -> None:
 
 
 async def confirm() -> bool:
-    """Is the present generation."""
     return True
 
 
@@ -98,7 +97,6 @@ class Written(Writer):
         self.keys: list[str] = []
 
     async def commit(self, entries: Sequence[Entry]) -> list[int]:
-        """Tells where each record stands."""
         self.keys += [each.key for each in entries]
         return [0] * len(entries)
 

@@ -15,7 +15,6 @@ class SlowCoordinator(GroupCoordinator):
         self.came = 0.0
 
     async def commit(self, joined: Joined, topic: str, offset: int, metadata: str) -> None:
-        """Takes its time."""
         self.came = clock()
         await asyncio.sleep(0.05)
 

@@ -63,11 +63,9 @@ class Desk:
         return RECORD
 
     def settled(self, topic: str) -> TopicRecord:
-        """Is the ledger."""
         return self.managed(topic)
 
     async def write(self, records: tuple[tuple[str, Value | None], ...]) -> None:
-        """Is the ledger."""
         for key, value in records:
             if isinstance(value, OutcomeRecord):
                 self.outcomes[key.partition("/")[2]] = value
@@ -89,7 +87,6 @@ class Desk:
         self.done.append(topic)
 
     async def tick_until(self, is_enough: Callable[[], bool]) -> None:
-        """Ticks as the controller does."""
         async with asyncio.timeout(60):
             while not is_enough():
                 self.fulfilment.begin_next()

@@ -49,12 +49,10 @@ class Proxy:
 
     @property
     def hosts(self) -> set[str]:
-        """Who is in its generation."""
         return {member.host for member in self.generations[-1].members} if self.generations else set()
 
     @property
     def leads(self) -> bool:
-        """Whether it is the controller."""
         return bool(self.generations) and self.generations[-1].leads
 
 
@@ -88,7 +86,6 @@ async def place(brokers: Brokers, new_worker: NewWorker) -> Place:
 
 @asynccontextmanager
 async def proxies(place: Place, *hosts: str) -> AsyncIterator[list[Proxy]]:
-    """Proxies that know each other."""
     made = [await place.proxy(host) for host in hosts]
     try:
         await until("all know each other", lambda: all(proxy.hosts == set(hosts) for proxy in made))

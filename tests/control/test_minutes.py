@@ -143,7 +143,6 @@ async def test_a_ledger_tells_of_what_it_does_not_know(error: Exception, is_told
         """Fails."""
 
         async def commit(self, entries: object) -> list[int]:
-            """Says what is wrong."""
             raise error
 
     noted = Noted()

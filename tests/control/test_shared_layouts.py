@@ -229,7 +229,6 @@ WISHES: Final[tuple[Wish, ...]] = (
 
 
 def kind(key: str) -> str:
-    """What a record is about."""
     return key.partition("/")[0]
 
 
@@ -259,7 +258,6 @@ class Proxy:
         self.commands: list[Any] = []
 
     def read(self, key: str, written: bytes | None) -> None:
-        """Takes in a record."""
         value = None if written is None else load(key, written)
         self.unread.take(key, value)
         if not isinstance(value, Unreadable):
@@ -267,7 +265,6 @@ class Proxy:
 
     @property
     def why_unserved(self) -> str | None:
-        """Why it does not serve the topic."""
         return self.unread.why_unserved("orders", is_managed="orders" in self.member.topics)
 
 

@@ -28,12 +28,10 @@ class Admin:
         self.is_reachable = True
 
     async def leaders_of(self, topics: Iterable[str]) -> dict[str, dict[int, LeaderAt]]:
-        """Tells who leads."""
         self.topics += topics
         return dict.fromkeys(topics, self.leaders)
 
     async def epoch_ends(self, topic: str, epochs: Mapping[int, int]) -> dict[int, int]:
-        """Tells where epochs end."""
         self.asked.append(dict(epochs))
         if not self.is_reachable:
             raise UpstreamUnavailable("no leader")

@@ -70,11 +70,9 @@ class Cluster:
     # The cluster.
 
     async def topic_id(self, topic: str) -> UUID:
-        """Has the topic that was managed."""
         return LAYOUT.topic_id
 
     async def create_partitions(self, topic: str, count: int) -> None:
-        """Makes partitions."""
         self.steps.append("partitions")
 
     async def wait_for_leaders(self, topic: str, *, partitions: int) -> None:
@@ -84,15 +82,12 @@ class Cluster:
         """Does not say."""
 
     async def leaders(self, topic: str) -> dict[int, object]:
-        """Has one partition."""
         return {0: object()}
 
     async def producers_of(self, topic: str, partitions: object) -> dict[int, ProducerRows]:
-        """Has few producers."""
         return {0: NOBODY}
 
     async def snapshots(self, topic: str, partitions: Collection[int]) -> dict[int, Snapshot]:
-        """Tells ends, and moves on."""
         self.steps.append("look")
         before = self.end
         self.end += self.moves.pop(0) if self.moves else 0
@@ -100,17 +95,14 @@ class Cluster:
         return found | {0: Snapshot(before, NOBODY, Ends(self.end, self.end, 1))}
 
     async def gone(self, topics: object) -> dict[str, UUID]:
-        """Has all topics."""
         return {}
 
     async def leaders_of(self, topics: object) -> dict[str, object]:
-        """Tells nothing."""
         return {}
 
     # The layouts, and the group.
 
     async def open(self) -> None:
-        """Fences former controllers."""
         self.steps.append("open")
 
     async def begin(self) -> None:
@@ -120,7 +112,6 @@ class Cluster:
         """Ends."""
 
     async def read(self) -> None:
-        """Reads the layouts to their end."""
         self.steps.append("read")
 
     async def confirm(self) -> bool:
@@ -148,7 +139,6 @@ class Cluster:
     # The janitors.
 
     async def run(self) -> None:
-        """Looks through topics."""
         await asyncio.Event().wait()
 
     def is_behind(self, topic: str) -> bool:
@@ -164,7 +154,6 @@ class Cluster:
         return self.sweeps >= 0
 
     async def bring_back(self, topic: str, fence: str, renewed: Collection[int]) -> None:
-        """Writes values again."""
         self.steps.append(f"bring back {sorted(renewed)}")
 
 

@@ -28,7 +28,6 @@ class Groups:
         self._subscribers = subscribers
 
     async def groups(self) -> list[Group]:
-        """All of one broker."""
         return [Group(name, 1, "classic") for name in self._commits]
 
     async def committed(self, groups: object, names: tuple[str, ...], partitions: object) -> dict[str, dict[int, int]]:

@@ -29,7 +29,6 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 @pytest.fixture
 def admin(brokers: Brokers) -> TopicsAdmin:
-    """Asks the shared cluster."""
     return TopicsAdmin(brokers)
 
 

@@ -35,11 +35,9 @@ class Log:
         """Batches that one answer has room for."""
 
     async def leaders(self, topic: str) -> dict[int, object]:
-        """Tells of one partition."""
         return {0: object()}
 
     async def producers_of(self, topic: str, partitions: list[int]) -> dict[int, ProducerRows]:
-        """Tells who has written to it."""
         return {0: self._rows()}
 
     async def snapshot(self, topic: str, partition: int) -> Snapshot:
@@ -89,11 +87,9 @@ class Written:
         self.parts = 0
 
     async def write(self, records: Records) -> None:
-        """Keeps the keys."""
         self.records += [key for key, _ in records]
 
     def on_written_ahead(self, topic: str, parts: list[object]) -> None:
-        """Counts."""
         self.parts += len(parts)
 
 
@@ -106,7 +102,6 @@ class Stage:
         self.images = NextImages(LAYOUT, FOLLOWING, {}, 10**9)
 
     async def write_ahead(self) -> tuple[str | None, str]:
-        """Makes an attempt."""
         command = WriteAhead("orders", frozenset({0, 1}), self.images)
         return await self.who.write_ahead(cast("Any", self.written), command)
 

@@ -122,7 +122,6 @@ async def told(stage: Stage) -> None:
 
 
 async def positions(stage: Stage) -> None:
-    """One rose, one fell."""
     report = Report(1, 0, {"orders": TopicReport({0: 40, 1: 7}, cast("Any", ()))})
     for decision in decisions_of(Place("readers", "a"), report, {"orders": {1: 9}}, stage.client):
         stage.journal.note(decision)

@@ -63,7 +63,6 @@ class Clock:
         self.ms = 1_000_000
 
     def __call__(self) -> int:
-        """The time."""
         return self.ms
 
 
@@ -89,7 +88,6 @@ class Kept:
         return [entry.decision for entry in self.entries()]
 
     def kinds(self) -> list[Kind]:
-        """The same, by kind."""
         return [decision.kind for decision in self.decisions()]
 
 
@@ -418,17 +416,14 @@ def read(kept: Kept, client: Client, offset: int) -> None:
 
 
 def refuse(kept: Kept, client: Client, offset: int) -> None:
-    """An error."""
     kept.journal.refused(client, api_key=1, reason="OFFSET_OUT_OF_RANGE", stream=offset % 3)
 
 
 def note(kept: Kept, client: Client, _: int) -> None:
-    """A decision that is no run."""
     kept.journal.note(client.decision(Kind.HOLD, reason="fence"))
 
 
 def adopt(kept: Kept, _: Client, __: int) -> None:
-    """Another layout."""
     kept.journal.note(Decision(kind=Kind.ADOPT, topic="orders"))
 
 
@@ -444,7 +439,6 @@ def wait(kept: Kept, _: Client, __: int) -> None:
 
 
 def drain(kept: Kept, _: Client, __: int) -> None:
-    """What waits is written."""
     kept.seen += kept.entries()
 
 

@@ -28,7 +28,6 @@ class Fussy:
         self.closed = False
 
     async def write(self, values: Sequence[bytes]) -> None:
-        """Takes them, or fails."""
         self.tried.set()
         if self.problem is not None:
             raise self.problem
@@ -37,7 +36,6 @@ class Fussy:
         self.taken += [Entry.load(value) for value in values]
 
     async def close(self) -> None:
-        """Notes it."""
         self.closed = True
 
 
@@ -49,7 +47,6 @@ def a_recorder(sink: Fussy, queue_bytes: int = 1 << 20) -> Recorder:
 
 
 def files_in(folder: Path) -> list[Path]:
-    """The files, by name."""
     return sorted(folder.glob(PATTERN))
 
 
@@ -145,7 +142,6 @@ def age_by_name(folder: Path) -> None:
 
 
 def remove_all(folder: Path) -> None:
-    """Removes the files."""
     for path in files_in(folder):
         path.unlink()
 

@@ -30,7 +30,6 @@ def promtool(*arguments: str) -> str:
 
 
 def rules() -> list[dict[str, Any]]:
-    """Every alert of alerts.yml."""
     document = yaml.safe_load((FOLDER / "alerts.yml").read_text())
     return [rule for group in document["groups"] for rule in group["rules"]]
 

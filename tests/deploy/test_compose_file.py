@@ -30,7 +30,6 @@ def compose(name: str = "compose.yaml") -> dict[str, Any]:
 
 
 def service(name: str) -> dict[str, Any]:
-    """One service of compose.yaml."""
     found = compose()["services"][name]
     assert isinstance(found, dict)
     return found
@@ -115,7 +114,6 @@ def test_prometheus_scrapes_kordon_and_the_auditor() -> None:
 
 
 def auditor_options() -> dict[str, str]:
-    """What the auditor is told."""
     return dict(word.split("=", 1) for word in service("auditor")["command"] if "=" in word)
 
 

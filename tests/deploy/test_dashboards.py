@@ -71,7 +71,6 @@ class Query(NamedTuple):
 
 
 def dashboards() -> dict[str, dict[str, Any]]:
-    """All dashboards by file name."""
     return {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
 
 
@@ -92,7 +91,6 @@ def queries() -> list[Query]:
 
 @pytest.fixture(params=list(dashboards()))
 def dashboard(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Each dashboard in turn."""
     return dashboards()[request.param]
 
 

@@ -79,9 +79,7 @@ class Engine(Protocol):
         """What the container has written so far, by path."""
         ...
 
-    def clean(self) -> None:
-        """Removes the container."""
-        ...
+    def clean(self) -> None: ...
 
 
 def flags(environment: Mapping[str, str] | None, volumes: Mapping[str, str] | None = None) -> list[str]:
@@ -91,7 +89,6 @@ def flags(environment: Mapping[str, str] | None, volumes: Mapping[str, str] | No
 
 
 def captured(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end."""
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
 
 
@@ -234,13 +231,11 @@ def built(tag: str, **settings: str) -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
-    """The proxy's image."""
     yield from built(TAG)
 
 
 @pytest.fixture(scope="module")
 def auditor() -> Iterator[Engine]:
-    """The auditor's image."""
     yield from built(AUDIT_TAG, TARGET="audit")
 
 

@@ -21,7 +21,6 @@ FROM_KUBERNETES: Final = {"KORDON_PORT": "tcp://10.0.0.1:9092", "KORDON_SERVICE_
 
 
 def documents(name: str) -> list[dict[str, Any]]:
-    """All objects of a file."""
     return list(yaml.safe_load_all((FOLDER / name).read_text()))
 
 
@@ -31,7 +30,6 @@ def the(kind: str, name: str) -> dict[str, Any]:
 
 
 def pod(name: str) -> dict[str, Any]:
-    """The pod of the file's deployment."""
     found = the("Deployment", name)["spec"]["template"]["spec"]
     assert isinstance(found, dict)
     return found

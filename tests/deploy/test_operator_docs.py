@@ -53,7 +53,6 @@ def blocks(name: str) -> list[Block]:
 
 
 def steps(text: str) -> Iterator[Step]:
-    """The commands of a console block."""
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         command, _, shown = part.partition("\n")
         yield Step(command, shown)

@@ -69,7 +69,6 @@ class Known(NamedTuple):
 
 @pytest.fixture(scope="module")
 def known(secured: Secured) -> Known:
-    """Asks both."""
     direct, through = secured.cluster.bootstrap(LISTENER), secured.kordon.bootstrap
     with PlainConnection(direct) as nobody:
         offered = nobody.ask(apis.API_VERSIONS, 0, {}).api_keys
@@ -182,7 +181,6 @@ def is_meant(user: str, key: int, what: str, direct: object, found: object) -> b
 
 
 def errors(reaction: object) -> set[int]:
-    """Returns the error codes of an answer."""
     return {code for _, code in reaction} if isinstance(reaction, list) else {-1}
 
 

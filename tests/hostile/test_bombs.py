@@ -28,7 +28,6 @@ PASSED = 4
 
 @pytest.fixture(scope="module")
 def bombs() -> list[bytes]:
-    """One of each kind."""
     return [bomb(codec, size) for codec, sizes in SIZES.items() for size in sizes]
 
 

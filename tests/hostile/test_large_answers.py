@@ -32,7 +32,6 @@ LEAST_ANSWERS = 10
 
 @pytest.fixture(scope="module")
 def kordon(open_cluster: Cluster) -> Iterator[ProxyProcess]:
-    """A proxy with a managed topic."""
     with ProxyProcess.start(open_cluster.bootstrap("PLAINTEXT")) as proxy:
         create_managed(proxy.bootstrap, TOPIC)
         yield proxy

@@ -32,12 +32,10 @@ class Writer:
         self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": False, **settings})
 
     def write(self, key: str, value: bytes) -> None:
-        """Begins to write a record."""
         self._producer.produce(self._topic, value, key, partition=0, on_delivery=self._told)
         self._producer.poll(0)
 
     def finish(self) -> None:
-        """Waits for all answers."""
         assert self._producer.flush(90) == 0
         self._producer.close()
 

@@ -36,7 +36,6 @@ RESIZE_SECONDS = 120.0
 
 @contextmanager
 def proxies(cluster: Cluster, count: int = 3, config: Mapping[str, Any] | None = None) -> Iterator[list[ProxyProcess]]:
-    """Proxies of one cluster."""
     with ExitStack() as stack:
         yield [stack.enter_context(ProxyProcess.start(cluster.bootstrap(), config=config)) for _ in range(count)]
 
@@ -67,7 +66,6 @@ def die_and_return(proxy: ProxyProcess) -> None:
 
 
 def controller(started: Sequence[ProxyProcess]) -> ProxyProcess:
-    """The one that leads."""
     wait_until("one leads", lambda: any(proxy.leads() for proxy in started), 60)
     return next(proxy for proxy in started if proxy.leads())
 
@@ -84,7 +82,6 @@ def violence(started: Sequence[ProxyProcess], change: Any) -> list[Action]:
 
 
 def in_a_change(change: Any, partitions: int) -> threading.Thread:
-    """Begins a change of partitions."""
     thread = threading.Thread(target=change, args=(partitions,), daemon=True)
     thread.start()
     time.sleep(0.05)

@@ -46,7 +46,6 @@ JOINED = {
 
 @pytest.fixture(scope="module")
 def proxy(open_cluster: Cluster) -> Iterator[ProxyProcess]:
-    """A proxy that manages a topic."""
     with ProxyProcess.start(open_cluster.bootstrap()) as started:
         admin = create_managed(started.bootstrap, TOPIC)
         admin.create_topics([NewTopic(ORDINARY, 1, 1)])[ORDINARY].result(60)
@@ -72,7 +71,6 @@ def id_of(cluster: Cluster, topic: str) -> UUID:
 
 
 def errors(answer: Any) -> set[int]:
-    """All error codes of an answer."""
     found: set[int] = set()
     for name, value in answer.items():
         if name.endswith("error_code"):

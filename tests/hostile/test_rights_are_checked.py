@@ -63,13 +63,11 @@ def problems(result: Result) -> list[str]:
 
 
 def upstream_of(secured: Secured, **log_in: str) -> dict[str, Any]:
-    """Returns how Kordon reaches its brokers."""
     sasl = {"mechanism": "PLAIN", "username": "kordon", "password": USERS["kordon"], **log_in}
     return {"bootstrap": secured.cluster.bootstrap(LISTENER), "sasl": sasl}
 
 
 def logged(proxy: ProxyProcess, event: str) -> set[str]:
-    """Returns the problems that a proxy has logged by one event."""
     return {line["problem"] for line in proxy.events(event)}
 
 

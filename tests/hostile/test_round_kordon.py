@@ -38,7 +38,6 @@ class Alien(About):
     metadata: bytes = b""
 
     def build(self) -> bytes:
-        """Returns it."""
         return self.metadata
 
 

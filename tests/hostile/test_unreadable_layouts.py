@@ -98,7 +98,6 @@ def last_value(bootstrap: str, wanted: str) -> bytes:
 
 
 def page(proxy: ProxyProcess) -> dict[str, Any]:
-    """Returns what /topics shows."""
     with urllib.request.urlopen(f"http://{proxy.admin}/topics", timeout=60) as answer:
         shown: dict[str, Any] = json.load(answer)
     return shown

@@ -24,7 +24,6 @@ OBEYED = set(HOSTILE) - set("]0;owned[2AKforged line")
 
 
 def printed(drawn: Any, console: Console) -> str:
-    """What reaches the terminal."""
     console.print(drawn)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -79,7 +78,6 @@ def decision() -> Decision:
 
 
 def entry() -> Entry:
-    """That decision in the log."""
     return Entry(at_ms=1_795_000_000_000, host="h", worker="w" * 6, number=1, decision=decision())
 
 

@@ -91,7 +91,6 @@ def wait_for_record(bootstrap: str, topic: str, partition: int, offset: int) -> 
 
 
 def end_of(bootstrap: str, topic: str, partition: int) -> int:
-    """Returns where a physical partition ends."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "watch"})
     _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=60)
     consumer.close()

@@ -46,7 +46,6 @@ def of(entries: Iterable[Entry], *kinds: Kind) -> list[Entry]:
 
 
 def offset_of(decision: Decision) -> int:
-    """Returns what a decision rests on."""
     assert decision.layouts_offset is not None
     return decision.layouts_offset
 
@@ -165,7 +164,6 @@ def assert_acknowledged(cut: Entry, fence: Entry, member: Sequence[Entry]) -> No
 
 
 def assert_adopted(commit: Entry, member: Sequence[Entry]) -> None:
-    """Goes on by that very record."""
     places = {(each.decision.layout_epoch, each.decision.layouts_offset) for each in of(member, Kind.ADOPT)}
     assert (commit.decision.layout_epoch, commit.decision.layouts_offset) in places
 

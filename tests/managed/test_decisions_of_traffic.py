@@ -133,7 +133,6 @@ class Stage(LanesInMemory):
 
 
 def idempotent(sequence: int, records: int = 2, producer_id: int = 7) -> bytes:
-    """A batch of an idempotent producer."""
     return a_batch(*(["a"] * records), producer_id=producer_id, epoch=0, sequence=sequence)
 
 

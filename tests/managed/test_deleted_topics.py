@@ -59,7 +59,6 @@ def partitions(admin: AdminClient, topic: str) -> int:
 
 
 def names(admin: AdminClient) -> set[str]:
-    """Returns the names of all topics."""
     return set(admin.list_topics(timeout=60).topics)
 
 

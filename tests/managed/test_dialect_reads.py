@@ -49,7 +49,6 @@ def changed(proxy: ProxyProcess, topic: str, *counts: int, seconds: float = 0.2)
 
 
 def admin_of(proxy: ProxyProcess) -> AdminClient:
-    """An admin client of a proxy."""
     return AdminClient({"bootstrap.servers": proxy.bootstrap})
 
 

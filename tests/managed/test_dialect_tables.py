@@ -77,7 +77,6 @@ class Worker:
         return {q: self.log_starts[q] for q in partitions if q in self.log_starts}
 
     def connection(self) -> Connection:
-        """Returns one more client's."""
         return Connection(self.stock.connected(NoJournal().connected()))
 
 
@@ -88,14 +87,12 @@ class Connection:
         self.service = service
 
     def sends(self, key: int, version: int, fields: Mapping[str, Any]) -> Decision:
-        """Has a request decided on."""
         route = apis.route(key, version) or apis.private_route(key, version)
         assert route is not None
         decided: Decision = self.service.decide(route, memoryview(request(key).build(version, fields)))
         return decided
 
     def greets(self, version: int, kordon_client: int = 0) -> Decision:
-        """Sends ApiVersions."""
         fields = {"client_software_name": "a", "client_software_version": "1", "kordon_client": kordon_client}
         return self.sends(apis.API_VERSIONS, version, fields)
 
@@ -133,7 +130,6 @@ def test_an_api_versions_request_that_cannot_be_read_is_the_brokers_business() -
 
 
 def row_of(partitions: int, name: str = "orders", topic_id: UUID = REAL_ID) -> dict[str, Any]:
-    """What a broker says of a topic."""
     rows = [{"partition_index": q, "leader_id": 1, "leader_epoch": 5 + q} for q in range(partitions)]
     return {"name": name, "topic_id": topic_id, "partitions": rows}
 

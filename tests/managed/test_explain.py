@@ -52,7 +52,6 @@ def a_layout() -> Layout:
 
 
 def a_topic() -> ManagedTopic:
-    """The topic of that layout."""
     return ManagedTopic(a_layout(), UUID(int=8))
 
 
@@ -70,7 +69,6 @@ def golden(text: str) -> str:
 
 
 def held(topic: ManagedTopic, control: ControlState) -> list[Any]:
-    """What waits of a topic."""
     answer = explain_topic(topic, control)["held"]
     assert isinstance(answer, list)
     return answer

@@ -45,19 +45,16 @@ def brokers() -> Generator[Cluster, None, None]:
 
 @pytest.fixture(scope="module")
 def proxies(brokers: Cluster) -> Generator[list[ProxyProcess], None, None]:
-    """Two proxies in front of them."""
     bootstrap = brokers.bootstrap()
     with ProxyProcess.start(bootstrap) as first, ProxyProcess.start(bootstrap) as second:
         yield [first, second]
 
 
 def ways(proxies: list[ProxyProcess]) -> list[str]:
-    """Addresses of proxies for clients."""
     return [proxy.bootstrap for proxy in proxies]
 
 
 def leads(brokers: Cluster, topic: str, partition: int = 0) -> int:
-    """The broker that leads a partition of a topic."""
     partitions = AdminClient({"bootstrap.servers": brokers.bootstrap()}).list_topics(topic, 30).topics[topic].partitions
     return int(partitions[partition].leader)
 

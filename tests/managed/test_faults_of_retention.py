@@ -60,7 +60,6 @@ class Partitions:
         return all(first > 0 for first, _ in map(self.offsets, partitions))
 
     def close(self) -> None:
-        """Ends it."""
         self._consumer.close()
 
 

@@ -42,17 +42,14 @@ class Reported:
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def of(self, group_id: str, generation_id: int, topic: str, member_id: str) -> Mapping[int, int]:
-        """Knows one group, in one generation."""
         is_known = (group_id, generation_id, topic, member_id) == ("g", self.generation, NAME, "m")
         return self.positions if is_known else {}
 
     async def changed(self, group_id: str) -> None:
-        """Returns at the next report."""
         assert group_id, "who has no group is not waited for"
         await self.news.wait()
 
     def report(self, positions: dict[int, int]) -> None:
-        """Somebody has come further."""
         self.positions = self.positions | positions
         self.news.set()
         self.news = asyncio.Event()
@@ -89,7 +86,6 @@ class Dialect:
         return {row.partition_index: row for row in parsed.responses[0].partitions}
 
     def adopt(self, layout: Layout) -> None:
-        """Goes on under another layout."""
         self.topic.adopt(layout, {})
         self.readers.invalidate(NAME)
 

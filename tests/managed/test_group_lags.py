@@ -37,7 +37,6 @@ def taken_over() -> ManagedTopics:
 
 
 def coordinator_says(group: str, rows: Rows, error_code: int = 0, row_error: int = 0) -> dict[str, Any]:
-    """Returns the row of a group."""
     topics = [
         {
             "name": name,
@@ -52,7 +51,6 @@ def coordinator_says(group: str, rows: Rows, error_code: int = 0, row_error: int
 
 
 def as_read(row: dict[str, Any]) -> Any:
-    """Reads it from the wire."""
     table = response(apis.OFFSET_FETCH)
     return table.parse(FETCH_VERSION, table.build(FETCH_VERSION, {"groups": [row]})).groups[0]
 
@@ -108,19 +106,15 @@ class Cluster:
         return {"groups": [coordinator_says(name, self.commits[name], self.errors.get(name, 0)) for name in names]}
 
     async def ends_of(self, topic: str, partitions: Collection[int], timestamp: int) -> dict[int, int]:
-        """Tells the ends that are known."""
         return {q: self.ends[q] for q in partitions if q in self.ends}
 
     def limit_of(self, topic: ManagedTopic, partition: int) -> int | None:
-        """Knows no limit."""
         return None
 
     def may_serve(self) -> bool:
-        """Has a lease."""
         return True
 
     async def end_if_read(self, topic: ManagedTopic, v: int, offset: int, ends: Mapping[int, int]) -> int | None:
-        """Knows who has read all."""
         self.looked_from.append(offset)
         return ends[0] if v in self.read else None
 
@@ -133,7 +127,6 @@ def created() -> ManagedTopics:
 
 
 def lags_of(cluster: Cluster, *, leads: bool = True, most: int = 1_000) -> GroupLags:
-    """Returns what looks at them."""
     readers = cast("Any", cluster)
     groups = GroupOffsets(Brokers(cluster.broker))
     return GroupLags(created(), groups, readers, readers, leads=lambda: leads, seconds=0.001, most=most)

@@ -23,7 +23,6 @@ REPORTS = "kordon_positions_reports_total"
 
 @pytest.fixture(scope="module")
 def topic(proxies: list[ProxyProcess]) -> str:
-    """A managed topic."""
     name = f"positions-{uuid4().hex[:6]}"
     create_managed(proxies[0].bootstrap, name)
     return name

@@ -71,7 +71,6 @@ def named(name: str, topic_id: UUID, **fields: Any) -> dict[str, Any]:
 
 
 def names(rows: Any) -> list[Any]:
-    """Returns what rows name their topics by."""
     return [row.topic_id if "topic_id" in row else row.name for row in rows]
 
 
@@ -122,23 +121,19 @@ def of_groups(version: int, topics: list[Any] | None) -> dict[str, Any]:
 
 
 def topics_of(value: Any) -> Any:
-    """Returns the topics of the one group."""
     return value.groups[0].topics if "groups" in value else value.topics
 
 
 def asking(topics: Mapping[tuple[str, UUID], list[int]]) -> list[dict[str, Any]]:
-    """Returns the rows of a request."""
     return [named(name, topic_id, partition_indexes=indexes) for (name, topic_id), indexes in topics.items()]
 
 
 def commits(name: str, topic_id: UUID, offsets: Mapping[int, int], error: int = 0) -> dict[str, Any]:
-    """Returns the row of a response."""
     rows = [{"partition_index": v, "committed_offset": at, "error_code": error} for v, at in offsets.items()]
     return named(name, topic_id, partitions=rows)
 
 
 def told(value: Any) -> dict[Any, dict[int, tuple[int, int]]]:
-    """Returns offsets and error codes by topic and partition."""
     rows = topics_of(value)
     return {
         name: {each.partition_index: (each.committed_offset, each.error_code) for each in row.partitions}
@@ -147,7 +142,6 @@ def told(value: Any) -> dict[Any, dict[int, tuple[int, int]]]:
 
 
 def shown(version: int, name: str, topic_id: UUID) -> Any:
-    """Returns what a version names a topic by."""
     return topic_id if version >= 10 else name
 
 

@@ -50,7 +50,6 @@ def bootstrap(open_cluster: Cluster) -> Iterator[str]:
 
 
 def by_librdkafka(bootstrap: str, time_ms: int) -> Offsets:
-    """Asks with confluent-kafka."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
     asked = [TopicPartition(TOPIC, v, time_ms) for v in range(VIRTUAL_PARTITIONS)]
     times = {each.partition: each.offset for each in consumer.offsets_for_times(asked, timeout=60)}
@@ -60,7 +59,6 @@ def by_librdkafka(bootstrap: str, time_ms: int) -> Offsets:
 
 
 def by_kafka_python(bootstrap: str, time_ms: int) -> Offsets:
-    """Asks with kafka-python."""
     kafka: Any = import_module("kafka")  # here, where its warnings at import are let be
     consumer: Any = kafka.KafkaConsumer(bootstrap_servers=bootstrap)
     asked = [kafka.TopicPartition(TOPIC, v) for v in range(VIRTUAL_PARTITIONS)]
@@ -71,8 +69,6 @@ def by_kafka_python(bootstrap: str, time_ms: int) -> Offsets:
 
 
 def by_aiokafka(bootstrap: str, time_ms: int) -> Offsets:
-    """Asks with aiokafka."""
-
     async def ask() -> Offsets:
         consumer: Any = AIOKafkaConsumer(bootstrap_servers=bootstrap)
         await consumer.start()
@@ -88,12 +84,10 @@ def by_aiokafka(bootstrap: str, time_ms: int) -> Offsets:
 
 
 def by_kafkajs(bootstrap: str, time_ms: int) -> Offsets:
-    """Asks with kafkajs."""
     return by_program(kafkajs("offsets.js"), bootstrap, time_ms)
 
 
 def by_franz_go(bootstrap: str, time_ms: int) -> Offsets:
-    """Asks with franz-go."""
     return by_program(franz_go("offsets"), bootstrap, time_ms)
 
 

@@ -34,7 +34,6 @@ class Group:
         self.subscriptions = Subscriptions(lambda: frozenset({ORDERS, "other"}), most_bytes=4_000_000)
 
     def manage(self, topic: str, takeover: Takeover | None = None) -> None:
-        """Has a topic managed."""
         managed = ManagedTopic(Layout.created(topic, UUID(int=1), 1, 4), UUID(int=2))
         managed.takeover = takeover
         self.topics.add(managed)

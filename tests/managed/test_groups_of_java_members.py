@@ -101,7 +101,6 @@ class Members:
         return {each.rpartition("-")[0] for each in list(self.owned[name])}
 
     def stop(self) -> None:
-        """Has all members leave."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -128,7 +127,6 @@ def members(proxy: ProxyProcess, tmp_path: Path) -> Iterator[Members]:
 
 
 def create(bootstrap: str, topic: str, partitions: int = VIRTUAL_PARTITIONS) -> None:
-    """Makes an ordinary topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
 

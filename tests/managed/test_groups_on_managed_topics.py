@@ -16,7 +16,6 @@ from kordon.testing.waiting import wait_until
 
 
 def produce(bootstrap: str, topic: str, first: int, count: int) -> None:
-    """Writes numbered records."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
     for number in range(first, first + count):
         producer.produce(topic, key=f"key-{number % 40}", value=str(number))

@@ -18,7 +18,6 @@ GROWN = LAYOUT.changed(LAYOUT.next_epoch(4), {0: 40, 1: 60, 2: 0, 3: 0})
 
 
 def said(owned: dict[int, int], wanted: tuple[int, ...] = (), generation: int = 1, said_ms: int = 1_000) -> Report:
-    """What a member says of the topic."""
     return Report(generation, 0, {TOPIC: TopicReport(owned, array("i", wanted))}, said_ms)
 
 

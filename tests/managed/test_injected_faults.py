@@ -54,7 +54,6 @@ def decisions(folder: Path) -> list[Entry]:
 
 
 def of_kind(entries: list[Entry], kind: Kind) -> list[Entry]:
-    """Those of a kind."""
     return [entry for entry in entries if entry.decision.kind is kind]
 
 

@@ -28,7 +28,6 @@ class Connection:
             self.begins(mechanism)
 
     def begins(self, mechanism: str) -> None:
-        """Says by which mechanism it goes on."""
         self.login.begins(1, memoryview(request(apis.SASL_HANDSHAKE).build(1, {"mechanism": mechanism})))
 
     def says(self, auth_bytes: bytes, error_code: int = 0, answered: bytes = b"") -> str | None:

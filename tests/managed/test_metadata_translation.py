@@ -181,7 +181,6 @@ class PagingBroker:
         self.counts = counts
 
     def answer(self, asked: Any) -> Any:
-        """Answers one page."""
         names = sorted({row.name for row in asked.topics} or self.counts)
         begin, first = (asked.cursor.topic_name, asked.cursor.partition_index) if asked.cursor else ("", 0)
         room, rows, following = max(asked.response_partition_limit, 1), list[dict[str, Any]](), None
@@ -255,7 +254,6 @@ def test_more_physical_partitions_than_a_page_holds_come_to_an_end() -> None:
 
     class Narrow(PagingBroker):
         def answer(self, asked: Any) -> Any:
-            """Answers with a page of one partition."""
             asked["response_partition_limit"] = 1
             return super().answer(asked)
 

@@ -88,7 +88,6 @@ async def opened(opener: Opener, data: bytes, place: Place = PLACE) -> list[list
 
 
 async def readers_within(world: World, limit_bytes: int, noted: Noted | None = None) -> Readers:
-    """Readers whose opener has a limit."""
     readers, _ = readers_of(world, 1 << 20, 1 << 20, noted.journal if noted else None)
     readers.opener = Opener(limit_bytes)
     return readers

@@ -90,18 +90,15 @@ class Recording(NothingManaged):
         self.bodies: list[bytes] = []
 
     def wants(self, route: Route) -> bool:
-        """Wants all."""
         return True
 
     def decide(self, route: Route, body: memoryview) -> Decision:
-        """Lets it pass."""
         self.bodies.append(bytes(body))
         return None
 
 
 @pytest.fixture
 def own() -> OwnThings:
-    """What is Kordon's own."""
     found = OwnThings(GROUP)
     found.learn({TOPIC: TOPIC_ID})
     return found
@@ -286,7 +283,6 @@ class Unasked(OwnThings):
     """Fails where a request is read."""
 
     def denial(self, api_key: int, value: Any) -> Code | None:
-        """Is not called."""
         raise AssertionError("it was read")
 
 

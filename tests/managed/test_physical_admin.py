@@ -61,7 +61,6 @@ def versions(api_key: int) -> range:
 
 
 def by_partition(rows: Iterable[Any], index: str) -> dict[int, int]:
-    """Returns error codes by partition."""
     return {row[index]: row.error_code for row in rows}
 
 

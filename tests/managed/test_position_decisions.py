@@ -31,7 +31,6 @@ class Worker:
 
     @property
     def positions(self) -> list[dict[str, int]]:
-        """The positions that were noted."""
         return [dict(each.evidence["positions"]) for each in self.noted.of(Kind.POSITION)]
 
 

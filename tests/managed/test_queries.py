@@ -72,7 +72,6 @@ class Stage:
         return {row.partition_index: row for row in answer.partitions}
 
     async def all_offsets(self, timestamp: int) -> list[int]:
-        """Returns the offset of each v."""
         rows = await self.offsets(dict.fromkeys(range(4), timestamp))
         assert [row.error_code for row in rows.values()] == [NONE] * 4
         return [row.offset for row in rows.values()]
@@ -213,7 +212,6 @@ async def on_a_broker(cluster: Cluster) -> AsyncIterator[Stage]:
 
 @asynccontextmanager
 async def in_memory() -> AsyncIterator[Stage]:
-    """The same on a broker in memory."""
     broker = Memory("queries")
     yield stage_of(broker, Leaders(broker), "queries", UUID(int=1))
     await broker.close()

@@ -45,7 +45,6 @@ class Librdkafka:
         self._producer = Producer({"bootstrap.servers": bootstrap})
 
     def send(self, number: int) -> None:
-        """Sends a record of each key."""
         for key in KEYS:
             self._producer.produce(TOPIC, f"librdkafka {number}", key)
         assert self._producer.flush(60) == 0
@@ -62,11 +61,9 @@ class Aiokafka:
         self._run(self._start(bootstrap))
 
     def send(self, number: int) -> None:
-        """Sends a record of each key."""
         self._run(self._send(number))
 
     def close(self) -> None:
-        """Ends it."""
         assert self._producer is not None
         self._run(self._producer.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -135,7 +132,6 @@ class Everything:
         self.count = 0
 
     def read(self, count: int) -> None:
-        """Reads until it has so many records."""
         wait_until(f"{count} records are read", lambda: self._poll() >= count, 90)
 
     def _poll(self) -> int:
@@ -146,7 +142,6 @@ class Everything:
         return self.count
 
     def close(self) -> None:
-        """Leaves."""
         self._consumer.close()
 
 

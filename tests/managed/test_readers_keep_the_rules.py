@@ -46,7 +46,6 @@ class Stage:
         return layout.changed(layout.next_epoch(2), {q: log.end for q, log in self.logs.items()})
 
     def adopt(self, layout: Layout) -> None:
-        """Goes on under another layout."""
         self.topic.adopt(layout, {})
         self.readers.invalidate(NAME)
 

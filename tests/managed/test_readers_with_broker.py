@@ -34,7 +34,6 @@ CLIENT = Client(1)
 
 
 def batch(values: Iterable[str], producer_id: int = -1, sequence: int = 0, keys: Iterable[str] | None = None) -> bytes:
-    """A batch as a producer makes it."""
     told = list(values)
     names = list(keys) if keys is not None else ["k"] * len(told)
     epoch = 0 if producer_id >= 0 else -1
@@ -59,7 +58,6 @@ class Driver:
 
     @property
     def layout(self) -> Layout:
-        """In force."""
         return self.topic.layout
 
     async def write(self, q: int, data: bytes) -> int:
@@ -91,7 +89,6 @@ class Driver:
         return await self.readers.ends_of(self.name, range(self.layout.v_count), -1)
 
     async def resize(self, u: int) -> None:
-        """Adopts a layout with other homes."""
         following = self.layout.next_epoch(u)
         self.topic.adopt(self.layout.changed(following, await self.ends()), {})
         self.readers.invalidate(self.name)

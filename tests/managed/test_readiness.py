@@ -35,7 +35,6 @@ class Cluster(FakeBroker):
         self.coordinator: int = Code.NONE
 
     def _layouts(self, asked: Asked) -> Answer:
-        """Says whether the layouts have a leader."""
         (topic,) = asked.body.topics
         row = {"partition_index": 0, "leader_id": self.leader, "replica_nodes": [], "isr_nodes": []}
         partitions = [row] * (self.layouts == Code.NONE)
@@ -43,7 +42,6 @@ class Cluster(FakeBroker):
         return {"brokers": [], "controller_id": 1, "topics": topics}
 
     def _group(self, asked: Asked) -> Answer:
-        """Says whether the group has a coordinator."""
         assert asked.body.key == GROUP
         return {"error_code": self.coordinator, "node_id": 1, "host": "", "port": 1}
 
@@ -77,11 +75,9 @@ class Kordon:
         )
 
     def manage(self) -> None:
-        """Has one topic managed."""
         self.topics.add(ManagedTopic(Layout.created("orders", UUID(int=1), 3, 12), UUID(int=2)))
 
     async def look(self) -> None:
-        """Has the cluster asked."""
         self.faults.found = await self.faults.look()
 
 

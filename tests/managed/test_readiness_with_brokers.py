@@ -35,7 +35,6 @@ class Readiness(NamedTuple):
 
 
 def readiness(proxy: ProxyProcess) -> Readiness:
-    """Asks a proxy."""
     try:
         with urllib.request.urlopen(f"http://{proxy.admin}/readyz", timeout=60) as answer:
             status, body = answer.status, answer.read()

@@ -37,7 +37,6 @@ class Member:
         self.subscriptions = Subscriptions(lambda: self.names)
 
     def manage(self, topic: str, number: int) -> None:
-        """Has a topic managed."""
         layout = Layout.created(topic, UUID(int=number), 1, 4)
         self.topics.add(ManagedTopic(layout, UUID(int=100 + number)))
 

@@ -142,15 +142,12 @@ class Serving(NothingManaged):
         self.served: Any = None
 
     def wants(self, route: apis.Route) -> bool:
-        """Wants all."""
         return True
 
     def decide(self, route: apis.Route, body: memoryview) -> Decision:
-        """Serves all."""
         return self.decision
 
     async def serve(self, route: apis.Route, request: Any, part: Any, client: journal.Client | None = None) -> bytes:
-        """Keeps what is left to serve."""
         self.served = request
         return b""
 
@@ -313,7 +310,6 @@ def guarded(
 
 
 def route(api_key: int, version: int) -> apis.Route:
-    """Finds the route of an api."""
     found = apis.route(api_key, version)
     assert found is not None
     return found

@@ -26,14 +26,12 @@ class Read(NamedTuple):
 
 
 def read_by(proxy: ProxyProcess) -> Read:
-    """Reads the metrics."""
     values = dict(line.rsplit(" ", 1) for line in proxy.metrics().splitlines() if line.startswith("kordon_managed"))
     names = ("pulled_bytes_total", "served_bytes_total", 'cache_looks_total{outcome="hit"}')
     return Read(*(float(values[f"kordon_managed_{name}"]) for name in names))
 
 
 def write(proxy: ProxyProcess, topic: str) -> None:
-    """Writes all there is to read."""
     producer = Producer({"bootstrap.servers": proxy.bootstrap, "enable.idempotence": True, "linger.ms": 5})
     for number in range(COUNT):
         producer.produce(topic, key=f"key-{number % 500}", value=bytes(RECORD_BYTES))

@@ -89,7 +89,6 @@ class Reader:
         wait_until(f"{len(numbers)} records are read", has_all, 90)
 
     def close(self) -> None:
-        """Leaves."""
         self._consumer.close()
 
 

@@ -73,7 +73,6 @@ class Asks:
             self.decide(apis.API_VERSIONS, 3, {"client_software_name": "a", "kordon_client": 1})
 
     def decide(self, key: int, version: int, fields: dict[str, Any]) -> tuple[Any, Any]:
-        """Has a request decided on."""
         route = apis.route(key, version) or apis.private_route(key, version)
         assert route is not None
         decision: Any = self.service.decide(route, memoryview(request(key).build(version, fields)))
@@ -101,7 +100,6 @@ class Asks:
         return whole(await self.turns.do(answer) if callable(answer) else answer)
 
     async def epochs(self, asked: Sequence[str]) -> bytes:
-        """Asks for the leader epochs of all partitions of topics."""
         topics = [{"topic": name, "partitions": []} for name in asked]
         ask = partial(self.decide, apis.PARTITION_LEADER_EPOCHS, 0, {"topics": topics})
         route, decision = await self.turns.do(ask)  # as a connection does with a large request
@@ -112,12 +110,10 @@ class Asks:
 
 
 def names() -> list[str]:
-    """The managed topics."""
     return [f"orders{number}" for number in range(TOPICS)]
 
 
 def whole(body: Any) -> bytes:
-    """Puts an answer together."""
     return bytes(body) if isinstance(body, bytes | bytearray | memoryview) else b"".join(body)
 
 

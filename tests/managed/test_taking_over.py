@@ -176,5 +176,4 @@ class Reader:
         return got
 
     def close(self) -> None:
-        """Leaves the group."""
         self._consumer.close()

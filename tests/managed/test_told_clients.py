@@ -71,7 +71,6 @@ class Worker:
 
 
 def decided(guard: Guard, key: int, version: int, **fields: Any) -> Decision:
-    """Returns what is decided on a request."""
     route = apis.route(key, version)
     assert route is not None
     return guard.decide(route, memoryview(request(key).build(version, fields)))

@@ -49,7 +49,6 @@ def done(*arguments: str) -> str:
 
 
 def create(bootstrap: str, topic: str, partitions: int = 3) -> AdminClient:
-    """Makes an ordinary topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
     wait_until("the broker knows the topic", lambda: topic in admin.list_topics(timeout=60).topics)

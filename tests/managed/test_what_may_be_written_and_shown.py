@@ -12,7 +12,6 @@ LAYOUT = Layout.created(NAME, UUID(int=1), 2, 4)
 
 
 def managed(layout: Layout = LAYOUT) -> ManagedTopic:
-    """Makes a topic."""
     return ManagedTopic(layout, FACE_ID)
 
 

@@ -40,11 +40,9 @@ class Imagined:
     read: dict[str, list[tuple[str, Read]]] = field(default_factory=dict)
 
     def check(self) -> Verdict:
-        """Runs the checker on it."""
         return check(self.written, self.read)
 
     def acknowledged(self) -> list[Acknowledged]:
-        """Returns the acknowledged records."""
         return [event for _, event in self.written if isinstance(event, Acknowledged)]
 
     def places(self, group: str, record: Acknowledged) -> list[int]:

@@ -135,6 +135,5 @@ def test_callbacks_are_read_from_files(tmp_path: Path, order: str) -> None:
 
 
 def write(folder: Path, name: str, whose: dict[str, str], events: list[dict[str, object]]) -> None:
-    """Writes a file of history."""
     lines = [whose, *events, {"e": "ended", "t": 99}]
     (folder / f"{name}.history").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -61,16 +61,13 @@ class Cluster:
 
     @property
     def evidence(self) -> Evidence:
-        """What the group has told."""
         return Evidence(self.reported, self.log_starts)
 
     @property
     def gate(self) -> Gate:
-        """Of the layout in force."""
         return self.gate_type.of(self.layout)
 
     def end(self, q: int) -> int:
-        """Returns where a log ends."""
         return len(self.records.get(q, ()))
 
     def write(self, key: int) -> None:
@@ -81,7 +78,6 @@ class Cluster:
         self.records.setdefault(q, []).append(key)
 
     def resize(self, u: int) -> None:
-        """Seals what changes, and goes on."""
         following = self.layout.next_epoch(u)
         touched = self.layout.sealed_by(following) | self.layout.opened_by(following)
         self.layout = self.layout.changed(following, {q: self.end(q) for q in touched})

@@ -36,7 +36,6 @@ class Log:
         self.ends[q] += 1
 
     def virtual_offset(self, v: int, q: int, offset: int) -> int:
-        """Returns the virtual offset of a record."""
         stay = next(stay for stay in self.layout.chains[v].stays if stay.partition == q and stay.holds(offset))
         return offset + stay.delta
 

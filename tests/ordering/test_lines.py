@@ -33,7 +33,6 @@ def plain() -> Write:
 
 
 def sendable(line: Line, image: Image | None = None, home: Stay = HOME) -> list[Write]:
-    """What goes to the broker now."""
     return [step for step in steps(line, image, home) if isinstance(step, Write)]
 
 
@@ -376,7 +375,6 @@ class Log:
 
     @property
     def end(self) -> int:
-        """The next offset."""
         return len(self.batches)
 
     def append(self, bound: Bound, value: tuple[int, int]) -> int | Result:
@@ -632,7 +630,6 @@ class World:
                 self.reconnect(client)
 
     def leave(self) -> None:
-        """A client's connection breaks."""
         if self.random.random() < 0.3:
             self.reconnect(self.random.choice(self.clients))
 

@@ -64,7 +64,6 @@ class History:
         ]
 
     def end(self, stay: Stay) -> int:
-        """Returns the real end of a stay."""
         return len(self.logs[stay.partition].records) if stay.end is None else stay.end
 
     def find(self, v: int, timestamp: int, floor: int = 0, limit: int | None = None) -> Found:

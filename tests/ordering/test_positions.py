@@ -28,12 +28,10 @@ MEGABYTE = 1024 * 1024
 def report(
     generation: int, owned: dict[int, int] | None = None, wanted: tuple[int, ...] = (), sequence: int = -1
 ) -> Report:
-    """What a member says of one topic."""
     return Report(generation, sequence, {TOPIC: TopicReport(owned or {}, array("i", wanted))})
 
 
 def told(positions: Positions, member: str) -> list[Row]:
-    """What a member is told of the topic."""
     return positions.answer(GROUP, member).get(TOPIC, [])
 
 
@@ -189,7 +187,6 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.last)
     @rule(member=st.sampled_from("abcd"))
     def leave(self, member: str) -> None:
-        """A member is taken out."""
         self.positions.apply(GROUP, member, None)
         if (former := self.last.pop(member, None)) is not None:
             self.gone[member] = former.generation_id

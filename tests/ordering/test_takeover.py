@@ -122,7 +122,6 @@ class Play:
     producers: list[Producer]
 
     def write(self) -> None:
-        """Somebody writes a record."""
         number = self.data.draw(st.integers(0, len(self.producers) - 1))
         producer = self.producers[number]
         key = self.data.draw(st.integers(0, len(producer.hashes) - 1))
@@ -134,11 +133,9 @@ class Play:
         self.topic.poll(self.data.draw(st.integers(0, self.topic.layout.v_count - 1)))
 
     def see(self) -> None:
-        """A producer refreshes its metadata."""
         self.data.draw(st.sampled_from(self.producers)).sees = self.topic.layout.v_count
 
     def some(self, *acts: Callable[[], None]) -> None:
-        """Does some of these."""
         for act in self.data.draw(st.lists(st.sampled_from(acts), max_size=25)):
             act()
 
@@ -220,7 +217,6 @@ def cuts(**ends: int) -> dict[int, Producers]:
 
 
 def committed(commands: Sequence[object]) -> dict[str, Value | None]:
-    """What is to be written."""
     (commit,) = commands
     assert isinstance(commit, Commit)
     return dict(commit.records)

@@ -31,30 +31,24 @@ class Fake:
         self.slow.set()
 
     async def unready(self) -> list[str]:
-        """What it was told to say."""
         return self.reasons
 
     async def notes(self) -> list[str]:
-        """Nothing more."""
         return []
 
     async def metrics(self) -> bytes:
-        """One sample."""
         await self.slow.wait()
         return b"kordon_workers 1.0\n"
 
     async def status(self) -> dict[str, Any]:
-        """A state, or a fault."""
         if self.fault is not None:
             raise self.fault
         return {"state": "running"}
 
     async def topics(self) -> dict[str, Any]:
-        """One topic."""
         return {"topics": ["orders"]}
 
     async def topic(self, name: str) -> dict[str, Any] | None:
-        """That topic."""
         return {"topic": name} if name == "orders" else None
 
 

@@ -215,6 +215,5 @@ def test_a_broker_that_dies_and_comes_back_needs_no_restart(own_cluster: Cluster
 
 @pytest.fixture
 def own_cluster() -> Iterator[Cluster]:
-    """A broker that may be killed."""
     with Cluster.start(brokers=1) as cluster:
         yield cluster

@@ -60,12 +60,10 @@ class Stage:
         self._unread = b""
 
     def client(self, sent: bytes) -> list[Command]:
-        """The client sends this."""
         commands, self._unread = feed(self.core, Client, self._unread + sent)
         return commands
 
     def broker(self, sent: bytes) -> list[Command]:
-        """The broker sends this."""
         commands, left = feed(self.core, Broker, sent)
         assert not left
         return commands
@@ -85,17 +83,14 @@ def stage() -> Stage:
 
 
 def heartbeat(group_id: str, number: int = 5, member_id: str = "") -> bytes:
-    """A request that is held."""
     return request_frame(apis.HEARTBEAT, 4, number, group_id=group_id, member_id=member_id)
 
 
 def sent(commands: list[Command]) -> bytes:
-    """What goes to the broker."""
     return b"".join(bytes(piece) for each in commands if isinstance(each, SendUpstream) for piece in each.pieces)
 
 
 def kinds(commands: list[Command]) -> list[type[Any]]:
-    """What is done."""
     return [type(each) for each in commands]
 
 

@@ -46,8 +46,6 @@ def mistakes(tmp_path: Path) -> Callable[..., list[str]]:
 
 @pytest.fixture
 def loaded(tmp_path: Path) -> Callable[..., Config]:
-    """Loads a file's text."""
-
     def read(text: str, environment: Mapping[str, str] | None = None) -> Config:
         file = tmp_path / "k.yaml"
         file.write_text(text)
@@ -377,7 +375,6 @@ def test_any_yaml_text_is_told_or_taken(tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def issue(tmp_path: Path) -> Callable[..., tuple[Path, Path]]:
-    """Writes a certificate and its key, of one authority, and tells where they are."""
     authority = trustme.CA()
 
     def write(name: str, *hosts: str, days: int = 365) -> tuple[Path, Path]:

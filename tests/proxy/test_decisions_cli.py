@@ -40,7 +40,6 @@ ADMIT = Decision(
 
 
 def entry(number: int, decision: Decision = ADMIT, worker: str = "abcdef012345") -> Entry:
-    """A decision with its place."""
     return Entry(at_ms=1_795_000_000_123 + number, host="h", worker=worker, number=number, decision=decision)
 
 
@@ -108,7 +107,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 def tail(*arguments: Any) -> Result:
-    """Runs the command."""
     return CliRunner().invoke(main, ["decisions", "tail", *map(str, arguments)])
 
 

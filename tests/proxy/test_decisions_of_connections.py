@@ -39,7 +39,6 @@ class Worker:
         )
 
     def connects(self) -> Any:
-        """Returns one more connection."""
         listener = SimpleNamespace(role="bootstrap")
         peer = self.noted.journal.connected()
         return SimpleNamespace(peer=peer, client="127.0.0.1", listener=listener, opened=0.0, waited=False)

@@ -42,11 +42,9 @@ class Announces(NothingManaged):
         self._private = private
 
     def wants(self, route: Route) -> bool:
-        """Wants to know who asks."""
         return route.api.key == apis.API_VERSIONS
 
     def decide(self, route: Route, body: memoryview) -> Decision:
-        """Says what is announced."""
         return Announce(self._private)
 
 
@@ -59,7 +57,6 @@ def play(script: list[Step | Outcome], *, private: bool) -> None:
 
 
 def offer(keys: list[dict[str, int]], features: list[dict[str, Any]]) -> bytes:
-    """An answer to ApiVersions."""
     return response_frame(apis.API_VERSIONS, VERSION, 1, api_keys=keys, supported_features=features)
 
 

@@ -22,7 +22,6 @@ class Worker:
         self.closed: list[str] = []
 
     def connects(self, name: str, *, proven: bool) -> Any:
-        """Returns one more connection."""
         relay: Any = _Relay(
             client=name,
             listener=SimpleNamespace(role="bootstrap"),

@@ -57,11 +57,9 @@ class ByGroup(NothingManaged):
         """Throttle times of the answers to Kordon's own questions."""
 
     def wants(self, route: Route) -> bool:
-        """Wants them all."""
         return route.api.key == HEARTBEAT
 
     def decide(self, route: Route, body: memoryview) -> Decision:
-        """Does as the group id says."""
         value = request(HEARTBEAT).parse(VERSION, body)
         kind = value.group_id.split("-")[0]
         rest = request(HEARTBEAT).build(VERSION, value | {"group_id": f"asked-{value.group_id}"})
@@ -314,7 +312,6 @@ class ServesWrites(ByGroup):
     """Serves a part of each Produce request; the broker is asked the rest."""
 
     def wants(self, route: Route) -> bool:
-        """Wants what is written."""
         return route.api.key == apis.PRODUCE
 
     def decide(self, route: Route, body: memoryview) -> Decision:

@@ -19,19 +19,16 @@ class Clock:
         self.now = 1000.0
 
     def __call__(self) -> float:
-        """Returns the time."""
         return self.now
 
 
 @pytest.fixture
 def clock() -> Clock:
-    """A clock of the test's own."""
     return Clock()
 
 
 @pytest.fixture
 def limits(clock: Clock) -> LogLimits:
-    """Limits that go by that clock."""
     return LogLimits(clock)
 
 

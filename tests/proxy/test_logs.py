@@ -24,7 +24,6 @@ class Terminal(io.StringIO):
     """A stream that says it is a terminal."""
 
     def isatty(self) -> bool:
-        """True."""
         return True
 
 

@@ -178,11 +178,9 @@ class FakeLoop:
         self.timers: list[tuple[float, Callable[..., None], tuple[object, ...]]] = []
 
     def time(self) -> float:
-        """The time it is."""
         return self.now
 
     def call_at(self, when: float, callback: Callable[..., None], *arguments: object) -> FakeTimer:
-        """Notes what is due."""
         self.timers.append((when, callback, arguments))
         return FakeTimer(self)
 
@@ -200,7 +198,6 @@ class FakeTimer:
         self.loop = loop
 
     def cancel(self) -> None:
-        """Takes it out of the loop."""
         self.loop.timers.clear()
 
 

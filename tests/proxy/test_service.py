@@ -79,12 +79,10 @@ class Run:
         return code
 
     def events(self) -> list[str]:
-        """Names of all events heard."""
         return [line["event"] for line in self.heard]
 
 
 def free_port() -> int:
-    """A port that nobody has now."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
     return port

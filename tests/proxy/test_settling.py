@@ -29,16 +29,13 @@ class OtherTopicsOnly(NothingManaged):
     """Looks at every Fetch, and finds nothing managed in it."""
 
     def wants(self, route: Route) -> bool:
-        """Wants Fetch."""
         return route.api.key == apis.FETCH
 
     def decide(self, route: Route, body: memoryview) -> Decision:
-        """Lets everything pass."""
         return None
 
 
 def connection() -> Connection:
-    """Makes a core."""
     return Connection(Limits(), Tally(), Advertised(host="proxy", base_port=1), 0.0, OtherTopicsOnly())
 
 
@@ -119,11 +116,9 @@ class Ends:
 
     @property
     def core(self) -> Any:
-        """How many requests it has had."""
         return SimpleNamespace(requests=SimpleNamespace(frames=self.frames))
 
     def drain(self, why: Drain) -> None:
-        """Notes it, and why."""
         self.ended.append(f"{self.name} {why.cause.value}")
 
 

@@ -53,7 +53,6 @@ class FakeKordon:
         return [key for key, _ in self.asked if key in (CREATE_PARTITIONS, INCREMENTAL_ALTER)]
 
     def close(self) -> None:
-        """Ends it."""
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self._thread.join()
@@ -123,7 +122,6 @@ class FakeKordon:
 
 @contextmanager
 def faked(counts: tuple[int, int] | None = (12, 4), certificates: Certificates | None = None) -> Iterator[FakeKordon]:
-    """A fake, ended."""
     fake = FakeKordon(counts, certificates)
     try:
         yield fake
@@ -288,7 +286,6 @@ def test_the_configuration_of_a_kordon_says_where_it_is(fake: FakeKordon, tmp_pa
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """Of one authority."""
     return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 

@@ -34,7 +34,6 @@ def offsets_of_one_group_asked_for_again_and_again() -> dict[str, Any]:
 
 
 def a_large_cluster() -> dict[str, Any]:
-    """Twenty thousand partitions."""
     ids = {"leader_id": 1, "replica_nodes": [1, 2, 3], "isr_nodes": [1, 2, 3]}
     partitions = [{"partition_index": at, **ids} for at in range(10)]
     topics = [{"name": f"topic-{at}", "partitions": partitions} for at in range(2_000)]
@@ -84,7 +83,6 @@ async def test_no_step_of_a_large_answer_is_long(key: int, version: int, says: C
 
 
 def rows(count: int, done: list[int] | None = None) -> None:
-    """Goes over rows."""
     for row in range(count):
         rows_done(1)
         if done is not None:

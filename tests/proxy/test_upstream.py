@@ -43,7 +43,6 @@ class Peer:
         self.writer: asyncio.StreamWriter | None = None
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serves the one connection."""
         self.writer = writer
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
@@ -73,7 +72,6 @@ class Peer:
         self.answer(correlation_id, response(api_key).build(1, fields))
 
     def answer(self, correlation_id: int, body: bytes) -> None:
-        """Sends an answer."""
         assert self.writer is not None
         self.writer.write(struct.pack(">ii", len(body) + 4, correlation_id) + body)
 

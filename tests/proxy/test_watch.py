@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A file that is there."""
     path = tmp_path / "k.yaml"
     path.write_text("1")
     return path

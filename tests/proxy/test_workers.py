@@ -69,7 +69,6 @@ asyncio.run(serve())
 
 
 def free_port() -> int:
-    """A port that nobody has now."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
     return port
@@ -120,7 +119,6 @@ def alive(pid: int) -> bool:
 
 
 def process_of(worker: Worker) -> asyncio.subprocess.Process:
-    """The process of a worker that runs."""
     assert worker.process is not None
     return worker.process
 

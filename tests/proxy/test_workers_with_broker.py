@@ -28,7 +28,6 @@ RECORDS = 3000
 
 @pytest.fixture(scope="module")
 def two_workers(cluster: Cluster) -> Iterator[ProxyProcess]:
-    """Kordon with two workers."""
     with ProxyProcess.start(bootstrap=cluster.bootstrap(), args=["--workers", "2"]) as proxy:
         wait_until("both run", lambda: [row["state"] for row in proxy.status()["workers"]] == ["running", "running"])
         yield proxy
