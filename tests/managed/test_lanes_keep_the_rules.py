@@ -19,7 +19,7 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.testing.fake_broker import Asked, led
 from kordon.testing.lanes_in_memory import LanesInMemory
 from kordon.testing.managed_writes import a_batch
-from kordon.testing.random_logs import NAME
+from kordon.testing.random_logs import LEADER_EPOCH, NAME
 
 PARTITIONS, V_COUNT = 4, 2 * LANES_PER_BROKER
 
@@ -123,7 +123,7 @@ async def test_a_leader_that_moves_is_written_to_when_the_former_one_has_answere
         held = stage.broker.hold(apis.PRODUCE)
         first = stage.send("c-0", sequence=0)
         await held.come.wait()
-        stage.broker.topics[NAME] = led(range(PARTITIONS), node_id=2, epoch=1)
+        stage.broker.topics[NAME] = led(range(PARTITIONS), node_id=2, epoch=LEADER_EPOCH + 1)
         await stage.leaders.renew(NAME)
         second = stage.send("c-1", v=0, producer_id=8)
         await stage.rest()
@@ -137,7 +137,7 @@ async def test_a_leader_that_moves_is_written_to_when_the_former_one_has_answere
 async def test_a_write_that_has_a_turn_goes_to_where_its_stream_lives_when_it_is_sent() -> None:
     """A layout may come in between; the turn was on a lane to a broker that is not concerned then (LATE-BINDING)."""
     async with a_stage() as stage:
-        stage.broker.topics[NAME] = led([0]) | led([1, 2, 3], node_id=2)
+        stage.broker.topics[NAME] = led([0]) | led([1, 2, 3], node_id=2, epoch=LEADER_EPOCH + 1)
         await stage.leaders.renew(NAME)
         writing = stage.send("c-0", v=stage.mover())
         await asyncio.sleep(0)
