@@ -193,9 +193,7 @@ class Owned:
             segment = gate.segment_at(q, position)
             if segment is None or all(known.get(each, 0) >= 0 for each in gate.needs(q, position)):
                 break
-            position = min(segment.start, position) - 1
-            if gate.segment_at(q, position) == segment:
-                return -1  # the log begins behind it
+            position = gate.last_before(segment)
         return position
 
     def _is_entered_freely(self, segment: Segment, gate: Gate) -> bool:

@@ -159,6 +159,19 @@ class Gate:
         end = line[place].end
         return line[min(place + (end is not None and offset >= end), len(line) - 1)]
 
+    def last_before(self, segment: Segment) -> int:
+        """Returns the last offset of the segments before one in its partition; between two lies what is nobody's.
+
+        Args:
+            segment: As `segment_at` tells it.
+
+        Returns:
+            -1: there is nothing before it.
+        """
+        line = self._lines[segment.id.partition]
+        ends = (each.end for each in line if each.end is not None and each.start < each.end <= segment.start)
+        return max(ends, default=0) - 1
+
     def _needs_of(self, predecessors: Sequence[Segment]) -> Mapping[int, int]:
         needs: dict[int, int] = {}
         for segment in predecessors:

@@ -27,6 +27,7 @@ from kordon.client.moves_events import (
     Ticked,
     TopicGate,
 )
+from kordon.client.owned import Owned
 from kordon.proxy.ordering.gate import Gate
 from kordon.proxy.ordering.layout import Layout
 
@@ -232,6 +233,22 @@ def test_who_is_asked_for_looks_whether_what_opened_it_holds_and_withdraws_if_no
     assert calls(moves.handle(Answered(4.8, {P0: 50}, ()))) == []
     moves.handle(Ticked(5))
     assert calls(moves.handle(Answered(5.1, {P0: 100}, ()))) == [CallAssigned((P3,))]
+
+
+def test_who_withdraws_stands_where_the_segment_before_ends_though_strays_lie_between() -> None:
+    """Nowhere would be further back than it went on by what is taken back: others would wait for it, and it for them.
+
+    Partition 4 is there from the growth to 8 on, is left at 50, and taken up again at 60 behind strays.
+    """
+    layout = Layout.created("t", UUID(int=1), 2, 8)
+    for partitions, end in ((8, 0), (2, 50), (8, 60)):
+        following = layout.next_epoch(partitions)
+        cut = layout.sealed_by(following) | layout.opened_by(following)
+        layout = layout.changed(following, {q: 100 * layout.epoch + 100 if q < 2 else end for q in cut})
+    owned = Owned(TopicPartition("t", 4), is_needed=True, heard={0: 1000, 2: -1, 6: 50})
+    owned.stand(Place(70, 70, -1))
+    owned.look(TopicGate(Gate.of(layout)), {}, {})
+    assert owned.withdraws_to == 49
 
 
 def test_what_was_heard_opens_nothing_unless_others_knew_where_the_one_who_heard_it_stood() -> None:
