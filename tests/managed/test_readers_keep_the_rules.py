@@ -75,6 +75,27 @@ async def test_nothing_is_shown_without_a_lease() -> None:
     await stage.close()
 
 
+@pytest.mark.parametrize("is_frozen", [False, True])
+async def test_a_read_of_a_topic_whose_takeover_is_taken_back_ends(is_frozen: bool) -> None:
+    """The next takeover would not know of it: it would show records of another layout as those of before."""
+    stage = Stage()
+    coming = ManagedTopic(Layout.unmanaged(NAME, UUID(int=1), 1, 4), FACE_ID)
+    stage.topics.remove(NAME)
+    stage.topics.begin(coming)
+    coming.raise_fence(Fence("first", frozenset({0})))
+    if is_frozen:
+        coming.fence = Fence("first", frozenset({0})).frozen({0: 4}, {})
+    waiting = asyncio.ensure_future(stage.values(0, 4, max_wait_ms=60_000))
+    await asyncio.sleep(0.02)
+    assert not waiting.done()
+    coming.cancel_fence()
+    stage.topics.remove(NAME)
+    stage.readers.invalidate(NAME)
+    stage.logs[0].append(-1, ["of the next layout"])
+    assert await waiting == ([], 0)
+    await stage.close()
+
+
 async def test_what_another_worker_has_told_is_found_before_it_is_called_out_of_range() -> None:
     """A reader comes with an offset of a layout that this worker has not read (NO-FALSE-END)."""
     stage = Stage()
