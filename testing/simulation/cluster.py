@@ -321,7 +321,8 @@ def run(seed: int, without: str = "", *, has_dialect_writers: bool = False) -> C
             world.each(_NEMESIS_SECONDS, cluster.nemesis.strike)
         else:
             world.each(3.0, cluster.trouble)
-        world.run(HEAL_SECONDS, lambda: cluster.is_settled or bool(cluster.failures))
+        # asked after each event
+        world.run(HEAL_SECONDS, lambda: bool(cluster.failures) or (world.now >= TROUBLE_SECONDS and cluster.is_settled))
         cluster.settled = cluster.is_settled
         cluster.nemesis.release()
         for proxy in cluster.proxies:
@@ -336,4 +337,5 @@ def run(seed: int, without: str = "", *, has_dialect_writers: bool = False) -> C
             promises.check(cluster)
             promises.check_rewind(cluster)
         cluster.over = True
+        world.end()
         return cluster

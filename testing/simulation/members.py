@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from aiokafka.structs import TopicPartition
@@ -136,18 +137,13 @@ class Member:
         return self._in_this_term()(what)
 
     def _in_this_term(self) -> Callable[[Callable[[], None]], Callable[[], None]]:
-        term = self._term
+        return partial(partial, self._arrive, self._term)
 
-        def later(what: Callable[[], None]) -> Callable[[], None]:
-            def arrive() -> None:
-                if self.alive and not self._runs:
-                    self.group.world.at(self.paused_until, arrive)
-                elif self.alive and term == self._term:
-                    what()
-
-            return arrive
-
-        return later
+    def _arrive(self, term: int, what: Callable[[], None]) -> None:
+        if self.alive and not self._runs:
+            self.group.world.at(self.paused_until, partial(self._arrive, term, what))
+        elif self.alive and term == self._term:
+            what()
 
     # --- the group
 

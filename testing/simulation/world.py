@@ -5,6 +5,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from random import Random
+from typing import Final
+
+_PACE: Final = (0.8, 1.2)
+"""At least and at most, of what was asked for, between two turns of what happens again and again."""
 
 
 class World:
@@ -41,10 +45,11 @@ class World:
 
         def again() -> None:
             if what():
-                self.after(pace() * self.random.uniform(0.8, 1.2), again)
+                pace = seconds() if callable(seconds) else seconds
+                self.at(self.now + pace * (least + spread * random()), again)
 
-        pace = seconds if callable(seconds) else lambda: seconds
-        self.after(pace() * self.random.random(), again)
+        random, least, spread = self.random.random, _PACE[0], _PACE[1] - _PACE[0]  # what `uniform` does, without calls
+        self.after((seconds() if callable(seconds) else seconds) * random(), again)
 
     def chance(self, probability: float) -> bool:
         """Throws a coin."""
@@ -62,6 +67,10 @@ class World:
             what()
         if not done():
             self.now = max(self.now, until)
+
+    def end(self) -> None:
+        """Lets nothing happen any more of what was asked for: what it holds on to is free at once."""
+        self._events.clear()
 
 
 class Pipe:
