@@ -14,20 +14,23 @@ began.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from kordon.proxy.ordering.layout import Layout, Segment, SegmentId
+
+_NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What is known of where a group stands."""
 
-    positions: Mapping[int, int] = field(default_factory=dict[int, int])
+    positions: Mapping[int, int] = field(default_factory=lambda: _NOTHING)
     """By physical partition, the group's next offset; all of one generation, since a later one may begin earlier."""
-    log_starts: Mapping[int, int] = field(default_factory=dict[int, int])
+    log_starts: Mapping[int, int] = field(default_factory=lambda: _NOTHING)
     """By physical partition, where its log begins: nothing is left to deliver before that."""
 
     def reaches(self, partition: int, offset: int) -> bool:
@@ -59,6 +62,10 @@ class Gate:
             except KeyError as error:
                 raise ValueError(f"{segment.id} follows {error}, which is unknown or not older") from error
         self._most_asked = 1 + len(self._lines).bit_length()
+        self._ends = {q: [each.end or 0 for each in line[:-1]] for q, line in self._lines.items()}
+        """By physical partition, where each of its segments but the last ends: its readers go on to the next there."""
+        self._of_others = {q: [_without(q, self._needs[each.id]) for each in line] for q, line in self._lines.items()}
+        """By physical partition and segment, `_needs` but for what its reader has passed itself."""
 
     @classmethod
     def of(cls, layout: Layout) -> Gate:
@@ -80,7 +87,7 @@ class Gate:
         segment = self.segment_at(partition, offset)
         if segment is None or not self.ordered_delivery:
             return None
-        if next(self._missing(segment, evidence), None) is not None:
+        if self._missing(partition, offset, evidence):
             return offset
         return None if segment.end is None else max(segment.end, offset)
 
@@ -95,22 +102,19 @@ class Gate:
             offset: Where the reader stands there.
             evidence: What is known of the others.
         """
-        segment = self.segment_at(partition, offset)
-        if segment is None or not self.ordered_delivery:
-            return ()
-        return tuple(self._missing(segment, evidence))[: self._most_asked]
+        return tuple(self._missing(partition, offset, evidence)[: self._most_asked])
 
-    def needs(self, partition: int, offset: int) -> dict[int, int]:
+    def needs(self, partition: int, offset: int) -> Mapping[int, int]:
         """Returns all that a reader is held by: of other physical partitions, up to where they must be delivered.
 
         Args:
             partition: The physical partition.
             offset: Where the reader stands there.
         """
-        segment = self.segment_at(partition, offset)
-        if segment is None or not self.ordered_delivery:
-            return {}
-        return {q: end for q, end in self._needs[segment.id].items() if q != partition}
+        ends = self._ends.get(partition)
+        if ends is None or not self.ordered_delivery:
+            return _NOTHING
+        return self._of_others[partition][bisect_right(ends, offset)]
 
     def followers(self, partition: int, offset: int, reached: int) -> frozenset[int]:
         """Returns the other physical partitions that may be read since one was, from an offset up to another.
@@ -137,10 +141,9 @@ class Gate:
         _raise_needs(needs, own)
         return all(evidence.reaches(q, offset) for q, offset in needs.items())
 
-    def _missing(self, segment: Segment, evidence: Evidence) -> Iterator[int]:
+    def _missing(self, partition: int, offset: int, evidence: Evidence) -> list[int]:
         """Returns the partitions that are not known to be far enough; a reader has passed what its own had before."""
-        needs = self._needs[segment.id].items()
-        return (q for q, offset in needs if q != segment.id.partition and not evidence.reaches(q, offset))
+        return [q for q, end in self.needs(partition, offset).items() if not evidence.reaches(q, end)]
 
     def segment_at(self, partition: int, offset: int) -> Segment | None:
         """Returns the segment of which a reader gets records next: the following one where it stands at an end.
@@ -152,12 +155,8 @@ class Gate:
         Returns:
             As much of it as its log has kept; None: the layout knows no such partition.
         """
-        line = self._lines.get(partition)
-        if not line:
-            return None
-        place = max(bisect_right(line, offset, key=lambda each: each.start) - 1, 0)
-        end = line[place].end
-        return line[min(place + (end is not None and offset >= end), len(line) - 1)]
+        ends = self._ends.get(partition)
+        return None if ends is None else self._lines[partition][bisect_right(ends, offset)]
 
     def last_before(self, segment: Segment) -> int:
         """Returns the last offset of the segments before one in its partition; between two lies what is nobody's.
@@ -204,6 +203,10 @@ def _raise_needs(needs: dict[int, int], segment: Segment) -> None:
     q, end = segment.id.partition, segment.end or 0
     if end > segment.start:
         needs[q] = max(end, needs.get(q, 0))
+
+
+def _without(partition: int, needs: Mapping[int, int]) -> Mapping[int, int]:
+    return {q: end for q, end in needs.items() if q != partition} if partition in needs else needs
 
 
 def told_segments(partition: int, rows: Iterable[Mapping[str, Any]]) -> list[Segment]:
