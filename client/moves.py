@@ -73,6 +73,9 @@ class KeyMoves:
         self._report_after = 0.0
         """Not before this time: what failed is not tried again at once."""
         self._is_leaving = False
+        self._is_to_look = True
+        """Whether anything has changed since the last look that opens or holds partitions: most of what happens, as a
+        poll that brings nothing, does not."""
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
@@ -127,23 +130,26 @@ class KeyMoves:
 
     def _take(self, event: Event) -> None:
         match event:
-            case Assigned():
-                self._assigned(event)
             case Stood():
-                self._stood(event)
-            case Answered():
-                self._answered(event)
+                self._is_to_look |= self._stood(event)
+                return
+            case Ticked():
+                return
             case ReportFailed():
                 self._report = self._said = None
                 self._report_after = event.now + self._hurry
+                return
+            case Assigned():
+                self._assigned(event)
+            case Answered():
+                self._answered(event)
             case CallReturned():
                 self._call_returned()
             case CallFailed():
                 self._call_failed(event.now)
             case Leaving() | Left():
                 self._leave(is_over=isinstance(event, Left))
-            case Ticked():
-                pass
+        self._is_to_look = True
 
     def _assigned(self, event: Assigned) -> None:
         if not event.goes_on:
@@ -166,11 +172,16 @@ class KeyMoves:
         self._topics.clear()
         self._call = self._report = self._said = None
 
-    def _stood(self, event: Stood) -> None:
+    def _stood(self, event: Stood) -> bool:
+        """Returns whether any partition stands elsewhere now."""
+        is_elsewhere = False
         for tp, place in event.places.items():
             owned = self._owned.get(tp)
             if owned is not None:
+                before = owned.position, owned.handled
                 owned.stand(place)
+                is_elsewhere |= before != (owned.position, owned.handled)
+        return is_elsewhere
 
     def _answered(self, event: Answered) -> None:
         report, self._report = self._report, None
@@ -207,23 +218,23 @@ class KeyMoves:
         return [owned for owned in found if owned is not None]
 
     def _commands(self, now: float) -> list[Command]:
-        """Looks at everything anew; what follows from it."""
-        opened, closed = self._look()
-        commands: list[Command] = [Resume(tuple(opened))] if opened else []
-        if closed:
-            commands.append(Withhold(tuple(closed)))
+        """Looks at everything that may have changed; what follows from it."""
+        commands = self._look() if self._is_to_look else []
+        begun: list[Command] = []
         if self._call is None:
             self._call = self._flushing(now) or self._loading(now)
             if self._call is not None:
-                commands.append(self._call)
+                begun.append(self._call)
         if self._report is None:
             self._report = self._reporting(now)
             if self._report is not None:
-                commands.append(self._report)
-        return commands
+                begun.append(self._report)
+        self._is_to_look |= bool(begun)
+        return commands + begun
 
-    def _look(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
-        """Opens and holds partitions by what is known now; returns which of them it opened, and which it closed."""
+    def _look(self) -> list[Command]:
+        """Opens and holds partitions by what is known now."""
+        self._is_to_look = False
         opened: list[TopicPartition] = []
         closed: list[TopicPartition] = []
         mine = {topic: self._mine(topic) for topic in self._topics}
@@ -237,9 +248,11 @@ class KeyMoves:
             asked.update(owned.asks)
             if owned.window != before:
                 (closed if owned.window == NOWHERE else opened).append(tp)
-        for tp in asked & self._owned.keys():
-            self._owned[tp].is_needed = True
-        return opened, closed
+        for owned in (self._owned[tp] for tp in asked & self._owned.keys()):
+            self._is_to_look |= not owned.is_needed
+            owned.is_needed = True
+        commands: list[Command] = [Resume(tuple(opened))] if opened else []
+        return [*commands, Withhold(tuple(closed))] if closed else commands
 
     def _mine(self, topic: str) -> dict[int, int]:
         """Returns what the group knows of the member's own partitions, by partition."""

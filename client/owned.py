@@ -31,6 +31,7 @@ Window: TypeAlias = tuple[int, int]
 NOWHERE: Final[Window] = (0, 0)
 _NO_END: Final = 2**63 - 1
 _NOTHING: Final = Evidence()
+_NOBODY: Final = frozenset[int]()
 
 
 @dataclass(slots=True)
@@ -140,8 +141,8 @@ class Owned:
         if segment is None:
             self.asks, self.window = (), (0, _NO_END)
             return
-        followers = gate.followers(q, self.position, self.relied) if self.position < self.relied else frozenset[int]()
-        gone_on = self._not_withdrawn(gate, told, followers - topic.gone)
+        followers = gate.followers(q, self.position, self.relied) if self.position < self.relied else _NOBODY
+        gone_on = self._not_withdrawn(gate, told, followers - topic.gone) if followers else ()
         self.is_back, self.is_unheard = bool(gone_on), False
         waits_for = gone_on or self._missing(gate, mine)
         self._ask(gate, mine, waits_for)
@@ -157,10 +158,13 @@ class Owned:
     def _missing(self, gate: Gate, mine: Mapping[int, int]) -> tuple[int, ...]:
         """Returns the partitions that are not known to be far enough."""
         q = self.tp.partition
-        missing = gate.asks(q, self.position, Evidence({**self.heard, **mine}))
-        if gate.asks(q, self.position, Evidence(mine)) and not self._has_told_so(gate):
+        without_others = gate.asks(q, self.position, Evidence(mine))
+        if not without_others:
+            return ()
+        missing = gate.asks(q, self.position, Evidence({**self.heard, **mine})) if self.heard else without_others
+        if not self._has_told_so(gate):
             self.is_unheard = True
-            missing = missing or gate.asks(q, self.position, Evidence(mine))
+            return missing or without_others
         return missing
 
     def _has_told_so(self, gate: Gate) -> bool:

@@ -335,6 +335,28 @@ def test_members_hand_keys_over_in_order(first_seed: int) -> None:
     live_through(range(first_seed, first_seed + 25))
 
 
+def test_looking_only_where_something_has_changed_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who looks at all partitions upon whatever happens does and knows the same: nothing is overlooked."""
+
+    def told() -> list[tuple[list[Command], str]]:
+        said: list[tuple[list[Command], str]] = []
+        handle = KeyMoves.handle
+
+        def handle_and_note(moves: KeyMoves, event: Event) -> list[Command]:
+            commands = handle(moves, event)
+            said.append((commands, repr(moves._owned)))
+            return commands
+
+        with monkeypatch.context() as patch:
+            patch.setattr(KeyMoves, "handle", handle_and_note)
+            live_through(range(10))
+        return said
+
+    once = told()
+    monkeypatch.setattr(KeyMoves, "_is_to_look", property(lambda _: True, lambda *_: None), raising=False)
+    assert told() == once
+
+
 def _tells_what_is_not_flushed(patch: pytest.MonkeyPatch) -> None:
     stand = Owned.stand
 
