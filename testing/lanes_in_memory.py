@@ -58,11 +58,11 @@ class LanesInMemory:
         self.broker.handlers |= {apis.PRODUCE: self.produce, apis.DESCRIBE_PRODUCERS: self._tell_no_producers}
         self.leaders = Leaders(self.broker)
         self.topic = ManagedTopic(layout, FACE_ID)
-        topics = ManagedTopics()
-        topics.add(self.topic)
-        self.lanes = Lanes(topics, self.broker, self.leaders, lambda: self.alive, journal)
+        self.topics = ManagedTopics()
+        self.topics.add(self.topic)
+        self.lanes = Lanes(self.topics, self.broker, self.leaders, lambda: self.alive, journal)
         self.client = (journal or NoJournal()).connected()
-        self._service = ProduceService(topics, self.lanes, target)
+        self._service = ProduceService(self.topics, self.lanes, target)
         self._patience = asyncio.timeout(_PATIENCE_SECONDS)
         self._written: dict[tuple[int, bytes], int] = {}
 

@@ -20,6 +20,8 @@ OWN_PREFIX = "__kordon."
 """Faces and Kordon's own topics begin with it; clients do not see them."""
 OWN_NAMES: Final = frozenset({"decisions", "findings", "groups", "layouts"})
 """Topics whose faces would be topics of Kordon or of its auditor."""
+NOT_MANAGED: Final = "it is not managed any more"
+"""Why a topic that was let go is not served by whoever holds on to it."""
 NOT_READ: Final = -1
 """In place of an offset of a layout that stands nowhere: of tests and plays."""
 
@@ -315,9 +317,10 @@ class ManagedTopics:
         self._know_ids(topic)
 
     def remove(self, name: str) -> None:
-        """Lets a topic go, or one that was coming."""
+        """Lets a topic go, or one that was coming; nothing of it is written or shown from here on."""
         topic = self._by_name.pop(name, None) or self._coming.pop(name, None)
         if topic is not None:
+            topic.serve(NOT_MANAGED)
             self._by_id.pop(topic.face_id, None)
             self._by_id.pop(topic.layout.topic_id, None)
 

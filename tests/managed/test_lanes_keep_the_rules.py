@@ -85,6 +85,18 @@ async def test_nothing_goes_out_to_a_sealed_partition() -> None:
         assert {q: log.values for q, log in stage.logs.items() if log.values} == {stage.topic.layout.homes[1]: ["c-0"]}
 
 
+async def test_nothing_goes_out_to_a_topic_that_is_let_go() -> None:
+    """Its client would go on past the lanes, as when a takeover is cancelled, and could stand in front of this."""
+    async with a_stage() as stage:
+        stage.fence()
+        writing = stage.send("c-0")
+        await stage.rest()
+        stage.topic.cancel_fence()
+        stage.topics.remove(NAME)
+        assert await writing == Code.UNKNOWN_TOPIC_OR_PARTITION
+        assert stage.requests == []
+
+
 @pytest.mark.parametrize(("cut", "told"), [(1, Code.NONE), (0, Code.NOT_LEADER_OR_FOLLOWER)])
 async def test_an_answer_behind_the_end_of_the_lease_is_kept_until_the_layouts_are_read(cut: int, told: Code) -> None:
     """What stands in its segment is a success then; what has landed behind a cut is none (LATE-ANSWER)."""
