@@ -38,7 +38,7 @@ class Detours:
     def __init__(self) -> None:
         self.stalls = 0
         """Lanes that were found waiting; only rises."""
-        self._waiting: set[Lane] = set()
+        self._waiting: list[Lane] = []
         self._apart: dict[Partition, tuple[int, float]] = {}
         """The number of its lane, and when it was last seen to wait."""
 
@@ -72,14 +72,15 @@ class Detours:
         Returns:
             Those that did not wait at the last look: what they have not sent can go round them.
         """
-        waiting = {lane for lane in lanes if lane.waits_since is not None and now - lane.waits_since > STALL_SECONDS}
-        found, self._waiting = waiting - self._waiting, waiting
+        waiting = [lane for lane in lanes if lane.waits_since is not None and now - lane.waits_since > STALL_SECONDS]
+        found = [lane for lane in waiting if lane not in self._waiting]
+        self._waiting = waiting
         self.stalls += len(found)
-        for partition in {each for lane in waiting for each in lane.under_way}:
+        for partition in dict.fromkeys(each for lane in waiting for each in lane.under_way):
             number = self._apart[partition][0] if partition in self._apart else self._least_used()
             self._apart[partition] = number, now
         self._apart = {each: seen for each, seen in self._apart.items() if now - seen[1] <= APART_SECONDS}
-        return list(found)
+        return found
 
     def _least_used(self) -> int:
         used = Counter(number for number, _ in self._apart.values())

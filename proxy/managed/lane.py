@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, Protocol
@@ -111,9 +111,9 @@ class Lane:
         return next((request.since for request in self._unanswered), None)
 
     @property
-    def under_way(self) -> set[Partition]:
+    def under_way(self) -> Iterable[Partition]:
         """The partitions that unanswered requests are about."""
-        return {sent.place for request in self._unanswered for sent in request.sent}
+        return dict.fromkeys(sent.place for request in self._unanswered for sent in request.sent)
 
     def hand_back(self) -> list[Course]:
         """Returns, and forgets, all that have a turn and have not sent."""

@@ -80,8 +80,8 @@ class Lanes:
         self._courses: dict[ManagedTopic, dict[Stream, Course]] = {}
         self._watches: dict[ManagedTopic, asyncio.Task[None]] = {}
         self._lanes: dict[tuple[int, int], Lane] = {}
-        self._active: set[Course] = set()
-        """Those that have something that is not sent."""
+        self._active: dict[Course, None] = {}
+        """Those that have something that is not sent; those that began to wait first are the first."""
         self._unsent: Counter[str] = Counter()
         """Bytes by topic."""
         self._under_way = UnderWay()
@@ -158,7 +158,7 @@ class Lanes:
             return
         self._unsent[topic.name] += write.size
         course.line.add(write)
-        self._active.add(course)
+        self._active[course] = None
         self._sweep_later()
         if not course.queued:
             self._route(course)
@@ -269,7 +269,7 @@ class Lanes:
 
     def _forget_unmanaged(self) -> None:
         for topic in [topic for topic in self._courses if self._topics.served(topic.name) is not topic]:
-            if self._active.isdisjoint(self._courses[topic].values()):
+            if self._active.keys().isdisjoint(self._courses[topic].values()):
                 self._watches.pop(topic).cancel()
                 del self._courses[topic]
 
@@ -398,7 +398,7 @@ class Lanes:
             self.counts.resent += 1
             ticket_of(write).queued = True
             self._unsent[course.topic.name] += write.size
-            self._active.add(course)
+            self._active[course] = None
             self._sweep_later()
         if course.line.waits:
             self._route(course)
@@ -418,7 +418,7 @@ class Lanes:
         for course in list(self._active):
             oldest = course.line.oldest
             if oldest is None:
-                self._active.discard(course)
+                del self._active[course]
                 self._release(course)
                 continue
             held = course.held_since is not None and now - course.held_since > HOLD_SECONDS

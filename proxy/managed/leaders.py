@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -43,9 +44,11 @@ class _Known:
     asked: float
     """When, in seconds of the monotonic clock."""
     good_until: float
+    count: int
+    """How often the topic had been forgotten when the broker was asked."""
 
 
-_NOTHING: Final = _Known(None, {}, -1, -1)
+_NOTHING: Final = _Known(None, {}, -1, -1, 0)
 
 
 class Leaders:
@@ -61,8 +64,8 @@ class Leaders:
         self._links = links
         self._known: dict[str, _Known] = {}
         self._wanted: set[str] = set()
-        self._forgotten: dict[str, float] = {}
-        """When, by topic: what was asked for before does not count any more."""
+        self._forgotten: Counter[str] = Counter()
+        """How often, by topic: what was asked for before the last time does not count any more."""
         self._asking = asyncio.Lock()
 
     async def of(self, topic: str) -> Mapping[int, Leader]:
@@ -88,7 +91,7 @@ class Leaders:
 
     def forget(self, topic: str) -> None:
         """Has the next caller wait for a new answer, as when a broker says that it is not the leader."""
-        self._forgotten[topic] = time.monotonic()
+        self._forgotten[topic] += 1
 
     async def renew(self, topic: str) -> None:
         """Asks anew; what is known holds until the answer is there, so that nobody waits for it.
@@ -114,7 +117,7 @@ class Leaders:
 
     def _good(self, topic: str) -> _Known | None:
         known = self._known.get(topic, _NOTHING)
-        if time.monotonic() >= known.good_until or known.asked <= self._forgotten.get(topic, -1):
+        if time.monotonic() >= known.good_until or known.count != self._forgotten[topic]:
             return None
         self._wanted.discard(topic)
         return known
@@ -126,27 +129,28 @@ class Leaders:
 
     async def _ask(self, topics: set[str]) -> None:
         self._wanted = set()
+        counts = {name: self._forgotten[name] for name in topics}
         fields = {"topics": [{"name": name} for name in sorted(topics)], "allow_auto_topic_creation": False}
         asked = time.monotonic()
         answer = await self._links.ask_any(_PURPOSE, apis.METADATA, _VERSIONS, fields)
         self._links.topology.learn({broker.node_id: (broker.host, broker.port) for broker in answer.brokers})
         for row in answer.topics:
-            former, known = self._known.get(row.name, _NOTHING), self._read(row, asked)
+            former, known = self._known.get(row.name, _NOTHING), self._read(row, asked, counts.get(row.name, 0))
             self._known[row.name] = known
             for partition, leader in known.leaders.items():
                 if partition in former.leaders and former.leaders[partition].epoch != leader.epoch:
                     self.on_elected(row.name, partition)
 
-    def _read(self, row: Any, asked: float) -> _Known:
+    def _read(self, row: Any, asked: float, count: int) -> _Known:
         if row.error_code:
-            return _Known(None, {}, asked, asked + _PAUSE_SECONDS)
+            return _Known(None, {}, asked, asked + _PAUSE_SECONDS, count)
         topic_id = row.get("topic_id", UUID(int=0))
         former = self._known.get(row.name, _NOTHING)
         before = former.leaders if former.topic_id == topic_id else {}
         leaders = {each.partition_index: _newer(before.get(each.partition_index), each) for each in row.partitions}
         led = all(leader.node_id != NO_NODE for leader in leaders.values())
         seconds = self._links.topology.config.refresh_ms / 1000 if led else _PAUSE_SECONDS
-        return _Known(topic_id, leaders, asked, asked + seconds)
+        return _Known(topic_id, leaders, asked, asked + seconds, count)
 
 
 def _nobody_cares(topic: str, partition: int) -> None:

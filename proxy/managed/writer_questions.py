@@ -53,8 +53,8 @@ class WriterQuestions:
         self._go_on = go_on
         self._give_up = give_up
         self._producer_id: int | None = None
-        self._without_id: set[Course] = set()
-        self._curious: dict[tuple[str, int], set[Course]] = {}
+        self._without_id: dict[Course, None] = {}
+        self._curious: dict[tuple[str, int], dict[Course, None]] = {}
         """By topic and physical partition, who waits for the next question; empty while one is under way."""
 
     def renew_id(self) -> None:
@@ -68,7 +68,7 @@ class WriterQuestions:
             self._go_on([course])
             return
         asking = bool(self._without_id)
-        self._without_id.add(course)
+        self._without_id[course] = None
         if not asking:
             self._tasks.keep(self._get_id, name="get a producer id")
 
@@ -79,9 +79,9 @@ class WriterQuestions:
             return
         place = course.topic.name, home.partition
         if place in self._curious:
-            self._curious[place].add(course)
+            self._curious[place][course] = None
         else:
-            self._curious[place] = {course}
+            self._curious[place] = {course: None}
             self._tasks.keep(
                 partial(self._get_writers, *place), name="ask who has written", of=f"{place[0]}-{place[1]}"
             )
@@ -98,7 +98,7 @@ class WriterQuestions:
             except UpstreamUnavailable as error:
                 log.warning("producer_id_unavailable", error=str(error))
             await asyncio.sleep(_AGAIN_SECONDS)
-        waiting, self._without_id = self._without_id, set()
+        waiting, self._without_id = self._without_id, {}
         for course in waiting:
             if course.line.needs_id and self._producer_id is not None:
                 course.line.identify(self._producer_id)
@@ -108,7 +108,7 @@ class WriterQuestions:
         """Asks, and asks again while others have come that need a newer answer."""
         place = topic, partition
         while courses := self._curious[place]:
-            self._curious[place] = set()
+            self._curious[place] = {}
             homes = [(course, course.topic.layout.chain(course.stream).home) for course in courses]
             here = [(course, home) for course, home in homes if home is not None and home.partition == partition]
             for course, _ in here:

@@ -1,6 +1,7 @@
 """Links and Leaders with real brokers: shared dials, broken connections, leaders that move."""
 
 import asyncio
+from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
@@ -10,6 +11,7 @@ from kordon.codecs.messages import response
 from kordon.proxy import apis
 from kordon.proxy.config import HostPort, Upstream
 from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.managed import leaders as leaders_of_topics
 from kordon.proxy.managed.leaders import Leader, Leaders
 from kordon.proxy.managed.links import Links
 from kordon.proxy.topology import Topology
@@ -168,6 +170,30 @@ async def test_a_slow_brokers_news_do_not_undo_a_later_election(monkeypatch: pyt
         leaders.forget("orders")
         seen.append((await leaders.of("orders"))[0].node_id)
     assert seen == [2, 2, 3, 1]
+
+
+async def test_an_answer_counts_if_it_was_asked_for_since_the_topic_was_forgotten_by_whatever_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Clocks may tell one time for all that happens in a turn of the loop."""
+    monkeypatch.setattr(leaders_of_topics, "time", SimpleNamespace(monotonic=lambda: 1000.0))
+    links = Links(Topology(Upstream(bootstrap=(HostPort("127.0.0.1", 1),)), lambda _: None, lambda _: None))
+    forgotten = False
+
+    async def tell(*_: object) -> object:
+        if forgotten:
+            leaders.forget("orders")
+        topic = {"name": "orders", "partitions": [{"partition_index": 0, "leader_id": 1, "leader_epoch": 0}]}
+        return response(apis.METADATA).parse(12, response(apis.METADATA).build(12, {"topics": [topic]}))
+
+    monkeypatch.setattr(links, "ask_any", tell)
+    leaders = Leaders(links)
+    leaders.forget("orders")
+    await leaders.of("orders")
+    assert leaders.known("orders") is not None
+    forgotten = True
+    await leaders.renew("orders")
+    assert leaders.known("orders") is None
 
 
 async def test_leaders_are_found_without_the_broker_that_died() -> None:
