@@ -1,7 +1,5 @@
 """`make deep`: it goes on where it was stopped, keeps the seeds that fail, and says what ran."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Mutations that are drawn: what is changed, and what is not."""
 
-from __future__ import annotations
-
 import tomllib
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests run in forks: Kordon is imported anew in each, with another text where that is asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

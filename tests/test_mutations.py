@@ -1,7 +1,5 @@
 """The list of mutations that `make mutate` tries: it does not rot."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

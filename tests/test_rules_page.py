@@ -1,7 +1,5 @@
 """docs/rules.md: it defines each rule that is cited, and what it says of code and tests is so."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The day that the auditor's bench reads is whole, and its decisions tell of the batches that there are."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The bench reads the tools' words and judges medians rightly."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The floor relays every byte both ways and sees every frame's header, however the stream is cut."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import struct

@@ -1,7 +1,5 @@
 """The bench of dialect groups' heartbeats runs, and says what it measured."""
 
-from __future__ import annotations
-
 from kordon.bench.positions import measure
 
 

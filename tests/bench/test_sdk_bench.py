@@ -1,7 +1,5 @@
 """What groups of the dialect cost a worker is measured without a broker."""
 
-from __future__ import annotations
-
 from kordon.bench import gate_cost, results
 from kordon.bench.sdk import WORKER_CASES, measure_worker
 from kordon.proxy.ordering.gate import Evidence, Gate

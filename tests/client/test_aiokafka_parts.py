@@ -3,8 +3,6 @@
 The range of aiokafka in pyproject.toml is as wide as this list is known to hold.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """With which segments a consumer begins what its group has shared out: without brokers."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID

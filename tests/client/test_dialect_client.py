@@ -1,7 +1,5 @@
 """What dialect connections say and understand, byte by byte, without a network."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Which home a record has while its key moves, and how a batch goes out: the pure core of OrderedProducer."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 import pytest

@@ -1,7 +1,5 @@
 """A consumer's keeper of keys' moves ends when it is told to, whatever happens in the same moment."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

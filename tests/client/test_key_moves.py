@@ -1,7 +1,5 @@
 """The keeper of keys' moves, event by event: what may be read, what is told, and when the application is called."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 import pytest

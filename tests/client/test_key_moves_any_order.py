@@ -5,8 +5,6 @@ records of each key, flushes its counts when it is told to, and loads them when 
 number of the key's next record shows that something was read too early, or that state was not handed over.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field

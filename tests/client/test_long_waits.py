@@ -1,7 +1,5 @@
 """Whoever waits for long says so once, with where to look."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -4,8 +4,6 @@ The model judges as COUNT-FENCE says: first the image, then the count; it loses 
 that is behind, and has proxies that learn late of a layout which does not concern the partition that is written to.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The assignor `kordon-ordered`: who gets which partitions, and what members tell one another."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """OrderedProducer goes on behind what was refused or is forgotten: it begins another epoch, as KIP-360 has it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """OrderedProducer on real brokers: through Kordons while a topic grows and shrinks, and without any."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import ssl

@@ -1,7 +1,5 @@
 """What applications see of the SDK on days that are not good ones, with a real broker and a real proxy."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

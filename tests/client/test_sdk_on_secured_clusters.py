@@ -1,8 +1,6 @@
 """The SDK where clients log in and need rights: it does all that it does elsewhere, and says what is wrong."""
 
 # pyright: reportPrivateImportUsage=false
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Iterator

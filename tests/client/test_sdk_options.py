@@ -1,7 +1,5 @@
 """What the SDK's clients do with options and arguments that cannot be meant: they name the cause, at once."""
 
-from __future__ import annotations
-
 import gc
 import inspect
 import warnings

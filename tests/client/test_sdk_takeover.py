@@ -1,7 +1,5 @@
 """A topic comes and goes under the SDK's clients: it is taken over, let go, or deleted and made again."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """The example of stateful processing: every word is counted once, while its topic grows and a counter is killed."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What aiokafka is asked to do."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any

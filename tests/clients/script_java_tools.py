@@ -1,7 +1,5 @@
 """What Kafka's own command line tools are asked to do."""
 
-from __future__ import annotations
-
 import base64
 import re
 import subprocess

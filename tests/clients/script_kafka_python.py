@@ -1,7 +1,5 @@
 """What kafka-python is asked to do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

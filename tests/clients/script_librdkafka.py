@@ -1,7 +1,5 @@
 """What librdkafka (confluent-kafka) is asked to do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any

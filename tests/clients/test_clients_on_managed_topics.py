@@ -5,8 +5,6 @@ keys of their name, say `begun`, and at last how much it was. Consumers print a 
 are told how many there are.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

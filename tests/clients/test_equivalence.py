@@ -1,7 +1,5 @@
 """The same requests by the same real client, directly and through Kordon: nobody can tell the difference."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

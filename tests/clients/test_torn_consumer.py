@@ -1,7 +1,5 @@
 """A fault of Kafka's own client that applications meet where leaders move, with Kordon or without (docs/limits.md)."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

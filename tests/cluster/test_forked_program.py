@@ -1,7 +1,5 @@
 """Programs that are forked behave as those that are started."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

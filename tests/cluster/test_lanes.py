@@ -1,7 +1,5 @@
 """`make test` runs its tests in four processes; none is left out, and none that fails is overlooked."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

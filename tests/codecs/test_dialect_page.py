@@ -1,7 +1,5 @@
 """docs/dialect.md says what goes over the wire: its tables are held against the codecs and the layout record."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterator

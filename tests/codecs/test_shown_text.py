@@ -1,7 +1,5 @@
 """Text of others is shown so that nothing in it is obeyed."""
 
-from __future__ import annotations
-
 import json
 import unicodedata
 from typing import Any

@@ -1,19 +1,14 @@
 """What the tests of control share."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 
 from kordon.proxy.control.brokers import Brokers
+from kordon.testing.cluster import Cluster
 from kordon.testing.cluster_links import links_to
-
-if TYPE_CHECKING:
-    from kordon.testing.cluster import Cluster
 
 
 @pytest.fixture

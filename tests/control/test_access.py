@@ -1,7 +1,5 @@
 """What is wrong with rights, as brokers tell it: one look for the log and for `kordon check --cluster`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

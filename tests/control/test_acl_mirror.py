@@ -1,7 +1,5 @@
 """The ACLs of faces follow those of their topics, whatever was there before."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """Members of the proxies' group that are no proxies: whatever they say, they are left out."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

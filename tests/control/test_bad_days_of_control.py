@@ -1,9 +1,7 @@
 """What control lives through: a broker that dies and comes back, and a cluster that lets nobody in without a log-in."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 import pytest
 from pydantic import SecretStr
@@ -23,9 +21,6 @@ from kordon.proxy.topology import Topology
 from kordon.testing.broker_config import USERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 pytestmark = pytest.mark.broker
 

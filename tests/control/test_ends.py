@@ -1,7 +1,5 @@
 """What a controller asks leaders before it cuts a log, and what it makes of the answers; with brokers in memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

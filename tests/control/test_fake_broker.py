@@ -1,7 +1,5 @@
 """What tests do with single requests to brokers in memory."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

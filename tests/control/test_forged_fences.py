@@ -1,7 +1,5 @@
 """Fences that somebody else has written into the layouts: they would hold writes until another controller begins."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID

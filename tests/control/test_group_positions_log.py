@@ -1,17 +1,15 @@
 """The log of groups' positions on real brokers: made on demand, read by all alike, and what it lives through."""
 
-from __future__ import annotations
-
 import asyncio
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
 
 from kordon.proxy import apis
+from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.group_positions import WRITE_SECONDS, GroupPositions
 from kordon.proxy.control.groups_topic import GroupsTopicUnfit, ensure_groups_topic
 from kordon.proxy.control.topics_admin import TopicsAdmin
@@ -20,9 +18,6 @@ from kordon.proxy.ordering.position_records import Place
 from kordon.proxy.ordering.positions import Report, TopicReport
 from kordon.testing.cluster import Cluster
 from kordon.testing.waiting import until
-
-if TYPE_CHECKING:
-    from kordon.proxy.control.brokers import Brokers
 
 pytestmark = pytest.mark.broker
 

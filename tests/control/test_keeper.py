@@ -1,7 +1,5 @@
 """A worker's fences, with the cluster left out: what is held, and for how long."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace

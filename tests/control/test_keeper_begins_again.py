@@ -1,7 +1,5 @@
 """A worker that fails while it takes in the layouts reads all of them again, and serves nothing until then."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace

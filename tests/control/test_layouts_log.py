@@ -1,17 +1,16 @@
 """The topic of the layouts on a real broker: what is read, when it is known to be all, and who may write."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from aiokafka import AIOKafkaProducer
 
 from kordon.proxy.control.batches import Entry, Record
+from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.layouts_log import LayoutsLog
 from kordon.proxy.control.layouts_topic import LayoutsTopicUnfit
 from kordon.proxy.control.layouts_writer import (
@@ -25,10 +24,7 @@ from kordon.proxy.control.layouts_writer import (
 from kordon.proxy.control.own_log import LogLost
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.errors import UpstreamUnavailable
-
-if TYPE_CHECKING:
-    from kordon.proxy.control.brokers import Brokers
-    from kordon.testing.cluster import Cluster
+from kordon.testing.cluster import Cluster
 
 pytestmark = pytest.mark.broker
 

@@ -1,7 +1,5 @@
 """What stands in `__kordon.layouts` when much has been asked and many proxies have come and gone: next to nothing."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from types import SimpleNamespace

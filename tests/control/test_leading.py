@@ -1,7 +1,5 @@
 """The controller's role when what it writes does not arrive."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """From when on a lease is counted, and until when (LIVE-LEASE)."""
 
-from __future__ import annotations
-
 import asyncio
 
 from kordon.proxy.control.group import GroupCoordinator, Joined

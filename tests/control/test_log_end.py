@@ -1,21 +1,15 @@
 """The log end of a partition whose followers are behind: no cut may be taken from it (STILL-CUT)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 from uuid import uuid4
 
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.topics_admin import TopicsAdmin
+from kordon.testing.cluster import Cluster
 from kordon.testing.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from kordon.proxy.control.brokers import Brokers
-    from kordon.testing.cluster import Cluster
 
 pytestmark = pytest.mark.broker
 

@@ -1,7 +1,5 @@
 """Wishes as the controller takes them up, however many there are: whoever may write the layouts can wish anything."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace

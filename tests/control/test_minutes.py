@@ -1,7 +1,5 @@
 """What a controller and a member of its group note, with the cluster left out."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """Who may change Kordon's own topics at the brokers: said with the command that forbids it."""
 
-from __future__ import annotations
-
 import pytest
 
 from kordon.proxy.control.open_rights import AclRow, open_rights

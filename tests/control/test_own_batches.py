@@ -1,7 +1,5 @@
 """What a Fetch of Kordon's own topics brings, whatever its bytes are: read, or told of and passed."""
 
-from __future__ import annotations
-
 import struct
 from typing import Final
 

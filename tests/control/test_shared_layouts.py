@@ -1,7 +1,5 @@
 """Versions side by side: what the first one wrote and reads, and what this one makes of what a later one writes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """How a log that got shorter than its layout is found: new leaders say where the cut's epoch ends (BEYOND-LOSS)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 from uuid import UUID

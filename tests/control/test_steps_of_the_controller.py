@@ -1,7 +1,5 @@
 """In which order the controller does what a change asks for, against a cluster and a writer that note each step."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress

@@ -1,7 +1,5 @@
 """Which groups a takeover waits for, by what their coordinators say (TAKEOVER-WAITS)."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What a janitor reads and marks, how far it has come, and what another one goes on from; with logs in memory."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace

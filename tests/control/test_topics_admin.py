@@ -1,22 +1,18 @@
 """What control asks of a real broker about topics."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.topics_admin import TopicsAdmin, TopicsRefused
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
+from kordon.testing.cluster import Cluster
 from kordon.testing.waiting import until
-
-if TYPE_CHECKING:
-    from kordon.proxy.control.brokers import Brokers
-    from kordon.testing.cluster import Cluster
 
 pytestmark = [
     pytest.mark.broker,

@@ -1,7 +1,5 @@
 """Who has written is read before a fence, and under it only what is new; against a log in memory."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 from uuid import UUID
 

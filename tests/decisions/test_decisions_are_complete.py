@@ -1,7 +1,5 @@
 """Each kind of decision says all that is known when it is taken: a play of each, held against a table of columns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any, Final, TypeAlias, cast

@@ -1,7 +1,5 @@
 """docs/decisions.md says what there is: every field with its type, every kind, and nothing else."""
 
-from __future__ import annotations
-
 import re
 import typing
 from dataclasses import fields

@@ -1,8 +1,6 @@
 """The decision log of a Kordon in front of a real broker: complete at an orderly stop, honest when it is not."""
 
 # pyright: reportPrivateImportUsage=false
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The journal: what becomes one record, what ends it, in which order records stand, what is told of what is missing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

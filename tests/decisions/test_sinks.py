@@ -1,7 +1,5 @@
 """Where decisions go, and what becomes of them while nobody takes them: files on a disk, and a sink that fails."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

@@ -1,7 +1,5 @@
 """The scrape configuration and the alert rules, judged by Prometheus' own tool, promtool."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The compose file: valid by the Compose Specification, and its parts name each other rightly."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 Grafana itself is not needed: a panel is its queries, and a real Prometheus that scrapes a real run answers them.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -16,9 +14,10 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import uuid
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 import yaml
@@ -27,15 +26,11 @@ from confluent_kafka import Consumer, Producer
 from kordon.proxy.metrics import FAMILIES as PROXY_FAMILIES
 from kordon.spark_jobs.families import FAMILIES as AUDIT_FAMILIES
 from kordon.testing.certificates import make_certificates
+from kordon.testing.cluster import Cluster
 from kordon.testing.java_process import DIES_WITH_PARENT
 from kordon.testing.managed_clients import create_managed
 from kordon.testing.ports import free_ports
 from kordon.testing.proxy_process import ProxyProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kordon.testing.cluster import Cluster
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "grafana" / "dashboards"
 SCHEMA_VERSION: Final = 42

@@ -1,19 +1,14 @@
 """The two small programs of the image: how its arguments are understood and how it is asked for its health."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 IMAGE = Path(__file__).parents[2] / "deploy" / "image"
 

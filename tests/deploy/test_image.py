@@ -5,8 +5,6 @@ chroot. What a chroot cannot show, a read-only root and a process id of 1, is sh
 written, and that kordon replaces the entry point's shell.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -14,21 +12,18 @@ import signal
 import subprocess
 import time
 import uuid
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import psutil
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
+from kordon.testing.cluster import Cluster
 from kordon.testing.ports import free_ports
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from kordon.testing.cluster import Cluster
 
 pytestmark = [pytest.mark.image, pytest.mark.beside, pytest.mark.timeout(900)]
 

@@ -1,7 +1,5 @@
 """The Kubernetes examples: valid by the schemas that Kubernetes publishes, and their parts name each other rightly."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Final
 

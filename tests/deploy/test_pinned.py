@@ -1,7 +1,5 @@
 """What is fetched to build Kordon is what was looked at: each base image and each jar is named by its content."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Batches of a few kilobytes that hold gigabytes: readers pass over them, and so does the janitor."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 

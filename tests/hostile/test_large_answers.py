@@ -1,7 +1,5 @@
 """Little that a client sends may have its broker answer with very much; nobody else waits while Kordon reads that."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from typing import Any

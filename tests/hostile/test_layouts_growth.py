@@ -1,7 +1,5 @@
 """What clients and restarts leave behind in `__kordon.layouts` on real brokers, where it is read at every start."""
 
-from __future__ import annotations
-
 import logging
 import os
 import time

@@ -1,7 +1,5 @@
 """Damaged requests of every kind against a real proxy and broker: they end their own connections, and nothing else."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

@@ -1,7 +1,5 @@
 """Writers without idempotence share an identity per partition: what is wrong with one's batches is nobody else's."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

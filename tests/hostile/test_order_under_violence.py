@@ -1,7 +1,5 @@
 """Order under SIGSTOP and kill -9, in the surroundings where it had not been tried: deep, a minute or two each."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 Without Kordon in between each of them succeeds in a cluster without ACLs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID

@@ -4,8 +4,6 @@ The cures are typed as they are printed, those of docs/security.md too, and Kafk
 """
 
 # pyright: reportPrivateImportUsage=false
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Those who go round Kordon to the brokers: aliens in the proxies' group, and others who use its transactional id."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import urllib.request

@@ -4,8 +4,6 @@ The clock of a shared machine proves little, so what counts is the memory, what 
 client compares with that for the broker itself, which the same attackers keep busy.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """Background work that fails: all of it, at its beginning and in its midst, and clients go on."""
 
-from __future__ import annotations
-
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 

@@ -1,7 +1,5 @@
 """Whatever somebody writes into `__kordon.groups` at the brokers, members' reports are read before and behind it."""
 
-from __future__ import annotations
-
 import asyncio
 from array import array
 from collections.abc import AsyncIterator, Mapping

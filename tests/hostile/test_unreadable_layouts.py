@@ -1,7 +1,5 @@
 """Whatever somebody writes into `__kordon.layouts` at the brokers, only the topic that it names is not served."""
 
-from __future__ import annotations
-
 import json
 import time
 import urllib.request

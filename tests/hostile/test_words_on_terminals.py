@@ -1,7 +1,5 @@
 """A client cannot draw on an operator's terminal, hide its own lines there, or turn round what stands behind them."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

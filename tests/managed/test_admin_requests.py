@@ -1,7 +1,5 @@
 """What of an admin request is Kordon's, what goes to the broker, and what is refused."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 from uuid import UUID

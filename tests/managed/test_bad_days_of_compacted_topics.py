@@ -1,7 +1,5 @@
 """Compacted managed topics while proxies die: in the end there is the latest value of each key, once."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator

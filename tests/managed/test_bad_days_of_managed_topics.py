@@ -1,7 +1,5 @@
 """Proxies die and sleep while a managed topic grows and shrinks under an idempotent producer."""
 
-from __future__ import annotations
-
 import pytest
 
 from kordon.testing import short_leases

@@ -1,7 +1,5 @@
 """What is refused before it has a line, by the header of its batch alone."""
 
-from __future__ import annotations
-
 import pytest
 
 from kordon.codecs.records import MAGIC_AT

@@ -1,7 +1,5 @@
 """A real producer that goes round Kordon to a managed topic, while others do not and it grows (BYPASS-SHARED)."""
 
-from __future__ import annotations
-
 import json
 import time
 import urllib.request

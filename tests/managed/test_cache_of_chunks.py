@@ -1,7 +1,5 @@
 """Which chunks a worker lets go first."""
 
-from __future__ import annotations
-
 from kordon.proxy.managed.chunks import Cache, Chunk, Entry, ReadTally, new_chunk
 
 MANY, FEW = 100, 3

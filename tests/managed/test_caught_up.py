@@ -1,7 +1,5 @@
 """What groups are told of their commits where nothing is left to read, and where something is (OWN-END)."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Compacted managed topics with their janitor, in front of a real broker whose cleaner is in a hurry."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from collections import Counter

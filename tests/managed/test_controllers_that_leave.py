@@ -1,7 +1,5 @@
 """A controller that ends in order: the next one begins at once, for it knows that no lease is left (MISSING-WAITED)."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 

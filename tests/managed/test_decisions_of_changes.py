@@ -4,8 +4,6 @@ What must hold is read from the files alone, by the rules by which the auditor g
 workers comes from offsets of the layouts topic, order within one from its numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial

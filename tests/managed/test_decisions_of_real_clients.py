@@ -1,8 +1,6 @@
 """What is on record of real clients, through growth and shrink, is what these clients saw."""
 
 # pyright: reportPrivateImportUsage=false
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import Counter, defaultdict

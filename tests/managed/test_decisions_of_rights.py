@@ -1,8 +1,6 @@
 """Who wrote and who was refused is on record by the name under which he logged in, with a real authorizer."""
 
 # pyright: reportPrivateImportUsage=false
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What is on record of writes and reads is what happened: on logs and a broker in memory."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from itertools import groupby, pairwise

@@ -1,7 +1,5 @@
 """Managed topics that are deleted, with Kordon's help or without: layouts are bound to the topic's id (SAME-TOPIC)."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from typing import Any

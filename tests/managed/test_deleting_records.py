@@ -1,7 +1,5 @@
 """DeleteRecords of a managed topic by a real admin client, over growth and shrink, through two proxies (OWN-FLOOR)."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 

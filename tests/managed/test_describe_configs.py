@@ -1,7 +1,5 @@
 """DescribeConfigs through Kordon: managed topics have Kordon's configs, Kordon's own topics do not exist."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID
 

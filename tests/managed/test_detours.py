@@ -1,7 +1,5 @@
 """A physical partition that does not answer holds up nobody else for long (SHARED-LANES): with a broker in memory."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from contextlib import suppress

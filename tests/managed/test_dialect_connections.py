@@ -1,7 +1,5 @@
 """Connections that speak the dialect, with real brokers: through Kordon, and without it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The dialect is brought to a cluster by two rolling bounces of its proxies, under clients that go on (KIP-253)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Clients of the dialect read physical partitions through Kordon, each key in order, from a real broker."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

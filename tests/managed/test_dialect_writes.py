@@ -1,7 +1,5 @@
 """Clients of the dialect write to physical partitions of managed topics, with real brokers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

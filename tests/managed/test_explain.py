@@ -1,16 +1,14 @@
 """What operators are told of managed topics: the layout, the chains, and why something is held."""
 
-from __future__ import annotations
-
 import io
 import json
 from dataclasses import replace
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import pytest
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from kordon.proxy.control.group import Member
 from kordon.proxy.control.membership import Generation
@@ -25,9 +23,6 @@ from kordon.proxy.ordering.records import FenceRecord
 from kordon.proxy.ordering.takeover import Subscriber, Takeover
 from kordon.proxy.ordering.wishes import Manage, Resize
 from kordon.proxy.topics_tables import draw_all, draw_history, draw_topic, ranges
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 MEMBERS = (Member("m1", "aaaaaaaa-1", "one"), Member("m2", "bbbbbbbb-2", "two"))
 CALM = ControlState(

@@ -1,7 +1,5 @@
 """Brokers die, come back and hand over their partitions while a managed topic of three copies grows and shrinks."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Generator

@@ -1,7 +1,5 @@
 """The controller dies at each step of a change, and changes come in each other's way."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 

@@ -1,7 +1,5 @@
 """Proxies are cut off, sleep and die all together across a fence, and the only broker dies under them."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from contextlib import ExitStack
 

@@ -1,7 +1,5 @@
 """Brokers delete what is old, whole retired partitions in the end, while a managed topic grows and shrinks."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 
 import pytest

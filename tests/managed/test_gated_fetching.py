@@ -1,7 +1,5 @@
 """Readers of physical partitions on logs in memory: nothing before its time, nothing lost, nothing of nobody's."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Who looks at the lag of groups, whom he asks, and what he makes of their commits."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast

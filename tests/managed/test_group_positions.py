@@ -1,7 +1,5 @@
 """Positions of groups, told by raw members to two proxies in front of a real broker (KIP-253 7)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack

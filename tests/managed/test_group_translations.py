@@ -1,7 +1,5 @@
 """What brokers get of groups on managed topics, and what clients get back, api by api and version by version."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Where clients begin to read: each is told the same of a topic that has grown and shrunk, and reads what it wants."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

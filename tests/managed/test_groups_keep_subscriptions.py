@@ -1,7 +1,5 @@
 """Members of KIP-848 groups say once what they subscribe to; topics become something else meanwhile (FACE-NAMES)."""
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
 from collections.abc import Callable

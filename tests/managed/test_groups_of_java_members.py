@@ -1,7 +1,5 @@
 """Java's members on managed topics: assignors, static members, expressions, topics that come and go (FACE-NAMES)."""
 
-from __future__ import annotations
-
 import subprocess
 import threading
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Groups of every kind keep their places on managed topics."""
 
-from __future__ import annotations
-
 import time
 from contextlib import ExitStack, closing
 

@@ -1,7 +1,5 @@
 """What groups have committed on managed topics expires as on others: not while somebody reads it (FACE-COMMITS)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

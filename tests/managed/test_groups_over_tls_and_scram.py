@@ -1,8 +1,6 @@
 """Managed topics for clients that speak TLS with Kordon and log in at the brokers by SCRAM, as Kordon itself does."""
 
 # pyright: reportPrivateImportUsage=false
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

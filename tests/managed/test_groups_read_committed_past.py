@@ -1,7 +1,5 @@
 """Topics with a past of transactions are taken over: who reads committed records gets these (PAST-STAYS, KIP-98)."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 from uuid import UUID

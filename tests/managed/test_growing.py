@@ -1,7 +1,5 @@
 """A managed topic grows and shrinks under real clients, through two proxies in front of a real broker."""
 
-from __future__ import annotations
-
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 

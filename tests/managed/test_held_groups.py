@@ -1,7 +1,5 @@
 """Operators are told which partition a group waits with, for which other one, and how far that is read."""
 
-from __future__ import annotations
-
 import json
 from array import array
 from uuid import UUID

@@ -1,7 +1,5 @@
 """What Kordon itself writes among the records of clients: only when it may, and so that fences wait for it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

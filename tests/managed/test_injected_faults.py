@@ -1,7 +1,5 @@
 """The faults that the audit is tried with: each happens when it is put in, by the decisions, and never else."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections import Counter

@@ -1,7 +1,5 @@
 """Who clients are is on record also where nothing can be managed, and what is refused before it is read."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The lag of whoever has read all is 0, whatever offsets he commits and however busy the neighbours are (OWN-END)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import pytest

@@ -1,7 +1,5 @@
 """When writes go out, when they wait, and what their clients are told: one worker's lanes and a broker in memory."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress

@@ -1,7 +1,5 @@
 """As whom a client has logged in is on record, once its broker has taken that, and never before."""
 
-from __future__ import annotations
-
 import base64
 import json
 from typing import Any

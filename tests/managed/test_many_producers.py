@@ -1,7 +1,5 @@
 """A topic to which very many producers have written grows as quickly as any other, and forgets none of them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """While a topic with data is taken over nobody is told its partitions: N here is V elsewhere (TAKEOVER-WAITS)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """What clients see of managed topics in Metadata and DescribeTopicPartitions, version by version."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID

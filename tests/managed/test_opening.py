@@ -1,7 +1,5 @@
 """Batches that hold too much are passed over, once and for all; large ones are opened in nobody's way."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from typing import Any

@@ -1,7 +1,5 @@
 """enable.ordered.delivery of managed topics, set and shown by real admin clients (KIP-253)."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 

@@ -1,7 +1,5 @@
 """Errors in answers beside Produce and Fetch are on record: those of Kordon's own, by topic and stream."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 from uuid import UUID

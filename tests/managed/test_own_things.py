@@ -4,8 +4,6 @@ A new version of Kafka cannot open this again: its fields have to be in the tabl
 something is found by walking the tables.
 """
 
-from __future__ import annotations
-
 import asyncio
 import uuid
 from collections.abc import Iterator

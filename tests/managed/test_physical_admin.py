@@ -1,7 +1,5 @@
 """Admin requests about partitions on brokers, where clients were shown virtual ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """What of the reports of groups is noted: positions that rose, and those that fell."""
 
-from __future__ import annotations
-
 from kordon.codecs.decision import Kind
 from kordon.proxy.control.codes import Code
 from kordon.proxy.managed.position_reports import PositionReports

@@ -1,7 +1,5 @@
 """What becomes of one ConsumerGroupPosition request: refused, kept or put off, and what is asked of brokers for it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

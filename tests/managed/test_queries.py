@@ -9,8 +9,6 @@ V = 4 on one partition, that grew to two and to three: each record has its own t
     partition 2                                   [0, 4)   v 1
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager

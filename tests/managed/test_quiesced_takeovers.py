@@ -1,7 +1,5 @@
 """Producers that are connected and wait while their topic is taken over as quiesced (TAKEOVER-WAITS)."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import threading

@@ -1,7 +1,5 @@
 """What readers are shown and told while leases, fences, layouts and leaders come and go; with logs in memory."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from dataclasses import replace

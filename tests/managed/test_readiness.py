@@ -1,7 +1,5 @@
 """When clients are sent to other proxies because of managed topics, and when nobody would serve them better."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any, cast

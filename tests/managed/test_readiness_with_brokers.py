@@ -1,7 +1,5 @@
 """What /readyz says while the one broker that has `__kordon.layouts` is away, and others go on."""
 
-from __future__ import annotations
-
 import json
 import urllib.error
 import urllib.request

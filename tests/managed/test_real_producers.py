@@ -1,7 +1,5 @@
 """Real producers write to a managed topic through a proxy, as they do to any other topic."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Groups that cannot be had on managed topics are refused at once, and their users are told why."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """Members that subscribe by a regular expression get the topics that they would get if none were managed."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """What a client may do is asked on its own connection, believed for a second at most, and never guessed."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any

@@ -1,8 +1,6 @@
 """Rights of clients that speak the dialect: each of its apis lets nobody do, or know, what a broker would not."""
 
 # pyright: reportPrivateImportUsage=false
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any

@@ -1,8 +1,6 @@
 """Rights on managed topics, with a real authorizer: Kordon lets nobody do what a broker would not let him do."""
 
 # pyright: reportPrivateImportUsage=false
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing

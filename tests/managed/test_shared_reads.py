@@ -1,7 +1,5 @@
 """Many groups on one managed topic: what brokers are asked for it, and what is kept meanwhile (SHARED-READ)."""
 
-from __future__ import annotations
-
 import threading
 import time
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """A physical log gets shorter than the layout that stands on it, by a real unclean election (BEYOND-LOSS)."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from collections.abc import Generator

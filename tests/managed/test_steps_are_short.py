@@ -1,7 +1,5 @@
 """No request holds up a worker for long: all kinds of them, with as many rows as are read, cost little time each."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """No client holds up a worker by asking about a topic whose layout is as large as can be."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections.abc import Iterator, Sequence

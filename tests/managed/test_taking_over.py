@@ -1,7 +1,5 @@
 """Topics with data come under management on a real broker, while real clients write and read (TAKEOVER-WAITS)."""
 
-from __future__ import annotations
-
 import json
 import time
 import urllib.request

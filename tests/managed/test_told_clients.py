@@ -1,7 +1,5 @@
 """What is noted of what a client was told: layouts, identities, and that a request has no answer."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 from uuid import UUID
 

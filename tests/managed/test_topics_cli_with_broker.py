@@ -1,7 +1,5 @@
 """`kordon topics` as an operator uses it, on a proxy in front of a real broker."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Generator
 

@@ -1,7 +1,5 @@
 """What a worker writes and shows of a topic now: by its lease, the layout and the fence."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from kordon.proxy.managed.topics import Fence, ManagedTopic, Why

@@ -1,7 +1,5 @@
 """What a client is told of a write whose offset does not lie where its virtual partition lives (LATE-ANSWER)."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 import pytest

@@ -1,7 +1,5 @@
 """Writes to a physical partition that a worker has not heard of yet: without brokers."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 import pytest

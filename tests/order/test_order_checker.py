@@ -1,7 +1,5 @@
 """The checker finds nothing in a correct history, and in one with a single fault exactly that fault."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Callbacks around a key's move: whoever had the key has flushed its state before the next one loads it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

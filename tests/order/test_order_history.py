@@ -1,7 +1,5 @@
 """What clients wrote down is read as they meant it, and gaps are measured where they belong."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The SDK's clients in trouble, while a topic grows and shrinks: every key in order, callbacks in theirs."""
 
-from __future__ import annotations
-
 import pytest
 
 from kordon.testing.cluster import Cluster

@@ -1,7 +1,5 @@
 """Everything at once on a managed topic: growth and shrink, a killed proxy, members that come and go."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -1,7 +1,5 @@
 """Real clients on a real broker: the checker sees what Kafka keeps, and what it does not keep when a topic grows."""
 
-from __future__ import annotations
-
 import psutil
 import pytest
 

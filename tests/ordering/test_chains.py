@@ -1,7 +1,5 @@
 """One virtual partition over the places where it has lived, and whose the records are that name nobody."""
 
-from __future__ import annotations
-
 from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.reading import share_out
 

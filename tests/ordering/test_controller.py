@@ -1,7 +1,5 @@
 """The controller's procedure, step by step."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 import pytest

@@ -1,7 +1,5 @@
 """The gate of ordered delivery, held against a model in which every record of every key is known."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from random import Random
 from uuid import UUID

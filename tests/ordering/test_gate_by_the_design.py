@@ -4,8 +4,6 @@ The reference knows every offset of every segment, every report that every membe
 product keeps either.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

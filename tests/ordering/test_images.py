@@ -1,7 +1,5 @@
 """Images: what a move writes down of producers, what it leaves in place, when a producer is forgotten (SEQ-IMAGE)."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Mapping
 from uuid import UUID

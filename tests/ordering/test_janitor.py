@@ -1,7 +1,5 @@
 """Compacted topics whose partitions grow and shrink: a model of the broker's compaction, and the janitor's thinking."""
 
-from __future__ import annotations
-
 from random import Random
 
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """The lag of groups: what it is on a topic that has grown and shrunk, and how many series there are of it."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Layouts and chains over random histories of growth and shrink."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Lines: whatever is lost, refused, moved or restarted, each identity's batches stand in the log once and in order."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field

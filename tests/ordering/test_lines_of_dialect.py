@@ -1,7 +1,5 @@
 """Lines of physical partitions as such: the image first, then the count by which its client chose (COUNT-FENCE)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from kordon.proxy.ordering.chain import Stay

@@ -1,7 +1,5 @@
 """Offsets along chains, over random histories of growth, shrink, retention and elections, against a plain model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """What one worker may do: by its lease, by what it has read, and by what its own controller has written."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from kordon.proxy.ordering.layout import Layout, Placement

@@ -1,7 +1,5 @@
 """Images that are written ahead of a fence: the same as those made under it, and they count from their layout on."""
 
-from __future__ import annotations
-
 from time import process_time
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """Where groups stand, by what their members have reported: any members, generations and orders of what is written."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import tracemalloc

@@ -1,7 +1,5 @@
 """Who may serve besides the members of the present generation (MISSING-WAITED)."""
 
-from __future__ import annotations
-
 from math import inf
 
 from kordon.proxy.ordering.presence import Presence, sealed

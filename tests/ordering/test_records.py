@@ -1,7 +1,5 @@
 """Records of the layouts as they are written and read: whatever stands there, by whichever version."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Clusters in virtual time: whatever is killed, paused, cut off or late, nothing acknowledged is lost or doubled."""
 
-from __future__ import annotations
-
 from itertools import islice
 
 import pytest

@@ -1,7 +1,5 @@
 """Clients of the dialect write in simulated clusters, beside others: promises hold, and need all of COUNT-FENCE."""
 
-from __future__ import annotations
-
 from itertools import islice
 
 import pytest

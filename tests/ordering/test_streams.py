@@ -1,7 +1,5 @@
 """Streams: virtual partitions, and physical ones as clients of the dialect see them."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from hypothesis import given

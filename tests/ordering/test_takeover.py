@@ -1,7 +1,5 @@
 """A topic with data comes under management while producers write and groups read (PAST-STAYS, TAKEOVER-WAITS)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID

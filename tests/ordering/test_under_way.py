@@ -1,7 +1,5 @@
 """What is sent and unanswered: fences wait for it, and an answer that comes behind the lease waits itself."""
 
-from __future__ import annotations
-
 from kordon.proxy.ordering.under_way import Fate, Kept, UnderWay
 
 HERE, THERE = ("orders", 0), ("orders", 1)

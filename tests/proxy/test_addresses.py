@@ -1,7 +1,5 @@
 """Where clients find each broker: one place for each, the same in every replica."""
 
-from __future__ import annotations
-
 import pytest
 
 from kordon.proxy.addresses import HIGHEST_PORT, NO_PORT, Advertised

@@ -1,12 +1,12 @@
 """The admin pages, asked by a client we did not write (aiohttp's) and by clients that misbehave."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -15,10 +15,6 @@ from kordon.proxy import admin
 from kordon.proxy.admin import AdminServer, fetch_page
 from kordon.proxy.config import HostPort
 from kordon.testing.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 
 class Fake:

@@ -1,7 +1,5 @@
 """What a client can have Kordon hold and read: little before its broker accepts it, and never more than real ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

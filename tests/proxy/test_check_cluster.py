@@ -1,7 +1,5 @@
 """`kordon check --cluster` without a broker: how findings are drawn, and the exit codes."""
 
-from __future__ import annotations
-
 import json
 import socket
 from pathlib import Path

@@ -1,13 +1,11 @@
 """The command line as a person meets it: help, exit codes, one clear line per mistake."""
 
-from __future__ import annotations
-
 import re
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import pytest
@@ -18,9 +16,6 @@ from kordon.proxy.cli import main
 from kordon.proxy.config_options import options
 from kordon.proxy.config_source import FLAGS, dotted, variable_of
 from kordon.proxy.topics_cli import topics
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 PROXY = Path(__file__).parents[2] / "proxy"

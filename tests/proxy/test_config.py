@@ -1,10 +1,8 @@
 """What configuration is taken, and how each mistake in it is told."""
 
-from __future__ import annotations
-
 import datetime
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import trustme
@@ -17,9 +15,6 @@ from kordon.proxy.config import Config, HostPort
 from kordon.proxy.config_load import ConfigError, load, load_config
 from kordon.proxy.config_options import differences, options
 from kordon.proxy.config_source import FLAGS, Place, dotted, read_sources, variable_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 MINIMAL = """\
 upstream:

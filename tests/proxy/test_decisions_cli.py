@@ -1,7 +1,5 @@
 """`kordon decisions tail`: one line for each decision, filters, files, and what is said when there is nothing."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

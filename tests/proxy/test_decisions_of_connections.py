@@ -1,7 +1,5 @@
 """What is noted of connections: limits that were hit, and why they ended."""
 
-from __future__ import annotations
-
 import json
 import socket
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """How a connection's core treats those who speak the dialect, and those who do not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

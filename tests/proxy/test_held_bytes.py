@@ -1,7 +1,5 @@
 """Bytes held are counted as they come: over the limit connections are closed at once, strangers first."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Requests that are translated or served: whatever comes late, responses leave in the order of their requests."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager

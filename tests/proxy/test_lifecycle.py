@@ -1,19 +1,14 @@
 """The wish to stop, and the limit of open files."""
 
-from __future__ import annotations
-
 import asyncio
 import resource
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from structlog.testing import capture_logs
 
 from kordon.proxy import lifecycle
 from kordon.proxy.lifecycle import Stop, explain_os_error, naming, raise_file_limit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 async def test_second_wish_hurries(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,5 @@
 """No client fills the log: a cause has a few lines in each window, and one that counts the others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

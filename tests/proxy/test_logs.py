@@ -1,12 +1,11 @@
 """What a log line looks like, to a person and to a machine."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import structlog
@@ -15,9 +14,6 @@ from pydantic import SecretStr
 from kordon.proxy.config import Log
 from kordon.proxy.log_limits import LINES, client_log
 from kordon.proxy.logs import configure_logging
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Terminal(io.StringIO):

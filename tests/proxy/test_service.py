@@ -1,7 +1,5 @@
 """A real `kordon run` on its bad days: no cluster, no port, no certificate, changed files, and its signals."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os
@@ -13,15 +11,13 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Self
 
 import psutil
 import pytest
 import trustme
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 SECONDS = 90.0
 

@@ -1,7 +1,5 @@
 """What clients have under way when a topic is taken over: known per connection, and Fetch sessions begin anew."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 from types import SimpleNamespace

@@ -1,12 +1,11 @@
 """`kordon status`: what a person sees of /status, of one proxy and of several workers."""
 
-from __future__ import annotations
-
 import io
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -15,9 +14,6 @@ from kordon.proxy.admin_client import StatusUnavailable
 from kordon.proxy.config import HostPort
 from kordon.proxy.merge import best_view, merge_status
 from kordon.proxy.status import fetch_status, print_status
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def a_status(worker: int = 0, **changes: Any) -> dict[str, Any]:

@@ -3,8 +3,6 @@
 What is expected here was said by Java 17, X500Principal.getName(), of the same names.
 """
 
-from __future__ import annotations
-
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Background work: what others rely on is begun again when it fails, and nothing fails unheard."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`kordon topics` when something is wrong: one clear line, exit code 1 or 2, and nothing changed by accident."""
 
-from __future__ import annotations
-
 import re
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """Long work takes turns: whatever it reads, changes or writes, others are served meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections.abc import Callable, Iterator

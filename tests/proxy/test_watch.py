@@ -1,17 +1,12 @@
 """Files that change are noticed, once, and only when they have been written to the end."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from kordon.proxy import watch
 from kordon.proxy.watch import FileWatch, watch_files
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

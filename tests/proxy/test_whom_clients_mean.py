@@ -1,7 +1,5 @@
 """A client says in ApiVersions which cluster and node it means (KIP-1242): through Kordon it has reached them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

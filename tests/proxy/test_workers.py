@@ -1,15 +1,15 @@
 """The supervisor keeps its workers: real processes, whose proxy is replaced by a few lines that answer pages."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import signal
 import socket
 import sys
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,10 +20,6 @@ from kordon.proxy.config_load import Loaded, load
 from kordon.proxy.lifecycle import EXIT_FAILED, EXIT_OK, Stop
 from kordon.proxy.workers import Supervisor, Worker
 from kordon.testing.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
 
 WORKER = """
 import asyncio, json, signal, sys

@@ -1,24 +1,19 @@
 """Several workers in front of a real broker: a worker that dies costs clients a reconnect, and nothing else."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 
+from kordon.testing.cluster import Cluster
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kordon.testing.cluster import Cluster
 
 pytestmark = pytest.mark.broker
 
