@@ -17,9 +17,8 @@ from kordon.proxy.control.group import Member
 from kordon.proxy.control.keeper import Keeper
 from kordon.proxy.control.lease import clock
 from kordon.proxy.control.membership import Generation
-from kordon.proxy.decisions.journal import Journal
 from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.managed.topics import ManagedTopics
+from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.presence import sealed
 from kordon.proxy.ordering.records import AckRecord, FenceRecord, GoneRecord, TopicRecord, Value, WishRecord, dump
@@ -29,6 +28,7 @@ from kordon.testing.waiting import turns
 
 LAYOUT = Layout.created("orders", UUID(int=1), 3, 12)
 FENCE = FenceRecord("f1", "orders", LAYOUT.next_epoch(4), LAYOUT.sealed_by(LAYOUT.next_epoch(4)))
+GROWN = TopicRecord(LAYOUT.changed(FENCE.following, {0: 100, 3: 0}), UUID(int=2))
 
 
 class Clients:
@@ -113,166 +113,154 @@ class Leads:
         self.heard.append(f"{fence} {incarnation}" if offset is None else f"{fence} {incarnation} at {offset}")
 
 
-def keeper_of(clients: Clients, layouts: Layouts, journal: Journal | None = None) -> tuple[Keeper, ManagedTopics]:
-    """Makes a keeper that knows the topic `orders`."""
-    topics = ManagedTopics()
-    membership = SimpleNamespace(incarnation="me", lease=SimpleNamespace(seconds=20.0))
-    keeper = Keeper(
-        topics=topics,
-        layouts=cast("Any", layouts),
-        membership=cast("Any", membership),
-        admin=cast("Any", None),
-        writers=clients,
-        readers=clients,
-        make_writer=cast("Any", None),
-        admit=cast("Any", None),
-        tools=cast("Any", None),
-        journal=journal,
-    )
-    keeper.on_record(record("topic/orders", TopicRecord(LAYOUT, UUID(int=2))))
-    return keeper, topics
+class Stage:
+    """A keeper that knows the topic `orders`, and stand-ins for whom it talks to."""
+
+    def __init__(self) -> None:
+        self.clients, self.layouts, self.noted = Clients(), Layouts(), Noted()
+        self.topics = ManagedTopics()
+        nothing: Any = None
+        self.keeper = Keeper(
+            topics=self.topics,
+            layouts=cast("Any", self.layouts),
+            membership=cast("Any", SimpleNamespace(incarnation="me", lease=SimpleNamespace(seconds=20.0))),
+            admin=nothing,
+            writers=self.clients,
+            readers=self.clients,
+            make_writer=nothing,
+            admit=nothing,
+            tools=nothing,
+            journal=self.noted.journal,
+        )
+        self.read("topic/orders", TopicRecord(LAYOUT, UUID(int=2)))
+
+    def read(self, key: str, value: Value | bytes | None, offset: int = 0) -> None:
+        """Has it read a record of the layouts, or junk."""
+        written = value if value is None or isinstance(value, bytes) else dump(value)
+        self.keeper.on_record(Record(key, written, offset))
+
+    @property
+    def topic(self) -> ManagedTopic:
+        found = self.topics.named("orders")
+        assert found is not None
+        return found
+
+    async def until_appended(self) -> None:
+        async with asyncio.timeout(60):
+            await self.layouts.changed.wait()
 
 
-def record(key: str, value: Value | None, offset: int = 0) -> Record:
-    """Makes a record of the layouts topic."""
-    return Record(key, None if value is None else dump(value), offset)
+@pytest.fixture
+async def stage() -> Stage:
+    """A keeper that has read the layout of `orders`."""
+    return Stage()
 
 
-async def test_a_fence_is_acknowledged_when_nothing_is_under_way_any_more() -> None:
+async def test_a_fence_is_acknowledged_when_nothing_is_under_way_any_more(stage: Stage) -> None:
     """Writes are held at once; the acknowledgement waits for answers, and names fence and incarnation."""
-    clients, layouts = Clients(), Layouts()
-    keeper, topics = keeper_of(clients, layouts)
-    keeper.on_record(record("fence/orders", FENCE))
-    topic = topics.named("orders")
-    assert topic is not None
-    assert topic.is_sealed(0)
-    assert not topic.is_sealed(1)
+    stage.read("fence/orders", FENCE)
+    assert stage.topic.is_sealed(0)
+    assert not stage.topic.is_sealed(1)
     await asyncio.sleep(0)
-    assert layouts.appended == []
-    clients.drained.set()
-    async with asyncio.timeout(60):
-        await layouts.changed.wait()
-    assert layouts.appended == ["ack/f1/me"]
-    assert topic.fence is not None
-    assert topic.fence.high_watermarks == {0: 7}
-    assert clients.drains == [frozenset({0, 3})], "also where a segment begins: Kordon itself may have written there"
+    assert stage.layouts.appended == []
+    stage.clients.drained.set()
+    await stage.until_appended()
+    assert stage.layouts.appended == ["ack/f1/me"]
+    assert stage.topic.fence is not None
+    assert stage.topic.fence.high_watermarks == {0: 7}
+    # also where a segment begins: Kordon itself may have written there
+    assert stage.clients.drains == [frozenset({0, 3})]
 
 
-async def test_what_was_acknowledged_while_a_fence_drains_is_shown() -> None:
+async def test_what_was_acknowledged_while_a_fence_drains_is_shown(stage: Stage) -> None:
     """The end may have been asked for before: a client that was told of its record would be told of an end below it."""
-    clients, layouts = Clients(), Layouts()
-    keeper, topics = keeper_of(clients, layouts)
-    clients.landed = {0: 9}
-    clients.drained.set()
-    keeper.on_record(record("fence/orders", FENCE))
-    async with asyncio.timeout(60):
-        await layouts.changed.wait()
-    topic = topics.named("orders")
-    assert topic is not None
-    assert topic.fence is not None
-    assert topic.fence.high_watermarks == {0: 9}
+    stage.clients.landed = {0: 9}
+    stage.clients.drained.set()
+    stage.read("fence/orders", FENCE)
+    await stage.until_appended()
+    assert stage.topic.fence is not None
+    assert stage.topic.fence.high_watermarks == {0: 9}
 
 
-async def test_how_long_a_fence_holds_writes_is_counted() -> None:
+async def test_how_long_a_fence_holds_writes_is_counted(stage: Stage) -> None:
     """All of it ends with the next layout, its first part with the last answer; one for adoption holds nothing."""
-    clients, layouts = Clients(), Layouts()
-    clients.drained.set()
-    keeper, _ = keeper_of(clients, layouts)
-    keeper.on_record(record("fence/orders", FENCE))
-    async with asyncio.timeout(60):
-        await layouts.changed.wait()
-    counted = {phase: sum(keeper.times.seconds[phase].counts) for phase in (Phase.HOLD, Phase.DRAIN)}
+    stage.clients.drained.set()
+    stage.read("fence/orders", FENCE)
+    await stage.until_appended()
+    counted = {phase: sum(stage.keeper.times.seconds[phase].counts) for phase in (Phase.HOLD, Phase.DRAIN)}
     assert counted == {Phase.HOLD: 0, Phase.DRAIN: 1}
-    grown = LAYOUT.changed(FENCE.following, {0: 100, 3: 0})
-    keeper.on_record(record("topic/orders", TopicRecord(grown, UUID(int=2))))
-    keeper.on_record(record("fence/orders", FenceRecord("f2", "orders", FENCE.following, frozenset())))
-    keeper.on_record(record("fence/orders", None))
-    counted = {phase: sum(keeper.times.seconds[phase].counts) for phase in (Phase.HOLD, Phase.DRAIN)}
+    stage.read("topic/orders", GROWN)
+    stage.read("fence/orders", FenceRecord("f2", "orders", FENCE.following, frozenset()))
+    stage.read("fence/orders", None)
+    counted = {phase: sum(stage.keeper.times.seconds[phase].counts) for phase in (Phase.HOLD, Phase.DRAIN)}
     assert counted == {Phase.HOLD: 1, Phase.DRAIN: 1}
 
 
-async def test_brokers_are_dialled_when_a_change_is_wished() -> None:
+async def test_brokers_are_dialled_when_a_change_is_wished(stage: Stage) -> None:
     """Whom a fence needs has not been talked to for long: by then the connections are there."""
-    clients, layouts = Clients(), Layouts()
-    keeper, _ = keeper_of(clients, layouts)
-    wish = record("wish/w1", WishRecord(Resize("orders", 4)))
-    keeper.on_record(wish)
+    wish = WishRecord(Resize("orders", 4))
+    stage.read("wish/w1", wish)
     await asyncio.sleep(0)
-    assert clients.readied == []  # read as history: nothing is served yet
-    keeper.member.on_renewed(clock(), 20.0, clock())
-    keeper.member.on_caught_up(keeper.member.on_joined())
-    keeper.on_record(wish)
+    assert stage.clients.readied == []  # read as history: nothing is served yet
+    stage.keeper.member.on_renewed(clock(), 20.0, clock())
+    stage.keeper.member.on_caught_up(stage.keeper.member.on_joined())
+    stage.read("wish/w1", wish)
     await turns()
-    assert (clients.readied, layouts.is_ready) == (["orders"], True)
+    assert (stage.clients.readied, stage.layouts.is_ready) == (["orders"], True)
 
 
-async def test_what_will_be_written_to_is_got_ready_while_writes_are_held() -> None:
+async def test_what_will_be_written_to_is_got_ready_while_writes_are_held(stage: Stage) -> None:
     """The leader of a new partition is found, and dialled, before clients wait for it."""
-    clients, layouts = Clients(), Layouts()
-    keeper, _ = keeper_of(clients, layouts)
-    keeper.on_record(record("fence/orders", FENCE))
+    stage.read("fence/orders", FENCE)
     await asyncio.sleep(0)
-    assert clients.expected == {0, 3}
+    assert stage.clients.expected == {0, 3}
 
 
 @pytest.mark.parametrize(("raised", "appended", "heard"), [(True, [], ["f1 me"]), (False, ["ack/f1/me"], [])])
-async def test_a_controller_hears_its_own_worker_at_once(raised: bool, appended: list[str], heard: list[str]) -> None:
+async def test_a_controller_hears_its_own_worker_at_once(
+    stage: Stage, raised: bool, appended: list[str], heard: list[str]
+) -> None:
     """A fence of another controller, of one that has taken over, is acknowledged to that one: through the layouts."""
-    clients, layouts = Clients(), Layouts()
-    keeper, _ = keeper_of(clients, layouts)
     leading = Leads(raised=raised)
-    keeper.leading = cast("Any", leading)
-    clients.drained.set()
-    keeper.on_record(record("fence/orders", FENCE))
+    stage.keeper.leading = cast("Any", leading)
+    stage.clients.drained.set()
+    stage.read("fence/orders", FENCE)
     await turns()
-    assert (layouts.appended, leading.heard) == (appended, heard)
+    assert (stage.layouts.appended, leading.heard) == (appended, heard)
 
 
-async def test_a_fence_that_is_read_together_with_its_layout_holds_nothing() -> None:
+async def test_a_fence_that_is_read_together_with_its_layout_holds_nothing(stage: Stage) -> None:
     """A proxy that slept reads both at once: it must not begin to hold what the layout has already ended."""
-    clients, layouts = Clients(), Layouts()
-    clients.drained.set()
-    keeper, topics = keeper_of(clients, layouts)
-    grown = LAYOUT.changed(FENCE.following, {0: 100, 3: 0})
-    keeper.on_record(record("fence/orders", FENCE))
-    keeper.on_record(record("topic/orders", TopicRecord(grown, UUID(int=2))))
-    keeper.on_record(record("fence/orders", None))
+    stage.clients.drained.set()
+    stage.read("fence/orders", FENCE)
+    stage.read("topic/orders", GROWN)
+    stage.read("fence/orders", None)
     await turns()
-    topic = topics.named("orders")
-    assert topic is not None
-    assert topic.layout.u == 4
-    assert topic.fence is None
-    assert layouts.appended == []
+    assert stage.topic.layout.u == 4
+    assert stage.topic.fence is None
+    assert stage.layouts.appended == []
 
 
-async def test_a_topic_knows_where_its_layout_was_read() -> None:
+async def test_a_topic_knows_where_its_layout_was_read(stage: Stage) -> None:
     """Decisions cite the offset; it is that of the newest record, also of one that says what the last one said."""
-    keeper, topics = keeper_of(Clients(), Layouts())
-    topic = topics.named("orders")
-    assert topic is not None
-    assert topic.layouts_offset == 0
-    keeper.on_record(record("fence/orders", FENCE, 3))
-    grown = TopicRecord(LAYOUT.changed(FENCE.following, {0: 100, 3: 0}), UUID(int=2))
-    keeper.on_record(record("topic/orders", grown, 5))
-    assert (topic.layout.u, topic.layouts_offset) == (4, 5)
-    keeper.on_record(record("topic/orders", grown, 9))
-    assert topic.layouts_offset == 9
+    assert stage.topic.layouts_offset == 0
+    stage.read("fence/orders", FENCE, 3)
+    stage.read("topic/orders", GROWN, 5)
+    assert (stage.topic.layout.u, stage.topic.layouts_offset) == (4, 5)
+    stage.read("topic/orders", GROWN, 9)
+    assert stage.topic.layouts_offset == 9
 
 
-async def test_decisions_of_a_fence_cite_where_it_was_read() -> None:
+async def test_decisions_of_a_fence_cite_where_it_was_read(stage: Stage) -> None:
     """The acknowledgement is noted when it is sent, not when it has arrived, and before anything rests on it."""
-    clients, layouts, noted = Clients(), Layouts(), Noted()
-    keeper, _ = keeper_of(clients, layouts, noted.journal)
-    keeper.on_record(record("fence/orders", FENCE, 3))
-    assert noted.kinds == [Kind.ADOPT, Kind.HOLD]
-    clients.drained.set()
-    async with asyncio.timeout(60):
-        await layouts.changed.wait()
-    grown = TopicRecord(LAYOUT.changed(FENCE.following, {0: 100, 3: 0}), UUID(int=2))
-    keeper.on_record(record("topic/orders", grown, 7))
-    keeper.on_record(record("fence/orders", None, 8))
-    keeper.on_record(record("topic/orders", None, 9))
-    told = [(each.kind, each.layout_epoch, each.layouts_offset) for each in noted.of()]
+    stage.read("fence/orders", FENCE, 3)
+    assert stage.noted.kinds == [Kind.ADOPT, Kind.HOLD]
+    stage.clients.drained.set()
+    await stage.until_appended()
+    stage.read("topic/orders", GROWN, 7)
+    stage.read("fence/orders", None, 8)
+    stage.read("topic/orders", None, 9)
+    told = [(each.kind, each.layout_epoch, each.layouts_offset) for each in stage.noted.of()]
     assert told == [
         (Kind.ADOPT, 0, 0),
         (Kind.HOLD, 0, 3),
@@ -282,79 +270,63 @@ async def test_decisions_of_a_fence_cite_where_it_was_read() -> None:
     ]
 
 
-async def test_a_layout_that_a_worker_has_taken_from_its_controller_is_adopted_once() -> None:
+async def test_a_layout_that_a_worker_has_taken_from_its_controller_is_adopted_once(stage: Stage) -> None:
     """It comes back as it was written; written down again, it is another record, and told again."""
-    noted = Noted()
-    keeper, _ = keeper_of(Clients(), Layouts(), noted.journal)
-    keeper.on_record(record("fence/orders", FENCE, 3))
-    grown = TopicRecord(LAYOUT.changed(FENCE.following, {0: 100, 3: 0}), UUID(int=2))
-    keeper.take_layout((("topic/orders", grown), ("fence/orders", None)), {"topic/orders": 7, "fence/orders": 8})
-    keeper.on_record(record("topic/orders", grown, 7))
-    keeper.on_record(record("fence/orders", None, 8))
-    keeper.on_record(record("topic/orders", grown, 11))
-    told = [(each.layout_epoch, each.layouts_offset) for each in noted.of(Kind.ADOPT)]
+    stage.read("fence/orders", FENCE, 3)
+    stage.keeper.take_layout((("topic/orders", GROWN), ("fence/orders", None)), {"topic/orders": 7, "fence/orders": 8})
+    stage.read("topic/orders", GROWN, 7)
+    stage.read("fence/orders", None, 8)
+    stage.read("topic/orders", GROWN, 11)
+    told = [(each.layout_epoch, each.layouts_offset) for each in stage.noted.of(Kind.ADOPT)]
     assert told == [(0, 0), (1, 7), (1, 11)]
-    assert noted.of(Kind.RELEASE) == []
+    assert stage.noted.of(Kind.RELEASE) == []
 
 
-async def test_the_controllers_role_is_told_where_an_acknowledgement_stands() -> None:
+async def test_the_controllers_role_is_told_where_an_acknowledgement_stands(stage: Stage) -> None:
     """Its cut rests on that record."""
-    keeper, _ = keeper_of(Clients(), Layouts())
     leads = Leads(raised=True)
-    keeper.leading = cast("Any", leads)
-    keeper.on_record(record("ack/f1/you", AckRecord("f1", "you"), 12))
+    stage.keeper.leading = cast("Any", leads)
+    stage.read("ack/f1/you", AckRecord("f1", "you"), 12)
     assert leads.heard == ["f1 you at 12"]
 
 
-async def test_the_controllers_worker_goes_on_when_its_layout_is_durable() -> None:
+async def test_the_controllers_worker_goes_on_when_its_layout_is_durable(stage: Stage) -> None:
     """Not when it is read; when it is, nothing happens: what was fenced meanwhile stays fenced."""
-    clients, layouts = Clients(), Layouts()
-    keeper, topics = keeper_of(clients, layouts)
-    keeper.on_record(record("fence/orders", FENCE))
-    topic = topics.named("orders")
-    assert topic is not None
-    grown = TopicRecord(LAYOUT.changed(FENCE.following, {0: 100, 3: 0}), UUID(int=2))
-    keeper.take_layout((("topic/orders", grown), ("fence/orders", None)), {"topic/orders": 7, "fence/orders": 8})
+    stage.read("fence/orders", FENCE)
+    topic = stage.topic
+    stage.keeper.take_layout((("topic/orders", GROWN), ("fence/orders", None)), {"topic/orders": 7, "fence/orders": 8})
     assert (topic.layout.u, topic.fence, topic.layouts_offset) == (4, None, 7)
     kept = topic.layout
-    keeper.on_record(record("topic/orders", grown))
-    keeper.on_record(record("fence/orders", None))
-    assert topics.named("orders") is topic
+    stage.read("topic/orders", GROWN)
+    stage.read("fence/orders", None)
+    assert stage.topics.named("orders") is topic
     assert topic.layout is kept
     following = kept.next_epoch(5)
-    keeper.on_record(record("fence/orders", FenceRecord("f2", "orders", following, kept.sealed_by(following))))
+    stage.read("fence/orders", FenceRecord("f2", "orders", following, kept.sealed_by(following)))
     assert topic.is_sealed(1)
 
 
-async def test_a_layout_that_is_told_late_ends_no_later_fence() -> None:
+async def test_a_layout_that_is_told_late_ends_no_later_fence(stage: Stage) -> None:
     """The answer to the controller's transaction may come when the layout and a next fence have been read already."""
-    keeper, topics = keeper_of(Clients(), Layouts())
-    keeper.on_record(record("fence/orders", FENCE))
-    grown = TopicRecord(LAYOUT.changed(FENCE.following, {0: 100, 3: 0}), UUID(int=2))
-    keeper.on_record(record("topic/orders", grown))
-    following = grown.layout.next_epoch(5)
-    next_fence = FenceRecord("f2", "orders", following, grown.layout.sealed_by(following))
-    keeper.on_record(record("fence/orders", next_fence))
-    keeper.take_layout((("topic/orders", grown), ("fence/orders", None)), {"topic/orders": 7, "fence/orders": 8})
-    topic = topics.named("orders")
-    assert topic is not None
-    assert topic.is_sealed(1)
-    assert keeper.member.fences == {"orders": next_fence}
+    stage.read("fence/orders", FENCE)
+    stage.read("topic/orders", GROWN)
+    following = GROWN.layout.next_epoch(5)
+    next_fence = FenceRecord("f2", "orders", following, GROWN.layout.sealed_by(following))
+    stage.read("fence/orders", next_fence)
+    stage.keeper.take_layout((("topic/orders", GROWN), ("fence/orders", None)), {"topic/orders": 7, "fence/orders": 8})
+    assert stage.topic.is_sealed(1)
+    assert stage.keeper.member.fences == {"orders": next_fence}
 
 
-async def test_a_cancelled_fence_is_not_acknowledged() -> None:
+async def test_a_cancelled_fence_is_not_acknowledged(stage: Stage) -> None:
     """Who drained too late says nothing: the controller counts on what is acknowledged."""
-    clients, layouts = Clients(), Layouts()
-    keeper, topics = keeper_of(clients, layouts)
-    keeper.on_record(record("fence/orders", FENCE))
+    stage.read("fence/orders", FENCE)
     await asyncio.sleep(0)
-    keeper.on_record(record("fence/orders", None))
-    clients.drained.set()
+    stage.read("fence/orders", None)
+    stage.clients.drained.set()
     await turns()
-    topic = topics.named("orders")
-    assert topic is not None
-    assert topic.fence is None
-    assert layouts.appended == []
+    assert stage.topic.fence is None
+    assert stage.layouts.appended == []
 
 
 BEFORE = Layout.unmanaged("invoices", UUID(int=1), 3, 12)
@@ -383,76 +355,63 @@ class Passed:
 
 @pytest.mark.parametrize(("placement", "renewed"), [(Placement.LINEAR, ["invoices"]), (Placement.OWN, [])])
 async def test_clients_see_a_quiesced_topic_anew_before_it_is_said_to_be_managed(
-    placement: Placement, renewed: list[str]
+    stage: Stage, placement: Placement, renewed: list[str]
 ) -> None:
     """The fence that asks who knows the layout is acknowledged then; one taken over online leaves them their time."""
-    clients, layouts, passed = Clients(), Layouts(), Passed()
-    clients.drained.set()
-    keeper, _ = keeper_of(clients, layouts)
-    keeper.passed = passed
+    stage.keeper.passed = passed = Passed()
+    stage.clients.drained.set()
     following = BEFORE.next_epoch(3, placement)
     fence = FenceRecord("f1", "invoices", following, frozenset(range(3)), TopicRecord(BEFORE, UUID(int=2)))
     taken = BEFORE.changed(following, ENDS, withheld=True)
-    keeper.on_record(record("fence/invoices", fence))
-    keeper.on_record(record("topic/invoices", TopicRecord(taken, UUID(int=2))))
-    keeper.on_record(record("fence/invoices", None))
-    keeper.on_record(record("fence/invoices", FenceRecord("f2", "invoices", following, frozenset())))
+    stage.read("fence/invoices", fence)
+    stage.read("topic/invoices", TopicRecord(taken, UUID(int=2)))
+    stage.read("fence/invoices", None)
+    stage.read("fence/invoices", FenceRecord("f2", "invoices", following, frozenset()))
     await turns()
     assert passed.renewed == renewed
-    assert layouts.appended == ([] if renewed else ["ack/f2/me"])
+    assert stage.layouts.appended == ([] if renewed else ["ack/f2/me"])
     passed.reconnected.set()
     await turns()
-    assert layouts.appended == ["ack/f2/me"]
+    assert stage.layouts.appended == ["ack/f2/me"]
 
 
-async def test_a_takeover_waits_for_what_clients_have_sent_to_the_ordinary_topic() -> None:
+async def test_a_takeover_waits_for_what_clients_have_sent_to_the_ordinary_topic(stage: Stage) -> None:
     """It lands in front of the cut, or is not acknowledged (TAKEOVER-WAITS)."""
-    clients, layouts, passed = Clients(), Layouts(), Passed()
-    clients.drained.set()
+    stage.keeper.passed = passed = Passed()
+    stage.clients.drained.set()
     passed.settled.clear()
-    keeper, _ = keeper_of(clients, layouts)
-    keeper.passed = passed
     following = BEFORE.next_epoch(3, Placement.OWN)
     fence = FenceRecord("f1", "invoices", following, frozenset(range(3)), TopicRecord(BEFORE, UUID(int=2)))
-    keeper.on_record(record("fence/invoices", fence))
+    stage.read("fence/invoices", fence)
     await turns()
-    assert layouts.appended == []
+    assert stage.layouts.appended == []
     passed.settled.set()
-    async with asyncio.timeout(60):
-        await layouts.changed.wait()
-    assert layouts.appended == ["ack/f1/me"]
+    await stage.until_appended()
+    assert stage.layouts.appended == ["ack/f1/me"]
 
 
 @pytest.mark.parametrize(
     ("fence", "epoch", "may"), [("f1", 0, True), ("f2", 0, False), (None, 0, False), ("f1", 1, False)]
 )
 async def test_kordon_itself_writes_under_its_own_fence_and_layout_alone(
-    fence: str | None, epoch: int, *, may: bool
+    stage: Stage, fence: str | None, epoch: int, *, may: bool
 ) -> None:
     """A marker that came under another one could take away what its key has got since."""
-    keeper, _ = keeper_of(Clients(), Layouts())
-    assert not keeper.may_mark("orders", 0, None), "there is no lease yet"
-    keeper.member.on_renewed(clock(), 20.0, clock())
-    keeper.member.on_caught_up(keeper.member.on_joined())
-    assert keeper.may_mark("orders", 0, None)
-    keeper.on_record(record("fence/orders", FENCE))
-    assert keeper.may_mark("orders", epoch, fence) is may
+    assert not stage.keeper.may_mark("orders", 0, None), "there is no lease yet"
+    stage.keeper.member.on_renewed(clock(), 20.0, clock())
+    stage.keeper.member.on_caught_up(stage.keeper.member.on_joined())
+    assert stage.keeper.may_mark("orders", 0, None)
+    stage.read("fence/orders", FENCE)
+    assert stage.keeper.may_mark("orders", epoch, fence) is may
 
 
-async def test_a_proxy_that_comes_later_renews_no_view() -> None:
+async def test_a_proxy_that_comes_later_renews_no_view(stage: Stage) -> None:
     """Its clients have seen no other."""
-    passed = Passed()
-    keeper, _ = keeper_of(Clients(), Layouts())
-    keeper.passed = passed
+    stage.keeper.passed = passed = Passed()
     taken = BEFORE.changed(BEFORE.next_epoch(3, Placement.LINEAR), ENDS, withheld=True)
-    keeper.on_record(record("topic/invoices", TopicRecord(taken, UUID(int=2))))
+    stage.read("topic/invoices", TopicRecord(taken, UUID(int=2)))
     await asyncio.sleep(0)
     assert passed.renewed == []
-
-
-def bad(key: str, value: bytes = b"junk", offset: int = 0) -> Record:
-    """Makes a record that cannot be read."""
-    return Record(key, value, offset)
 
 
 INVOICES = TopicRecord(Layout.created("invoices", UUID(int=3), 3, 12), UUID(int=4))
@@ -464,114 +423,102 @@ STOPS = {"topic", "image", "fence", "later"}
 
 
 @pytest.mark.parametrize("key", JUNK_KEYS)
-async def test_a_record_that_cannot_be_read_stops_its_own_topic_at_most(key: str) -> None:
+async def test_a_record_that_cannot_be_read_stops_its_own_topic_at_most(stage: Stage, key: str) -> None:
     """Nothing is raised, what comes behind it is read, and another record of its key ends it."""
-    keeper, topics = keeper_of(Clients(), Layouts())
-    keeper.on_record(record("topic/invoices", INVOICES))
-    keeper.on_record(bad(key))
+    stage.read("topic/invoices", INVOICES)
+    stage.read(key, b"junk")
     is_stopped = key.partition("/")[0] in STOPS and "orders" in key
-    assert list(topics.unserved) == (["orders"] if is_stopped else [])
-    topic, other = topics.named("orders"), topics.named("invoices")
+    assert list(stage.topics.unserved) == (["orders"] if is_stopped else [])
+    topic, other = stage.topics.named("orders"), stage.topics.named("invoices")
     assert topic is not None
     assert other is not None
     assert topic.is_sealed(0) is is_stopped
     assert not other.is_sealed(0)
-    assert [each.kind for each in keeper.findings.unserved.values()] == (["layout_unreadable"] if is_stopped else [])
-    assert keeper.findings.unread.counted.total() == 1
-    keeper.on_record(record(key, None))
-    assert not topics.unserved
-    assert not keeper.findings.unserved
+    assert [each.kind for each in stage.keeper.findings.unserved.values()] == (
+        ["layout_unreadable"] if is_stopped else []
+    )
+    assert stage.keeper.findings.unread.counted.total() == 1
+    stage.read(key, None)
+    assert not stage.topics.unserved
+    assert not stage.keeper.findings.unserved
 
 
-async def test_a_topic_whose_layout_was_never_read_is_not_taken_for_an_ordinary_one() -> None:
+async def test_a_topic_whose_layout_was_never_read_is_not_taken_for_an_ordinary_one(stage: Stage) -> None:
     """A proxy that starts after compaction has met only the junk: writes would go past the layout."""
-    keeper, topics = keeper_of(Clients(), Layouts())
-    keeper.on_record(bad("topic/invoices"))
-    assert topics.is_held("invoices")
-    assert topics.named("invoices") is None
-    keeper.on_record(record("topic/invoices", INVOICES))
-    topic = topics.named("invoices")
+    stage.read("topic/invoices", b"junk")
+    assert stage.topics.is_held("invoices")
+    assert stage.topics.named("invoices") is None
+    stage.read("topic/invoices", INVOICES)
+    topic = stage.topics.named("invoices")
     assert topic is not None
     assert topic.unserved is None
 
 
-async def test_a_topic_that_is_not_served_stays_so_under_every_other_record() -> None:
+async def test_a_topic_that_is_not_served_stays_so_under_every_other_record(stage: Stage) -> None:
     """A fence that was cancelled, or a layout that is adopted, does not open it: what is unread may be newer."""
-    keeper, topics = keeper_of(Clients(), Layouts())
-    keeper.on_record(record("fence/orders", FENCE))
-    keeper.on_record(bad("topic/orders"))
-    keeper.on_record(record("fence/orders", None))
-    topic = topics.named("orders")
-    assert topic is not None
-    assert topic.is_sealed(1)
-    keeper.on_record(bad("image/orders/1/1"))
-    grown = TopicRecord(LAYOUT.changed(FENCE.following, {0: 100, 3: 0}), UUID(int=5))
-    keeper.on_record(record("topic/orders", grown))
-    topic = topics.named("orders")
-    assert topic is not None
-    assert topic.is_sealed(1)
+    stage.read("fence/orders", FENCE)
+    stage.read("topic/orders", b"junk")
+    stage.read("fence/orders", None)
+    assert stage.topic.is_sealed(1)
+    stage.read("image/orders/1/1", b"junk")
+    stage.read("topic/orders", replace(GROWN, face_id=UUID(int=5)))
+    assert stage.topic.is_sealed(1)
 
 
-async def test_a_damaged_batch_stops_the_topics_of_its_keys() -> None:
+async def test_a_damaged_batch_stops_the_topics_of_its_keys(stage: Stage) -> None:
     """What it says is not believed, though it can be read."""
-    keeper, topics = keeper_of(Clients(), Layouts())
-    written = record("topic/orders", TopicRecord(LAYOUT, UUID(int=2)))
-    keeper.on_record(Record(written.key, written.value, 5, fault="its batch has another checksum"))
-    assert list(topics.unserved) == ["orders"]
+    written = dump(TopicRecord(LAYOUT, UUID(int=2)))
+    stage.keeper.on_record(Record("topic/orders", written, 5, fault="its batch has another checksum"))
+    assert list(stage.topics.unserved) == ["orders"]
 
 
-async def test_a_record_that_cannot_be_gone_by_is_one_that_cannot_be_read() -> None:
+async def test_a_record_that_cannot_be_gone_by_is_one_that_cannot_be_read(stage: Stage) -> None:
     """Each of its fields is fine; nobody could hold what it names."""
-    keeper, topics = keeper_of(Clients(), Layouts())
     impossible = FenceRecord("f1", "orders", replace(FENCE.following, u=1), frozenset({0}))
-    keeper.on_record(record("fence/orders", impossible))
-    assert list(topics.unserved) == ["orders"]
-    keeper.on_record(record("fence/orders", None))
-    assert not topics.unserved
+    stage.read("fence/orders", impossible)
+    assert list(stage.topics.unserved) == ["orders"]
+    stage.read("fence/orders", None)
+    assert not stage.topics.unserved
 
 
-async def test_the_controller_begins_anew_without_what_cannot_be_read() -> None:
+async def test_the_controller_begins_anew_without_what_cannot_be_read(stage: Stage) -> None:
     """It must not write over it; when it can be read, it is the controller's again."""
-    keeper, _ = keeper_of(Clients(), Layouts())
-    keeper.on_record(record("topic/invoices", INVOICES))
+    stage.read("topic/invoices", INVOICES)
     leads = Leads(raised=False)
-    keeper.leading = cast("Any", leads)
-    keeper.on_record(bad("image/orders/1/1"))
-    assert set(keeper.known()) == {"invoices"}
-    keeper.on_record(bad("image/orders/1/2"))
+    stage.keeper.leading = cast("Any", leads)
+    stage.read("image/orders/1/1", b"junk")
+    assert set(stage.keeper.known()) == {"invoices"}
+    stage.read("image/orders/1/2", b"junk")
     assert leads.begun_anew == 1, "not for each of many"
-    keeper.on_record(record("image/orders/1/1", None))
-    keeper.on_record(record("image/orders/1/2", None))
-    assert set(keeper.known()) == {"invoices", "orders"}
+    stage.read("image/orders/1/1", None)
+    stage.read("image/orders/1/2", None)
+    assert set(stage.keeper.known()) == {"invoices", "orders"}
     assert leads.begun_anew == 2
 
 
-async def test_wishes_under_way_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_wishes_under_way_are_bounded(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is a record that all proxies read; whoever asks for one too many is told so at once."""
     monkeypatch.setattr("kordon.proxy.control.wishing.MOST_WISHES", 2)
-    layouts = Layouts()
-    keeper, _ = keeper_of(Clients(), layouts)
-    asked = [asyncio.ensure_future(keeper.wish(Resize("orders", 4))) for _ in range(2)]
+    asked = [asyncio.ensure_future(stage.keeper.wish(Resize("orders", 4))) for _ in range(2)]
     await asyncio.sleep(0)
     with pytest.raises(UpstreamUnavailable, match="2 wishes"):
-        await keeper.wish(Resize("orders", 4))
-    assert len(layouts.appended) == 2
+        await stage.keeper.wish(Resize("orders", 4))
+    assert len(stage.layouts.appended) == 2
     for each in asked:
         each.cancel()
 
 
-async def test_nobody_else_says_that_a_proxy_ends() -> None:
+async def test_nobody_else_says_that_a_proxy_ends(stage: Stage) -> None:
     """A forged record is discarded, counted and told of; what the proxy says itself, by its word, is believed."""
-    keeper, _ = keeper_of(Clients(), Layouts())
     members = (Member("1", "me", "here"), Member("2", "other", "there", seal=sealed("its word")))
-    keeper.on_generation(Generation(1, "1", "2", members))
+    stage.keeper.on_generation(Generation(1, "1", "2", members))
     with capture_logs() as logs:
-        keeper.on_record(record("gone/other", GoneRecord("other"), 7))
-        keeper.on_record(record("gone/other", GoneRecord("other", "guessed"), 8))
+        stage.read("gone/other", GoneRecord("other"), 7)
+        stage.read("gone/other", GoneRecord("other", "guessed"), 8)
     told = [(line["key"], line["offset"]) for line in logs if line["event"] == "forged_record"]
     assert told == [("gone/other", 7), ("gone/other", 8)]
-    assert keeper.findings.unread.counted == {"gone": 2}
+    assert stage.keeper.findings.unread.counted == {"gone": 2}
     with capture_logs() as logs:
-        keeper.on_record(record("gone/other", GoneRecord("other", "its word"), 9))
+        stage.read("gone/other", GoneRecord("other", "its word"), 9)
     assert logs == []
-    assert keeper.findings.unread.counted == {"gone": 2}
+    assert stage.keeper.findings.unread.counted == {"gone": 2}
