@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import (
@@ -111,6 +111,18 @@ class Sender:
         assert self._producer.flush(_PATIENCE_SECONDS) == 0
         assert self.errors == []
         assert len(self.acknowledged) == self.sent
+
+    @classmethod
+    def sent_for(cls, seconds: float, bootstrap: str, topic: str, **more: Any) -> Self:
+        """Sends for so long; returns when all is acknowledged."""
+        sender = cls(bootstrap, topic, **more)
+        sender.send_for(seconds)
+        sender.finish()
+        return sender
+
+    def assert_read_by(self, bootstrap: str) -> None:
+        """Reads all that the topic has, and holds it against what was acknowledged."""
+        assert_all_once_and_in_order(self, read_all(bootstrap, self.topic, self.sent))
 
     def close(self) -> None:
         """Ends the client, which else goes on dialling when its proxy has gone; what has no answer is dropped."""

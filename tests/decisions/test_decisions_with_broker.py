@@ -27,9 +27,7 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.decision_log import TOPIC, by_worker, missing, read_files, read_topic
 from kordon.testing.managed_clients import (
     Sender,
-    assert_all_once_and_in_order,
     create_managed,
-    read_all,
     resize,
 )
 from kordon.testing.proxy_process import ProxyProcess
@@ -49,7 +47,7 @@ def traffic(proxy: ProxyProcess, topic: str, seconds: float = 0.5) -> Sender:
     sender.send_for(seconds)
     sender.send_for(seconds, resize(admin, topic, 5))
     sender.finish()
-    assert_all_once_and_in_order(sender, read_all(proxy.bootstrap, topic, sender.sent))
+    sender.assert_read_by(proxy.bootstrap)
     sender.close()
     return sender
 
@@ -140,7 +138,7 @@ def test_traffic_goes_on_while_decisions_cannot_be_written(unled_cluster: Cluste
             assert "decisions_dropped" in proxy.log()
         wait_until("decisions are written again", lambda: proxy.metric("kordon_decisions_total", kind="gap") > 0, 60)
         sender.finish()
-        assert_all_once_and_in_order(sender, read_all(proxy.bootstrap, "unwritten", sender.sent))
+        sender.assert_read_by(proxy.bootstrap)
         sender.close()
         dropped = proxy.metric("kordon_decisions_dropped_total")
         assert proxy.stop() == 0

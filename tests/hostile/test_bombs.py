@@ -49,9 +49,7 @@ def passed_over(proxy: ProxyProcess, topic: str) -> float:
 def test_readers_are_moved_on_over_bombs(open_cluster: Cluster, proxy: ProxyProcess, bombs: list[bytes]) -> None:
     """Thrown by a client of the dialect and by one that goes round Kordon; stock consumers get everything else."""
     create_managed(proxy.bootstrap, "bombed")
-    sender = Sender(proxy.bootstrap, "bombed")
-    sender.send_for(1)
-    sender.finish()
+    sender = Sender.sent_for(1, proxy.bootstrap, "bombed")
     process = psutil.Process(proxy.pid)
     memory = process.memory_info().rss
     with DialectConnection(proxy.bootstrap) as client:

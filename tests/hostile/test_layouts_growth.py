@@ -57,9 +57,7 @@ def test_deleting_what_is_deleted_already_leaves_nothing(open_cluster: Cluster) 
     brokers = open_cluster.bootstrap("PLAINTEXT")
     with ProxyProcess.start(brokers) as proxy:
         admin = create_managed(proxy.bootstrap, TOPIC)
-        sender = Sender(proxy.bootstrap, TOPIC, range(12))
-        sender.send_for(1.0)
-        sender.finish()
+        Sender.sent_for(1.0, proxy.bootstrap, TOPIC, partitions=range(12))
         before = kept(brokers)
         for _ in range(20):
             assert delete(admin, {0: 0, 1: 0, 2: 0}) == [0, 0, 0]
@@ -79,9 +77,7 @@ def test_ten_thousand_requests_and_two_hundred_restarts_leave_next_to_nothing(un
     brokers = unled_cluster.bootstrap("PLAINTEXT")
     with ProxyProcess.start(brokers) as proxy, ProxyProcess.start(brokers) as other:
         admin = create_managed(proxy.bootstrap, TOPIC)
-        sender = Sender(proxy.bootstrap, TOPIC, range(12))
-        sender.send_for(20.0)
-        sender.finish()
+        Sender.sent_for(20.0, proxy.bootstrap, TOPIC, partitions=range(12))
         for number in range(REQUESTS // 12):
             delete(admin, dict.fromkeys(range(12), number % 200))
         log.info("kept behind the requests: %s", kinds(kept(brokers)))

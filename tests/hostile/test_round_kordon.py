@@ -18,7 +18,7 @@ from kordon.proxy.ordering.layout import Epoch
 from kordon.proxy.ordering.records import FenceRecord, dump
 from kordon.testing.cluster import Cluster
 from kordon.testing.cluster_links import links_to
-from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, create_managed, read_all, resize
+from kordon.testing.managed_clients import Sender, create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.short_leases import LEASE_SECONDS, PROGRAM
 from kordon.testing.waiting import wait_until
@@ -122,10 +122,8 @@ def test_a_fence_that_somebody_else_writes_is_lifted(unled_cluster: Cluster) -> 
         producer.produce("__kordon.layouts", dump(fence), "fence/held")
         assert producer.flush(60) == 0
         wait_until("it is told of", lambda: leader.events("forged_record"))
-        sender = Sender(other.bootstrap, "held")
-        sender.send_for(0.5)
-        sender.finish()
-        assert_all_once_and_in_order(sender, read_all(other.bootstrap, "held", sender.sent))
+        sender = Sender.sent_for(0.5, other.bootstrap, "held")
+        sender.assert_read_by(other.bootstrap)
         assert [line["key"] for line in leader.events("forged_record")] == ["fence/held"]
         assert leader.metric("kordon_layouts_unreadable_records_total", kind="fence") == 1
         assert leader.events("layout_changed") == []

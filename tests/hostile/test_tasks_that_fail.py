@@ -4,7 +4,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, create_managed, read_all, resize
+from kordon.testing.managed_clients import Sender, create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
 
 pytestmark = pytest.mark.broker
@@ -55,7 +55,7 @@ def test_whatever_fails_is_begun_again_and_no_client_notices(unled_cluster: Clus
         resize(admin, "failing-tasks", 6).result(90)
         sender.send_for(1.0)
         sender.finish()
-        assert_all_once_and_in_order(sender, read_all(proxy.bootstrap, "failing-tasks", sender.sent))
+        sender.assert_read_by(proxy.bootstrap)
         found = failures(proxy)
         assert {name for name, count in found.items() if count >= 2} >= FAILED_TWICE
         assert found["passing"] == 0

@@ -159,9 +159,7 @@ def test_no_record_in_the_layouts_harms_more_than_its_topic(unled_cluster: Clust
     with ProxyProcess.start(brokers) as running, ProxyProcess.start(brokers) as other:
         admin = create_managed(running.bootstrap, GOOD)
         create_managed(running.bootstrap, VICTIM)
-        before = Sender(running.bootstrap, VICTIM)
-        before.send_for(0.5)
-        before.finish()
+        before = Sender.sent_for(0.5, running.bootstrap, VICTIM)
         set_configs(direct, LAYOUTS, max_message_bytes=str(20 * MB), compression_type="producer")
         layout = last_value(brokers, f"topic/{VICTIM}")
         memory = psutil.Process(running.pid).memory_info().rss
@@ -184,4 +182,4 @@ def test_no_record_in_the_layouts_harms_more_than_its_topic(unled_cluster: Clust
         before.send_for(0.5)
         before.finish()
         assert produce_code(other.bootstrap, STRANGER) == 0
-        assert_all_once_and_in_order(before, read_all(other.bootstrap, VICTIM, before.sent))
+        before.assert_read_by(other.bootstrap)

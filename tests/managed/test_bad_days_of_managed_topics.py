@@ -7,9 +7,7 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import (
     CHANGE_SECONDS,
     Sender,
-    assert_all_once_and_in_order,
     create_managed,
-    read_all,
     resize,
 )
 from kordon.testing.proxy_process import ProxyProcess
@@ -44,7 +42,7 @@ def test_a_killed_proxy_loses_nothing_and_stops_no_growth(unled_cluster: Cluster
         sender.send_for(1.0, shrink)
         shrink.result(CHANGE_SECONDS)
         sender.finish()
-        assert_all_once_and_in_order(sender, read_all(staying[0].bootstrap, topic, sender.sent))
+        sender.assert_read_by(staying[0].bootstrap)
 
 
 def test_a_proxy_that_sleeps_through_a_fence_acknowledges_nothing_of_old(unled_cluster: Cluster) -> None:
@@ -63,4 +61,4 @@ def test_a_proxy_that_sleeps_through_a_fence_acknowledges_nothing_of_old(unled_c
             growth.result(CHANGE_SECONDS)
         sender.send_for(3.0)
         sender.finish()
-        assert_all_once_and_in_order(sender, read_all(second.bootstrap, "slept", sender.sent))
+        sender.assert_read_by(second.bootstrap)

@@ -10,9 +10,7 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import (
     CHANGE_SECONDS,
     Sender,
-    assert_all_once_and_in_order,
     create_managed,
-    read_all,
     resize,
 )
 from kordon.testing.proxy_process import ProxyProcess
@@ -40,7 +38,7 @@ def test_changes_go_on_when_the_controller_ends_in_order(unled_cluster: Cluster)
             resize(admin, "handed-over", 6).result(CHANGE_SECONDS)
             sender.send_for(0.5)
             sender.finish()
-            assert_all_once_and_in_order(sender, read_all(second.bootstrap, "handed-over", sender.sent))
+            sender.assert_read_by(second.bootstrap)
             joined, (began,) = second.events("group_joined")[0], second.events("controller_began")
             assert began["waits_seconds"] <= LEASE_SECONDS - seconds_between(joined, began) + 1.0
             assert first.events("left_unsaid") == []

@@ -14,9 +14,7 @@ from kordon.testing.emptied import emptied
 from kordon.testing.managed_clients import (
     VIRTUAL_PARTITIONS,
     Sender,
-    assert_all_once_and_in_order,
     create_managed,
-    read_all,
     resize,
 )
 from kordon.testing.plain_connection import PlainConnection
@@ -80,10 +78,8 @@ def test_a_topic_deleted_through_kordon_goes_with_its_face_and_can_be_made_again
 
     wait_until("both are gone", lambda: not {"thrown-away", "__kordon.thrown-away"} & names(direct))
     create_managed(proxies[1].bootstrap, "thrown-away")
-    sender = Sender(proxies[0].bootstrap, "thrown-away")
-    sender.send_for(0.3)
-    sender.finish()
-    assert_all_once_and_in_order(sender, read_all(proxies[1].bootstrap, "thrown-away", sender.sent))
+    sender = Sender.sent_for(0.3, proxies[0].bootstrap, "thrown-away")
+    sender.assert_read_by(proxies[1].bootstrap)
     assert "thrown-away" not in findings(proxies[0])
 
 
@@ -133,11 +129,9 @@ def test_a_topic_made_again_at_the_brokers_is_an_ordinary_one(proxies: list[Prox
 
     admins = [AdminClient({"bootstrap.servers": proxy.bootstrap}) for proxy in proxies]
     wait_until("3 partitions", lambda: [partitions(each, "replaced") for each in admins] == [PARTITIONS, PARTITIONS])
-    sender = Sender(proxies[0].bootstrap, "replaced")
-    sender.send_for(0.3)
-    sender.finish()
+    sender = Sender.sent_for(0.3, proxies[0].bootstrap, "replaced")
     for bootstrap in (proxies[1].bootstrap, proxies[0].bootstrap):
-        assert_all_once_and_in_order(sender, read_all(bootstrap, "replaced", sender.sent))
+        sender.assert_read_by(bootstrap)
     assert findings(proxies[1])["replaced"]["kind"] == "topic_replaced"
     assert counted(proxies, "topic_replaced") == 1
 
@@ -154,10 +148,8 @@ def test_a_topic_made_again_through_kordon_can_be_used_when_its_creation_is_answ
     wait_until("the broker tells what its controller has made", lambda: partitions(direct, topic) == PARTITIONS)
 
     assert partitions(admin, topic) == (VIRTUAL_PARTITIONS if config else PARTITIONS)
-    sender = Sender(proxies[0].bootstrap, topic)
-    sender.send_for(0.2)
-    sender.finish()
-    assert_all_once_and_in_order(sender, read_all(proxies[0].bootstrap, topic, sender.sent))
+    sender = Sender.sent_for(0.2, proxies[0].bootstrap, topic)
+    sender.assert_read_by(proxies[0].bootstrap)
 
 
 def test_creating_a_topic_that_is_there_lets_nothing_go(proxies: list[ProxyProcess]) -> None:

@@ -15,7 +15,7 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.dialect_connection import DialectConnection
 from kordon.testing.dialect_group import GroupMember, join_all
 from kordon.testing.dialect_reader import DialectReader, records_of
-from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, create_managed, read_all, resize
+from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, create_managed, resize
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
@@ -130,9 +130,7 @@ def _is_open(member: GroupMember, topic: str) -> bool:
 def test_an_empty_child_passes_the_wait_on(proxy: ProxyProcess) -> None:
     """3 -> 4 -> 12: partition 9 comes from 3, where nothing was written, and waits for 0 all the same."""
     admin = create_managed(proxy.bootstrap, "empty")
-    sender = Sender(proxy.bootstrap, "empty")
-    sender.send_for(0.3)
-    sender.finish()
+    sender = Sender.sent_for(0.3, proxy.bootstrap, "empty")
     for count in (4, 12):
         resize(admin, "empty", count).result(60)
     sender.send_for(0.3)
@@ -201,9 +199,7 @@ def test_strays_are_hidden_and_passed_over_where_a_partition_is_used_again(
     assert ends(reader.connection, "strays", 3) == {3: child.end_offset}
     admin = admin_of(proxy)
     resize(admin, "strays", 4).result(60)
-    more = Sender(proxy.bootstrap, "strays", sent=sender.sent, acknowledged=sender.acknowledged)
-    more.send_for(0.3)
-    more.finish()
+    more = Sender.sent_for(0.3, proxy.bootstrap, "strays", sent=sender.sent, acknowledged=sender.acknowledged)
     more.close()
     assert segments(reader.connection, "strays", 3)[1].start_offset == child.end_offset + 2
     wait_until("all is read", lambda: _has_all(reader, more), 60)
@@ -278,7 +274,7 @@ def test_stock_and_dialect_readers_have_one_topic_at_the_same_time(proxy: ProxyP
     sender.finish()
     wait_until("all is read", lambda: _has_all(reader, sender), 90)
     assert_all_once_and_in_order(sender, reader.numbered)
-    assert_all_once_and_in_order(sender, read_all(proxy.bootstrap, "both", sender.sent))
+    sender.assert_read_by(proxy.bootstrap)
     assert reader.refusals >= 5
     reader.close()
     sender.close()

@@ -4,7 +4,7 @@ import time
 from contextlib import ExitStack, closing
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
 
 from kordon.testing.broker_features import GROUP_PROTOCOLS
 from kordon.testing.cluster import Cluster
@@ -103,17 +103,3 @@ def test_the_lag_of_a_group_that_has_read_all_is_0(proxy: ProxyProcess, open_clu
     assert {row[1] for row in rows} == {"lag"}
     assert sum(int(row[5]) for row in rows) == 0
     assert sum(int(row[3]) for row in rows) >= 2000
-
-
-def test_offsets_are_found_along_the_whole_history(proxy: ProxyProcess) -> None:
-    """Beginning and end of each virtual partition span all the partitions it has lived on."""
-    admin = create_managed(proxy.bootstrap, "spans")
-    for step, count in enumerate((4, 6, 3)):
-        produce(proxy.bootstrap, "spans", step * 1000, 1000)
-        resize(admin, "spans", count).result(60)
-    produce(proxy.bootstrap, "spans", 3000, 1000)
-    consumer = Consumer({"bootstrap.servers": proxy.bootstrap, "group.id": "unused"})
-    marks = [consumer.get_watermark_offsets(TopicPartition("spans", v), timeout=60) for v in range(VIRTUAL_PARTITIONS)]
-    consumer.close()
-    assert all(low == 0 for low, _ in marks)
-    assert sum(high - low for low, high in marks) >= 4000

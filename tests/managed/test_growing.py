@@ -6,9 +6,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[repor
 from kordon.testing.managed_clients import (
     VIRTUAL_PARTITIONS,
     Sender,
-    assert_all_once_and_in_order,
     create_managed,
-    read_all,
     resize,
 )
 from kordon.testing.proxy_process import ProxyProcess
@@ -25,7 +23,7 @@ def test_no_key_loses_its_order_while_a_topic_grows_and_shrinks(proxies: list[Pr
         done.result(60)
     sender.finish()
 
-    assert_all_once_and_in_order(sender, read_all(proxies[0].bootstrap, "orders", sender.sent))
+    sender.assert_read_by(proxies[0].bootstrap)
 
 
 def test_clients_see_virtual_partitions_and_nothing_of_kordons_own(proxies: list[ProxyProcess]) -> None:

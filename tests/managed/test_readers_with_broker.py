@@ -228,18 +228,6 @@ async def test_batches_that_went_round_kordon_are_shared_out_by_key(cluster: Clu
         assert made.readers.tally.hidden["bypass"] == 1
 
 
-async def test_readers_of_one_partition_share_its_reads(cluster: Cluster) -> None:
-    """Four virtual partitions of one physical one are read from the broker once."""
-    async with driver(cluster, n=1, v_count=4) as made:
-        for n in range(30):
-            for v in range(4):
-                await made.produce(v, f"{v}-{n}" * 200)
-        found = await asyncio.gather(*(made.read(v) for v in range(4)))
-        assert [len(each) for each in found] == [30] * 4
-        tally = made.readers.tally
-        assert tally.served_bytes <= tally.pulled_bytes < 1.5 * tally.served_bytes
-
-
 async def test_a_quiet_partition_is_moved_on_only_when_the_wait_is_over(cluster: Cluster) -> None:
     """The filler comes alone, and with it the position and the end are one; none comes while its home is sealed."""
     async with driver(cluster, n=1, v_count=2) as made:

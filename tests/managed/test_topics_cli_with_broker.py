@@ -16,7 +16,7 @@ from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
 from kordon.proxy.cli import main
 from kordon.testing.cluster import Cluster
 from kordon.testing.emptied import emptied
-from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, read_all
+from kordon.testing.managed_clients import Sender
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
@@ -150,10 +150,8 @@ def test_a_topic_that_was_resized_can_be_let_go_once_it_is_empty(proxy: ProxyPro
         answer.result(60)
     done("unmanage", "cli-leaving", "--yes", *to)
     wait_until("4 partitions", lambda: len(admin.list_topics(timeout=60).topics["cli-leaving"].partitions) == 4)
-    after = Sender(proxy.bootstrap, "cli-leaving")
-    after.send_for(0.2)
-    after.finish()
-    assert_all_once_and_in_order(after, read_all(proxy.bootstrap, "cli-leaving", after.sent))
+    after = Sender.sent_for(0.2, proxy.bootstrap, "cli-leaving")
+    after.assert_read_by(proxy.bootstrap)
 
 
 def test_configs_of_a_managed_topic_are_there_for_any_admin_client(proxy: ProxyProcess) -> None:

@@ -3,14 +3,12 @@
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 
 import pytest
 
@@ -49,45 +47,6 @@ def readiness(proxy: ProxyProcess) -> tuple[int, str]:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
-
-
-def run_to_end(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "kordon.proxy", "run", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
-@contextmanager
-def free_port_taken() -> Iterator[str]:
-    with closing(socket.socket()) as sock:
-        sock.bind(("127.0.0.1", 0))
-        sock.listen()
-        yield f"127.0.0.1:{sock.getsockname()[1]}"
-
-
-def test_a_port_in_use_is_named(cluster: Cluster) -> None:
-    """The second proxy on the same port ends with exit code 1 and one line that names the port."""
-    with free_port_taken() as address:
-        result = run_to_end("--bootstrap", cluster.bootstrap(), "--listen", address)
-    assert result.returncode == 1
-    lines = [line for line in result.stderr.splitlines() if "error" in line]
-    assert len(lines) == 1
-    assert address.rsplit(":", 1)[1] in lines[0]
-    assert "Traceback" not in result.stderr
-
-
-def test_an_unreadable_certificate_is_named(cluster: Cluster, tmp_path: "os.PathLike[str]") -> None:
-    """A certificate that is not there is a mistake in the configuration: exit code 2, with file and place."""
-    file = os.path.join(tmp_path, "kordon.yaml")  # noqa: PTH118
-    with open(file, "w") as config:  # noqa: PTH123
-        config.write(
-            f"upstream: {{bootstrap: '{cluster.bootstrap('PLAINTEXT')}'}}\n"
-            "listen:\n  address: 127.0.0.1:1\n  tls:\n    certificate: nowhere.pem\n    key: nowhere.key\n"
-        )
-    result = run_to_end("--config", file)
-    assert result.returncode == 2
-    assert "nowhere.pem" in result.stderr
-    assert "kordon.yaml:" in result.stderr
-    assert "Traceback" not in result.stderr
 
 
 def test_a_wrong_bootstrap_address_is_waited_for() -> None:

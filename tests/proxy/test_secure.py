@@ -1,8 +1,5 @@
 """TLS on both sides, SASL passed through, one port with server names: real clients against a real secured broker."""
 
-import os
-import shutil
-import signal
 import socket
 import ssl
 import time
@@ -17,7 +14,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 
 from kordon.codecs.decision import Kind
 from kordon.proxy import apis
-from kordon.testing.certificates import Certificates, make_certificates
+from kordon.testing.certificates import Certificates
 from kordon.testing.cluster import Cluster
 from kordon.testing.decision_log import read_files
 from kordon.testing.proxy_process import ProxyProcess
@@ -204,27 +201,6 @@ def handshake(bootstrap: str, context: ssl.SSLContext, name: str = "localhost") 
     return context.wrap_socket(sock, server_hostname=name)
 
 
-def test_a_renewed_certificate_is_taken_without_a_restart(secure_cluster: Cluster, tmp_path: Path) -> None:
-    """New files in the same place are read when they change, or at SIGHUP; new connections see them."""
-    old, new = make_certificates(made(tmp_path / "old")), make_certificates(made(tmp_path / "new"))
-    listen = downstream_tls(old)
-    with proxied(secure_cluster, "PLAINTEXT", listen) as proxy:
-        trusts_old, trusts_new = (ssl.create_default_context(cafile=str(each.ca)) for each in (old, new))
-        handshake(proxy.bootstrap, trusts_old).close()
-        shutil.copy(new.server, old.server)
-        shutil.copy(new.server_key, old.server_key)
-        os.kill(proxy.pid, signal.SIGHUP)
-
-        def shows_new() -> bool:
-            try:
-                handshake(proxy.bootstrap, trusts_new).close()
-            except ssl.SSLError:
-                return False
-            return True
-
-        wait_until("the new certificate is shown", shows_new)
-
-
 def test_server_names_tell_brokers_apart_on_one_port(secure_cluster: Cluster) -> None:
     """With listen.sni one port serves bootstrap and brokers; a name that leads nowhere is refused."""
     files = secure_cluster.certificates
@@ -240,8 +216,3 @@ def test_server_names_tell_brokers_apart_on_one_port(secure_cluster: Cluster) ->
             handshake(proxy.bootstrap, context, "elsewhere.kordon.test")
         port = int(proxy.bootstrap.rsplit(":", 1)[1])
         assert proxy.status()["upstream"]["nodes"][0]["advertised"] == f"broker-1.kordon.test:{port}"
-
-
-def made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
