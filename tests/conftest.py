@@ -1,5 +1,6 @@
 """What all tests share: one cluster and one proxy, started when first asked for, and gone at the end."""
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -52,6 +53,15 @@ def nothing_left_behind() -> Iterator[None]:
     left = [" ".join(process.cmdline()) for process in alive if process.status() != psutil.STATUS_ZOMBIE]
     assert left == []
     assert [folder for folder in held_folders() if folder.name.startswith(FOLDER_PREFIX)] == []
+
+
+@pytest.fixture
+def collector_at_rest() -> Iterator[None]:
+    """Keeps the collector from all that other tests have made, as the service keeps it from what it began with."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

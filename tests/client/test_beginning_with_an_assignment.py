@@ -13,7 +13,6 @@ from kordon.client.layouts import Layouts
 from kordon.proxy.ordering.layout import Layout, Segment
 from kordon.testing.waiting import until
 
-PATIENCE_SECONDS = 60
 TOPIC_ID = UUID(int=1)
 P1, P3 = TopicPartition("t", 1), TopicPartition("t", 3)
 

@@ -13,6 +13,7 @@ from kordon.client.errors import InvalidPartitionMetadataError
 from kordon.client.requests import ApiVersionsRequest, WireRequest, metadata_request
 from kordon.codecs.headers import build_response_header
 from kordon.codecs.messages import request, response
+from kordon.testing.known import known
 
 ID = UUID(int=7)
 
@@ -69,8 +70,7 @@ def test_metadata_tells_layouts_and_what_aiokafka_reads() -> None:
     cluster = DialectCluster()
     cluster.update_metadata(metadata([row(), {"name": "plain", "error_code": 0}]))
 
-    layout = cluster.layouts.get("orders")
-    assert layout is not None
+    layout = known(cluster.layouts.get("orders"))
     assert (layout.initial_partition_count, layout.undeleted_partition_count, layout.layout_epoch) == (3, 4, 2)
     assert layout.topic_id == ID
     assert cluster.layouts.get("plain") is None
@@ -84,13 +84,11 @@ def test_a_proxy_that_is_behind_does_not_take_back_a_layout() -> None:
     cluster = DialectCluster()
     for answer in (row(epoch=3, u=5), row(epoch=2, u=4), {"name": "orders", "error_code": 5}):
         cluster.update_metadata(metadata([answer]))
-    layout = cluster.layouts.get("orders")
-    assert layout is not None
+    layout = known(cluster.layouts.get("orders"))
     assert layout.undeleted_partition_count == 5
 
     cluster.update_metadata(metadata([row(epoch=0, u=3, topic_id=UUID(int=8))]))
-    layout = cluster.layouts.get("orders")
-    assert layout is not None
+    layout = known(cluster.layouts.get("orders"))
     assert layout.undeleted_partition_count == 3
 
 
@@ -118,8 +116,7 @@ def test_a_record_for_a_partition_follows_its_keys_when_that_is_retired() -> Non
     cluster = DialectCluster()
     for epoch, u, partition in ((1, 12, 9), (2, 9, 3), (3, 3, 0)):
         cluster.update_metadata(metadata([row(epoch=epoch, u=u)]))
-        layout = cluster.layouts.get("orders")
-        assert layout is not None
+        layout = known(cluster.layouts.get("orders"))
         assert layout.home(~9) == partition
 
 

@@ -103,10 +103,9 @@ async def test_keys_keep_their_order_over_tls_and_scram(tls: Secured) -> None:
     ):
         readers = [create_task(read(each, got)) for each in (first, second)]
         sent = await send_over(producer, admin, topic, (6, 4))
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while set(sent) - set(got):
-                assert not any(reader.done() for reader in readers), readers
-                await asyncio.sleep(0.05)
+        while set(sent) - set(got):
+            assert not any(reader.done() for reader in readers), readers
+            await asyncio.sleep(0.05)
         for reader in readers:
             reader.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
@@ -181,31 +180,28 @@ async def test_a_producer_that_may_write_nothing_is_told_what_it_needs(tls: Secu
 
 async def until_described(producer: Any, topic: str) -> None:
     """Sends until the producer knows of the topic; raises what is said of the write then."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            with suppress(TopicAuthorizationFailedError):
-                future = await producer.send(topic, b"no right", b"k")
-                break
-            await asyncio.sleep(0.05)
+    while True:
+        with suppress(TopicAuthorizationFailedError):
+            future = await producer.send(topic, b"no right", b"k")
+            break
+        await asyncio.sleep(0.05)
     await asyncio.wait_for(future, PATIENCE_SECONDS)
 
 
 async def until_written(producer: Any, topic: str, value: bytes) -> None:
     """Sends until it may; each refusal is that of a right."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            with suppress(TopicAuthorizationFailedError):
-                await producer.send_and_wait(topic, value, b"k")
-                return
-            await asyncio.sleep(0.05)
+    while True:
+        with suppress(TopicAuthorizationFailedError):
+            await producer.send_and_wait(topic, value, b"k")
+            return
+        await asyncio.sleep(0.05)
 
 
 async def until_refused(producer: Any, topic: str) -> None:
     """Sends until it may not any more."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            await producer.send_and_wait(topic, b"goes", b"k")
-            await asyncio.sleep(0.05)
+    while True:
+        await producer.send_and_wait(topic, b"goes", b"k")
+        await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize("lacks", ["topic", "describe", "group"])
@@ -230,9 +226,8 @@ async def test_a_member_without_rights_is_told_what_it_lacks(tls: Secured, lacks
     async with started(
         OrderedConsumer(topic, **options(tls, "bob", group_id=group, auto_offset_reset="earliest"))
     ) as it:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            assert (await it.getone()).value == b"value"
-            await it.commit()
+        assert (await it.getone()).value == b"value"
+        await it.commit()
 
 
 def mistaken(tls: Secured, mistake: str) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.presence import sealed
 from kordon.proxy.ordering.records import AckRecord, FenceRecord, GoneRecord, TopicRecord, Value, WishRecord, dump
 from kordon.proxy.ordering.wishes import Resize
+from kordon.testing.known import known
 from kordon.testing.noted import Noted
 from kordon.testing.waiting import turns
 
@@ -141,13 +142,10 @@ class Stage:
 
     @property
     def topic(self) -> ManagedTopic:
-        found = self.topics.named("orders")
-        assert found is not None
-        return found
+        return known(self.topics.named("orders"))
 
     async def until_appended(self) -> None:
-        async with asyncio.timeout(60):
-            await self.layouts.changed.wait()
+        await self.layouts.changed.wait()
 
 
 @pytest.fixture
@@ -449,8 +447,7 @@ async def test_a_topic_whose_layout_was_never_read_is_not_taken_for_an_ordinary_
     assert stage.topics.is_held("invoices")
     assert stage.topics.named("invoices") is None
     stage.read("topic/invoices", INVOICES)
-    topic = stage.topics.named("invoices")
-    assert topic is not None
+    topic = known(stage.topics.named("invoices"))
     assert topic.unserved is None
 
 

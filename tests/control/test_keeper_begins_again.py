@@ -17,6 +17,7 @@ from kordon.proxy.control.performing import Performing
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value, dump
+from kordon.testing.known import known
 from kordon.testing.waiting import until
 
 ORDERS = Layout.created("orders", UUID(int=1), 3, 12)
@@ -184,8 +185,7 @@ async def test_behind_a_lease_that_had_ended_nothing_is_served_before_the_layout
     cast("Any", keeper)._on_renewed(clock())
     assert not keeper.may_serve()
     await until("it serves again", keeper.may_serve)
-    orders = topics.named("orders")
-    assert orders is not None
+    orders = known(topics.named("orders"))
     assert orders.layout == GROWN
     await keeper.leave()
 
@@ -272,8 +272,7 @@ async def test_what_an_acknowledged_fence_shows_stays_when_all_is_read_again(fen
     join(keeper)
     clients.end = 7
     await until("it is acknowledged", lambda: log.appended == ["ack/f1/me"])
-    other = topics.served("other")
-    assert other is not None
+    other = known(topics.served("other"))
     assert other.limit(0, may_serve=True) == 7
     limits: set[int | None] = set()
     clients.end = 9
@@ -306,8 +305,7 @@ async def test_a_fence_that_was_not_acknowledged_is_held_when_all_is_read_again(
     assert log.appended == []
     clients.landed.set()
     await until("it is acknowledged", lambda: bool(log.appended))
-    other = topics.served("other")
-    assert other is not None
+    other = known(topics.served("other"))
     assert other.limit(0, may_serve=True) == 7
     await asyncio.sleep(0.01)
     assert log.appended == ["ack/f1/me"]

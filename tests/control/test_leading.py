@@ -79,13 +79,12 @@ def leads(
 async def test_a_role_whose_writer_failed_ends_and_is_taken_up_again() -> None:
     """A writer that failed has to be opened anew: to go on with it would delay every wish for ever."""
     leading = leads(Writer(), Leftovers({}))
-    async with asyncio.timeout(60):
-        with pytest.raises(NotCommitted):
-            await leading.run(
-                read_to_end=read,
-                known=dict,
-                unfinished=lambda: ({}, {"w1": Resize("nobody-manages-it", 4)}),
-            )
+    with pytest.raises(NotCommitted):
+        await leading.run(
+            read_to_end=read,
+            known=dict,
+            unfinished=lambda: ({}, {"w1": Resize("nobody-manages-it", 4)}),
+        )
 
 
 class Written(Writer):

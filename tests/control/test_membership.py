@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-SECONDS = 90.0
 SESSION_MS = 6_000
 
 

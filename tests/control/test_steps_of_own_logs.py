@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Final, cast
 from uuid import UUID
@@ -26,18 +25,11 @@ from kordon.proxy.topology import Topology
 from kordon.testing.large_layouts import LARGEST
 from kordon.testing.step_times import PROMISED_SECONDS, longest_step
 
+pytestmark = pytest.mark.usefixtures("collector_at_rest")
+
 BATCH_BYTES: Final = 1_000_000
 """Topics take no larger ones by default."""
 NOBODY: Final = Identity(-1, -1, -1)
-
-
-@pytest.fixture(autouse=True)
-def collector_at_rest() -> Iterator[None]:
-    """Keeps the collector from all that other tests have made, as the service keeps it from what it began with."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 class Topic:

@@ -163,8 +163,7 @@ async def led(cluster: Cluster) -> AsyncIterator[None]:
         cluster.leading.run(cluster.read, lambda: known, lambda: ({}, {"w1": Resize("orders", 2)}))
     )
     try:
-        async with asyncio.timeout(60):
-            yield
+        yield
     finally:
         leads.cancel()
         with suppress(asyncio.CancelledError):

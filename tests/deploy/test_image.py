@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import psutil
 import pytest
@@ -41,42 +41,6 @@ PORTS = 10
 """Admin, bootstrap, and brokers with node ids below 8."""
 
 
-class Engine(Protocol):
-    """What the tests ask of Docker or buildah."""
-
-    name: str
-
-    def config(self) -> dict[str, Any]:
-        """The image's configuration, in Docker's words."""
-        ...
-
-    def run(
-        self, *arguments: str, environment: Mapping[str, str] | None = None, volumes: Mapping[str, str] | None = None
-    ) -> subprocess.Popen[str]:
-        """Starts a container with these arguments, as `docker run kordon ARGUMENTS` does.
-
-        Args:
-            arguments: Behind the image's name.
-            environment: Variables.
-            volumes: By path in the container, a folder of this machine.
-        """
-        ...
-
-    def inside(self, *command: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
-        """Runs a command in the container; its exit code and output."""
-        ...
-
-    def stop(self, running: subprocess.Popen[str]) -> None:
-        """Sends what `docker stop` sends to the container's first process, SIGTERM."""
-        ...
-
-    def files(self) -> dict[str, tuple[float, int]]:
-        """What the container has written so far, by path."""
-        ...
-
-    def clean(self) -> None: ...
-
-
 def flags(environment: Mapping[str, str] | None, volumes: Mapping[str, str] | None = None) -> list[str]:
     """Variables and volumes as Docker and buildah take them."""
     variables = [word for name, value in (environment or {}).items() for word in ("--env", f"{name}={value}")]
@@ -97,38 +61,43 @@ class Docker:
         self.container = f"kordon-test-{uuid.uuid4().hex[:8]}"
 
     def config(self) -> dict[str, Any]:
-        """See `Engine`."""
+        """The image's configuration, in Docker's words."""
         found = json.loads(captured(["docker", "image", "inspect", self.tag]).stdout)[0]
         return {**found["Config"], "size": found["Size"]}
 
     def run(
         self, *arguments: str, environment: Mapping[str, str] | None = None, volumes: Mapping[str, str] | None = None
     ) -> subprocess.Popen[str]:
-        """See `Engine`; with the restrictions that docs/deployment.md recommends."""
+        """Starts a container as `docker run kordon ARGUMENTS` does, as restricted as docs/deployment.md recommends.
+
+        Args:
+            arguments: Behind the image's name.
+            environment: Variables.
+            volumes: By path in the container, a folder of this machine.
+        """
         locked = ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
         command = ["docker", "run", "--rm", "--name", self.container, "--network", "host", *locked]
         return started([*command, *flags(environment, volumes), self.tag, *arguments])
 
     def inside(self, *command: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
-        """See `Engine`."""
+        """Runs a command in the container; its exit code and output."""
         done = captured(["docker", "exec", *flags(environment), self.container, *command])
         return done.returncode, done.stdout + done.stderr
 
     def stop(self, running: subprocess.Popen[str]) -> None:
-        """See `Engine`."""
+        """Sends what `docker stop` sends to the container's first process, SIGTERM."""
         captured(["docker", "kill", "--signal", "TERM", self.container])
 
     def files(self) -> dict[str, tuple[float, int]]:
-        """See `Engine`: with a read-only root there is nothing to find."""
+        """What the container has written so far, by path: with a read-only root there is nothing to find."""
         return {}
 
     def clean(self) -> None:
-        """See `Engine`."""
         captured(["docker", "rm", "--force", self.container])
 
 
 class Buildah:
-    """buildah with chroot isolation: no engine, no privileges, the host's network and processes."""
+    """The same by buildah with chroot isolation: no engine, no privileges, the host's network and processes."""
 
     name = "buildah"
     base = ("buildah", "--root", f"{CACHE}/storage", "--runroot", f"{CACHE}/run", "--storage-driver", "vfs")
@@ -144,7 +113,6 @@ class Buildah:
         assert self.inside("true") == (0, "")
 
     def config(self) -> dict[str, Any]:
-        """See `Engine`."""
         found = json.loads(captured([*self.base, "inspect", "--type", "image", self.tag]).stdout)
         size = sum(path.lstat().st_size for path in self.tree.rglob("*") if not path.is_dir())
         return {**found["Docker"]["config"], "size": size}
@@ -152,12 +120,11 @@ class Buildah:
     def run(
         self, *arguments: str, environment: Mapping[str, str] | None = None, volumes: Mapping[str, str] | None = None
     ) -> subprocess.Popen[str]:
-        """See `Engine`; `buildah run` leaves the entry point out, so it is put before the arguments."""
+        """`buildah run` leaves the entry point out, so it is put before the arguments."""
         command = [*self.config()["Entrypoint"], *arguments]
         return started([*self._run(environment, volumes), *command])
 
     def inside(self, *command: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
-        """See `Engine`."""
         done = captured([*self._run(environment), *command])
         errors = [line for line in done.stderr.splitlines() if not line.startswith(("subprocess ", "Error: exit"))]
         return done.returncode, done.stdout + "\n".join(errors)
@@ -167,7 +134,7 @@ class Buildah:
         return [*self.base, *isolated, self.container, "--"]
 
     def stop(self, running: subprocess.Popen[str]) -> None:
-        """See `Engine`: the first process of the container is the last of buildah's chain of children."""
+        """The first process of the container is the last of buildah's chain of children."""
         process = psutil.Process(running.pid)
         while children := process.children():
             process = children[0]
@@ -176,7 +143,6 @@ class Buildah:
         process.send_signal(signal.SIGTERM)
 
     def files(self) -> dict[str, tuple[float, int]]:
-        """See `Engine`."""
         return {
             str(path.relative_to(self.tree)): (path.lstat().st_mtime, path.lstat().st_size)
             for path in self.tree.rglob("*")
@@ -184,9 +150,11 @@ class Buildah:
         }
 
     def clean(self) -> None:
-        """See `Engine`."""
         captured([*self.base, "umount", self.container])
         captured([*self.base, "rm", self.container])
+
+
+Engine = Docker | Buildah
 
 
 def started(command: list[str]) -> subprocess.Popen[str]:

@@ -29,6 +29,7 @@ from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics, face_of
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.tally import Tally
 from kordon.proxy.turns import Turns
+from kordon.testing.known import known
 
 REAL_ID, FACE_ID = UUID(int=1), UUID(int=2)
 NOTHING: Any = None
@@ -87,8 +88,7 @@ class Connection:
         self.service = service
 
     def sends(self, key: int, version: int, fields: Mapping[str, Any]) -> Decision:
-        route = apis.route(key, version) or apis.private_route(key, version)
-        assert route is not None
+        route = known(apis.route(key, version) or apis.private_route(key, version))
         decided: Decision = self.service.decide(route, memoryview(request(key).build(version, fields)))
         return decided
 
@@ -98,8 +98,7 @@ class Connection:
 
     def wants(self, key: int, version: int = 0) -> bool:
         """Whether a request may concern Kordon."""
-        route = apis.route(key, version) or apis.private_route(key, version)
-        assert route is not None
+        route = known(apis.route(key, version) or apis.private_route(key, version))
         return bool(self.service.wants(route))
 
 
@@ -210,8 +209,7 @@ def test_a_partition_that_is_used_again_is_shown_again() -> None:
     """What was found empty is of one layout epoch."""
     worker = Worker(resized(4, 2), log_starts={2: 20, 3: 20})
     answered(worker, [row_of(4)])
-    topic = worker.topics.named("orders")
-    assert topic is not None
+    topic = known(worker.topics.named("orders"))
     topic.adopt(resized(4, 2, 4), {})
     (row,) = answered(worker, [row_of(4)])
     assert [each.partition_index for each in row.partitions] == [0, 1, 2, 3]
@@ -292,8 +290,7 @@ async def test_layouts_are_told_to_those_only_who_may_describe_the_topic() -> No
         {"name": "others", "topic_authorized_operations": 0},
     ]
     question.told(table.parse(9, table.build(9, {"topics": rows})))
-    route = apis.private_route(apis.PARTITION_LEADER_EPOCHS, 0)
-    assert route is not None
+    route = known(apis.private_route(apis.PARTITION_LEADER_EPOCHS, 0))
     body = body_of(await guard.serve(route, decision.request, None))
     answer = response(apis.PARTITION_LEADER_EPOCHS).parse(0, body)
     denied = {row.topic: (row.error_code, list(row.partitions)) for row in answer.topics}

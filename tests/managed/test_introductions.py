@@ -15,6 +15,7 @@ from kordon.proxy.events import SendUpstream
 from kordon.proxy.interception import Service, Translate
 from kordon.proxy.managed.introductions import OnlyRecorded
 from kordon.proxy.tally import Tally
+from kordon.testing.known import known
 from kordon.testing.noted import Noted
 from kordon.testing.plays import request_frame
 
@@ -36,8 +37,7 @@ def connection(worker: Worker) -> Connection:
 def test_identities_of_transactional_producers_are_on_record() -> None:
     """As where topics are managed: the request passes as it came, and its answer is looked at."""
     worker = Worker()
-    route = apis.route(apis.INIT_PRODUCER_ID, 4)
-    assert route is not None
+    route = known(apis.route(apis.INIT_PRODUCER_ID, 4))
     assert worker.service.wants(route)
     asked = {"transactional_id": "t", "transaction_timeout_ms": 1, "producer_id": -1, "producer_epoch": -1}
     worker.service.hear("shop")
@@ -54,8 +54,7 @@ def test_identities_of_transactional_producers_are_on_record() -> None:
 @pytest.mark.parametrize("key", [apis.PRODUCE, apis.FETCH, apis.METADATA])
 def test_traffic_is_not_looked_at(key: int) -> None:
     """It streams through, as without a decision log."""
-    route = apis.route(key, 4)
-    assert route is not None
+    route = known(apis.route(key, 4))
     assert not Worker().service.wants(route)
 
 

@@ -30,6 +30,7 @@ from kordon.proxy.interception import Decision, NothingManaged, Serve, Translate
 from kordon.proxy.managed.closed import TELL_UNASKED, Closed
 from kordon.proxy.managed.own_things import ABOUT_RULES, OwnThings
 from kordon.proxy.tally import Tally
+from kordon.testing.known import known
 from kordon.testing.values import Values
 
 TOPIC, TOPIC_ID, GROUP, WRITER = (
@@ -227,8 +228,7 @@ def test_a_node_of_streams_keeps_its_place_without_the_topic_that_it_writes_to(o
 async def test_a_group_of_kordons_own_is_refused_once_the_broker_has_let_the_client_in(own: OwnThings) -> None:
     """Kordon speaks to nobody whose log-in the broker has not accepted."""
     closed = Closed(NothingManaged(), own, ROWS)
-    route = apis.route(apis.HEARTBEAT, 4)
-    assert route is not None
+    route = known(apis.route(apis.HEARTBEAT, 4))
     value = {"group_id": GROUP, "generation_id": 3, "member_id": "alien"}
     decision = closed.decide(route, memoryview(bytearray(REQUESTS[apis.HEARTBEAT].build(4, value))))
     assert isinstance(decision, Serve)
@@ -244,8 +244,7 @@ async def test_a_group_of_kordons_own_is_refused_once_the_broker_has_let_the_cli
 def test_what_only_looks_like_it_streams_through(own: OwnThings) -> None:
     """Names that hold a part of it are nobody's business but the broker's."""
     closed = Closed(NothingManaged(), own, ROWS)
-    route = apis.route(apis.DELETE_TOPICS, 5)
-    assert route is not None
+    route = known(apis.route(apis.DELETE_TOPICS, 5))
     names = ["my__kordon.layouts", "kordon.layouts", "__kordon"]
     body = REQUESTS[apis.DELETE_TOPICS].build(5, {"topic_names": names, "timeout_ms": 1})
     assert closed.decide(route, memoryview(bytearray(body))) is None
@@ -328,8 +327,7 @@ def test_ids_that_become_known_are_found_behind_requests_like_it(own: OwnThings)
     for _ in range(2):
         assert core.receive_requests(memoryview(bytearray(frame)), 0.0) is None
     own.learn({TOPIC: topic_id})
-    commands = core.receive_requests(memoryview(bytearray(frame)), 0.0)
-    assert commands is not None
+    commands = known(core.receive_requests(memoryview(bytearray(frame)), 0.0))
     sent = b"".join(bytes(piece) for each in commands if isinstance(each, SendUpstream) for piece in each.pieces)
     assert sent
     assert topic_id.bytes not in sent
@@ -392,8 +390,7 @@ def test_no_write_to_it_passes_in_whatever_pieces(own: OwnThings, version: int, 
 @pytest.mark.parametrize("step", [1, 7, 64, 100_000])
 def test_a_session_of_fetches_goes_on_in_whatever_pieces(own: OwnThings, step: int) -> None:
     """What is held because it has not come as a whole passes as it came."""
-    route = apis.route(apis.FETCH, 12)
-    assert route is not None
+    route = known(apis.route(apis.FETCH, 12))
     asked = {"session_id": 5, "session_epoch": 3, "topics": [{"topic": "orders", "partitions": [{"partition": 1}]}]}
     frames = frame_of(route, asked) * 3
     assert passes(own, frames, step) == frames

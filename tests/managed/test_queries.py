@@ -9,7 +9,6 @@ V = 4 on one partition, that grew to two and to three: each record has its own t
     partition 2                                   [0, 4)   v 1
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -114,9 +113,8 @@ async def make_topic(links: Links, leaders: Leaders, name: str) -> UUID:
     }
     answer = await links.ask_any("test", 19, range(5, 6), fields)
     assert [row.error_code for row in answer.topics] == [NONE]
-    async with asyncio.timeout(60):
-        while [leader.node_id >= 0 for leader in (await leaders.of(name)).values()] != [True] * 3:
-            leaders.forget(name)
+    while [leader.node_id >= 0 for leader in (await leaders.of(name)).values()] != [True] * 3:
+        leaders.forget(name)
     topic_id = await leaders.topic_id(name)
     assert topic_id is not None
     return topic_id
@@ -449,8 +447,7 @@ async def test_a_dead_broker_is_a_retriable_error(unled_cluster: Cluster) -> Non
     async with on_a_broker(unled_cluster) as stage:
         assert (await stage.offsets({0: LATEST}))[0].offset == 17
         unled_cluster.brokers[0].kill()
-        async with asyncio.timeout(60):
-            assert (await stage.offsets({0: LATEST}))[0].error_code in {5, 6}
+        assert (await stage.offsets({0: LATEST}))[0].error_code in {5, 6}
 
 
 async def test_questions_to_one_leader_are_one_request(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

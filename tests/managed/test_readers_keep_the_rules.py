@@ -17,6 +17,7 @@ from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout
 from kordon.testing.fake_broker import Answer, Asked, led
+from kordon.testing.known import known
 from kordon.testing.random_logs import FACE_ID, LEADER_EPOCH, NAME, Log, LogBroker, consume, fetch
 
 MOVER = 3
@@ -98,8 +99,7 @@ async def test_what_another_worker_has_told_is_found_before_it_is_called_out_of_
     """A reader comes with an offset of a layout that this worker has not read (NO-FALSE-END)."""
     stage = Stage()
     layout = stage.grown()
-    home = layout.chains[MOVER].home
-    assert home is not None
+    home = known(layout.chains[MOVER].home)
     for value in ("new", "newer"):
         stage.logs[1].append(tag(MOVER, home.move, 3), [value])
     reads: list[str] = []
@@ -195,8 +195,7 @@ async def test_a_fence_shows_what_was_shown_before_though_a_leader_says_that_it_
     await asyncio.sleep(0)
     stage.logs[0].append(tag(0, 0, 3), ["behind"])
     assert await stage.values(0, 4) == ([], 0), "not while the end is asked for either"
-    fence = stage.topic.fence
-    assert fence is not None
+    fence = known(stage.topic.fence)
     for each in (fence, fence.frozen(await freezing, {})):
         stage.topic.fence = each
         assert await stage.values(MOVER, 0) == (["3"], 0)

@@ -25,6 +25,7 @@ from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout
 from kordon.testing.cluster import Cluster
 from kordon.testing.cluster_links import links_to
+from kordon.testing.known import known
 
 pytestmark = pytest.mark.broker
 CREATE_TOPICS, DELETE_RECORDS = 19, 21
@@ -76,8 +77,7 @@ class Driver:
 
     async def produce(self, v: int, *values: str) -> int:
         """Writes as Kordon does: to the home of `v`, under its identity."""
-        home = self.layout.chains[v].home
-        assert home is not None
+        home = known(self.layout.chains[v].home)
         identity = tag(v, home.move, 7)
         at = (home.partition, identity)
         sequence = self.sequences.get(at, 0)
@@ -108,19 +108,18 @@ class Driver:
         """Reads a virtual partition from its start until its lag is 0; returns offsets and values."""
         found: list[tuple[int, str]] = []
         at, epoch = 0, -1
-        async with asyncio.timeout(60):
-            while True:
-                row = (await self.fetch({v: at}, **fields))[v]
-                assert row.error_code == 0
-                before = at
-                for each in opened(row.records):
-                    assert each.base_offset + each.count > at
-                    assert each.leader_epoch == -1 or each.leader_epoch >= epoch
-                    epoch = max(epoch, each.leader_epoch)
-                    found += [pair for pair in each.values if pair[0] >= at]
-                    at = each.next_offset
-                if at == before and row.high_watermark == at:
-                    return found
+        while True:
+            row = (await self.fetch({v: at}, **fields))[v]
+            assert row.error_code == 0
+            before = at
+            for each in opened(row.records):
+                assert each.base_offset + each.count > at
+                assert each.leader_epoch == -1 or each.leader_epoch >= epoch
+                epoch = max(epoch, each.leader_epoch)
+                found += [pair for pair in each.values if pair[0] >= at]
+                at = each.next_offset
+            if at == before and row.high_watermark == at:
+                return found
 
 
 def opened(records: bytes) -> Iterable[Any]:
@@ -151,9 +150,8 @@ async def driver(
         await links.ask_any("admin", CREATE_TOPICS, range(5, 6), {"topics": [row], "timeout_ms": 10_000})
         made = Driver(links, name, Layout.created(name, UUID(int=1), n, v_count))
         try:
-            async with asyncio.timeout(60):
-                while len(await made.ends()) < v_count:
-                    made.leaders.forget(name)
+            while len(await made.ends()) < v_count:
+                made.leaders.forget(name)
             yield made
         finally:
             await made.readers.close()
@@ -198,8 +196,7 @@ async def test_a_stray_is_hidden(cluster: Cluster) -> None:
             if made.layout.homes[v]
             != made.layout.changed(made.layout.next_epoch(3), dict.fromkeys(range(8), 0)).homes[v]
         )
-        old = made.layout.chains[mover].home
-        assert old is not None
+        old = known(made.layout.chains[mover].home)
         await made.produce(mover, "before")
         await made.resize(3)
         await made.write(old.partition, batch(["stray"], tag(mover, old.move, 7), 1))
@@ -313,7 +310,6 @@ async def test_readers_follow_a_leader_that_moves(cluster3: Cluster) -> None:
         await asyncio.to_thread(cluster3.move_leader, made.name, 0, former % 3 + 1)
         made.leaders.forget(made.name)
         await made.produce(0, "after")
-        async with asyncio.timeout(60):
-            row = (await waiting)[0]
+        row = (await waiting)[0]
         assert row.error_code == 0
         assert [each.values for each in opened(row.records)] == [[(1, "after")]]

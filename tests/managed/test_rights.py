@@ -23,6 +23,7 @@ from kordon.proxy.managed.parts import ROWS
 from kordon.proxy.managed.rights import NEEDED, Rights
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
+from kordon.testing.known import known
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.noted import Noted
 from kordon.testing.waiting import turns
@@ -273,8 +274,7 @@ async def test_nothing_is_answered_before_the_broker_has_answered_the_client(key
     """Whatever Kordon means to say by itself, of no topic: a broker ends the connection of who has not logged in."""
     nameless = Asked({}, None, only_checked=False)
     guard, service, client = guarded(key, 0, nameless)
-    way = apis.route(key, apis.API_BY_KEY[key].versions[-1]) or apis.private_route(key, 0)
-    assert way is not None
+    way = known(apis.route(key, apis.API_BY_KEY[key].versions[-1]) or apis.private_route(key, 0))
     decision = guard.decide(way, memoryview(b""))
     if key == apis.API_VERSIONS:
         assert not isinstance(decision, Serve)  # brokers answer it to all
@@ -308,9 +308,7 @@ def guarded(
 
 
 def route(api_key: int, version: int) -> apis.Route:
-    found = apis.route(api_key, version)
-    assert found is not None
-    return found
+    return known(apis.route(api_key, version))
 
 
 def tell(client: Client, question: Question, operations: dict[str, int]) -> None:

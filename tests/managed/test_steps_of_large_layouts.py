@@ -1,8 +1,7 @@
 """No client holds up a worker by asking about a topic whose layout is as large as can be."""
 
 import asyncio
-import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -23,17 +22,10 @@ from kordon.proxy.turns import Turns
 from kordon.testing.large_layouts import LARGEST
 from kordon.testing.step_times import PROMISED_SECONDS, longest_step
 
+pytestmark = pytest.mark.usefixtures("collector_at_rest")
+
 TOPICS: Final = 3
 """Of each layout; a client may ask for all of them at once."""
-
-
-@pytest.fixture(autouse=True)
-def collector_at_rest() -> Iterator[None]:
-    """Keeps the collector from all that other tests have made, as the service keeps it from what it began with."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(params=LARGEST)

@@ -19,6 +19,7 @@ from kordon.proxy.managed.metadata import MetadataTranslation
 from kordon.proxy.managed.service import ManagedService
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
+from kordon.testing.known import known
 from kordon.testing.noted import Noted
 
 NOTHING = cast("Any", None)
@@ -69,8 +70,7 @@ class Worker:
 
 
 def decided(guard: Guard, key: int, version: int, **fields: Any) -> Decision:
-    route = apis.route(key, version)
-    assert route is not None
+    route = known(apis.route(key, version))
     return guard.decide(route, memoryview(request(key).build(version, fields)))
 
 
@@ -214,16 +214,14 @@ def test_what_cannot_be_noted_of_a_producer_is_let_pass() -> None:
     worker = Worker()
     guard = worker.connects()
     assert decided(guard, apis.INIT_PRODUCER_ID, INIT_VERSION, transactional_id=None, **INIT) is None
-    route = apis.route(apis.INIT_PRODUCER_ID, INIT_VERSION)
-    assert route is not None
+    route = known(apis.route(apis.INIT_PRODUCER_ID, INIT_VERSION))
     assert guard.decide(route, memoryview(b"\x7f")) is None
 
 
 @pytest.mark.parametrize("records", [False, True])
 def test_producers_are_looked_at_only_where_decisions_are_recorded(records: bool) -> None:
     """Else their requests stream through, unread."""
-    route = apis.route(apis.INIT_PRODUCER_ID, INIT_VERSION)
-    assert route is not None
+    route = known(apis.route(apis.INIT_PRODUCER_ID, INIT_VERSION))
     assert Worker(records=records).connects().wants(route) is records
 
 

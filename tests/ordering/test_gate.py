@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kordon.proxy.ordering.gate import Evidence, Gate, told_segments
 from kordon.proxy.ordering.layout import Layout, Segment, SegmentId
+from kordon.testing.known import known
 
 TOPIC_ID = UUID(int=7)
 NOTHING = Evidence()
@@ -23,8 +24,7 @@ class Kip253Gate(Gate):
 
     def limit(self, partition: int, offset: int, evidence: Evidence) -> int | None:
         """Looks at the direct predecessors only."""
-        segment = self.segment_at(partition, offset)
-        assert segment is not None
+        segment = known(self.segment_at(partition, offset))
         others = [each for each in segment.predecessors if each.partition != partition]
         is_growth = partition not in {each.partition for each in segment.predecessors}
         if is_growth and offset > evidence.log_starts.get(partition, 0):
@@ -70,8 +70,7 @@ class Cluster:
 
     def write(self, key: int) -> None:
         """Appends a record of a key where it lives."""
-        q = self.layout.homes[key]
-        assert q is not None
+        q = known(self.layout.homes[key])
         self.written.setdefault(key, []).append((q, self.end(q)))
         self.records.setdefault(q, []).append(key)
 
@@ -360,8 +359,7 @@ def test_strays_between_two_segments_belong_to_neither() -> None:
     layout = layout.changed(layout.next_epoch(3), {0: 300, 3: 95})
     layout = layout.changed(layout.next_epoch(4), {0: 310, 3: 98})
     gate = Gate.of(layout)
-    at_cut = gate.segment_at(3, 96)
-    assert at_cut is not None
+    at_cut = known(gate.segment_at(3, 96))
     assert at_cut.id == SegmentId(3, 3)
     assert gate.limit(3, 96, Evidence({0: 309})) == 96
     assert gate.limit(3, 96, Evidence({0: 310})) is None

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from kordon.proxy.ordering.inherited_positions import inherited_positions
 from kordon.proxy.ordering.layout import Layout
+from kordon.testing.known import known
 
 N, V = 2, 8
 COUNTS = st.lists(st.integers(N, V), max_size=6)
@@ -30,8 +31,7 @@ class Log:
                 self.layout = self.layout.changed(following, {q: self.ends[q] for q in touched})
 
     def _write(self, v: int) -> None:
-        q = self.layout.homes[v]
-        assert q is not None
+        q = known(self.layout.homes[v])
         self.records.append((v, q, self.ends[q]))
         self.ends[q] += 1
 
@@ -57,8 +57,7 @@ def test_a_group_that_has_read_all_gets_nothing_twice(counts: list[int], random:
     log = Log(counts, random)
     ends = {}
     for v, chain in enumerate(log.layout.chains):
-        home = chain.home
-        assert home is not None
+        home = known(chain.home)
         ends[v] = log.ends[home.partition] + home.delta
     positions = inherited_positions(log.layout, ends)
     assert positions == {q: log.ends[q] for q in {segment.id.partition for segment in log.layout.segments}}

@@ -17,6 +17,7 @@ from kordon.proxy.ordering.images import Image, Parts, Refusal, Written, carried
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.line import NO_PRODUCER, Bound, Line, Refuse, Result, Write
 from kordon.proxy.ordering.writers import MOST_REMEMBERED, Unfit
+from kordon.testing.known import known
 
 HOME = Stay(partition=2, move=1, start=100, end=None, delta=-40)
 NEXT_HOME = Stay(partition=5, move=2, start=0, end=None, delta=500)
@@ -474,8 +475,7 @@ class World:
         """A worker takes the next write of a line."""
         worker, v = self.random.randrange(2), self.random.randrange(V_COUNT)
         line = self.lines[worker][v]
-        home = self.layout.chains[v].home
-        assert home is not None
+        home = known(self.layout.chains[v].home)
         step = line.next(home, self.images.get(v, {}), lambda _: True)
         if line.needs_id:
             line.identify(next(self.ids))
@@ -574,8 +574,7 @@ class World:
         cuts = {q: self.logs[q].end for q in touched}
         images: dict[int, Parts] = {}
         for v in self.layout.movers(following):
-            home = self.layout.chains[v].home
-            assert home is not None
+            home = known(self.layout.chains[v].home)
             here: dict[int, Written] = {}
             for producer_id, (epoch, last) in self.logs[home.partition].cache.items():
                 identity = untag(producer_id)
@@ -644,8 +643,7 @@ class World:
         for stay in self.layout.chains[v].stays:
             end = self.logs[stay.partition].end if stay.end is None else stay.end
             for batch in self.logs[stay.partition].batches[stay.start : end]:
-                identity = untag(batch.producer_id)
-                assert identity is not None
+                identity = known(untag(batch.producer_id))
                 if (identity.v, identity.move) == (v, stay.move):
                     found.append(batch.value)
         return found

@@ -12,6 +12,7 @@ from kordon.proxy.ordering.epochs import LARGEST_EPOCH, split_epoch, virtual_epo
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.lookups import Found, epoch_end, epoch_question, partitions_to_ask, resolve, visible
 from kordon.proxy.ordering.reading import first_readable
+from kordon.testing.known import known
 
 
 @dataclass
@@ -80,8 +81,7 @@ def histories(draw: st.DrawFn, *, monotonic: bool = False, retention: bool = Tru
     clock = 0
     for _ in range(draw(st.integers(1, 6))):
         for v in draw(st.lists(st.integers(0, layout.v_count - 1), max_size=12)):
-            home = layout.chains[v].home
-            assert home is not None
+            home = known(layout.chains[v].home)
             clock += draw(st.integers(0, 3))
             log = logs[home.partition]
             log.epoch += draw(st.sampled_from([0, 0, 0, 1]))
@@ -90,8 +90,7 @@ def histories(draw: st.DrawFn, *, monotonic: bool = False, retention: bool = Tru
         u = draw(st.integers(layout.n, layout.v_count))
         layout = layout.changed(layout.next_epoch(u), {q: len(log.records) for q, log in logs.items()})
         for v in draw(st.lists(st.integers(0, layout.v_count - 1), max_size=2)):
-            home = before.chains[v].home
-            assert home is not None
+            home = known(before.chains[v].home)
             if home not in layout.chains[v].stays:  # it has left: what lands now is a stray
                 logs[home.partition].records.append((clock, v, home.move, logs[home.partition].epoch))
     if retention:
@@ -136,8 +135,7 @@ def test_the_greatest_timestamp_stands_where_it_is_said_to(history: History) -> 
         found = history.find(v, lookups.MAX_TIMESTAMP)
         if found.offset < 0:
             continue
-        stay = history.layout.chains[v].stay_of(found.offset)
-        assert stay is not None
+        stay = known(history.layout.chains[v].stay_of(found.offset))
         assert history.logs[stay.partition].records[found.offset - stay.delta][0] == found.timestamp
 
 
@@ -171,8 +169,7 @@ def test_leader_epochs_end_where_the_next_one_begins(history: History) -> None:
         starts = epoch_starts(history, chain)
         epochs = sorted(starts)
         for at, epoch in enumerate(epochs):
-            question = epoch_question(chain, epoch)
-            assert question is not None
+            question = known(epoch_question(chain, epoch))
             found = epoch_end(question, history.logs[question.stay.partition].end_of_epoch(question.epoch))
             if at + 1 < len(epochs) and split_epoch(epochs[at + 1])[0] == question.stay.move:
                 assert found == Found(starts[epochs[at + 1]], -1, epoch)
@@ -195,16 +192,14 @@ def test_leader_epochs_nobody_knows_are_undefined() -> None:
     chain = Layout.created("orders", UUID(int=7), 1, 4).chains[0]
     assert epoch_question(chain, -1) is None
     assert epoch_question(chain, virtual_epoch(1, 0)) is None
-    question = epoch_question(chain, 5)
-    assert question is not None
+    question = known(epoch_question(chain, 5))
     assert epoch_end(question, Found()) == Found()
 
 
 def test_one_leader_epoch_over_the_takeover_of_a_topic() -> None:
     """PAST-STAYS: before and after Kordon came the partition is the same, and so are its leader epochs."""
     old, new = Stay(1, 0, 0, 200, 0, tagged=False), Stay(1, 0, 200, None, 0)
-    question = epoch_question(Chain((old, new)), 3)
-    assert question is not None
+    question = known(epoch_question(Chain((old, new)), 3))
     assert epoch_end(question, Found(150, -1, 3)) == Found(150, -1, 3)
 
 
@@ -233,8 +228,7 @@ def test_the_epoch_before_a_change_leads_to_the_cut_of_a_physical_partition() ->
 def test_a_retired_partition_ends_for_every_later_epoch_and_begins_at_its_end_when_it_is_empty() -> None:
     """Partition 3 was there from 0 to 95; retention has taken all of it."""
     chain = Chain((Stay(3, 1, 0, 95, 0),))
-    question = epoch_question(chain, virtual_epoch(2, 0))
-    assert question is not None
+    question = known(epoch_question(chain, virtual_epoch(2, 0)))
     assert epoch_end(question, Found()).offset == 95
     stays = visible(chain)
     assert resolve(stays, lookups.LATEST, {3: Found(99, -1, 7)}).offset == 95

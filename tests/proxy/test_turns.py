@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -19,6 +19,8 @@ from kordon.proxy.rewrite import EDITS, Translated
 from kordon.proxy.tally import Tally
 from kordon.proxy.turns import Turns
 from kordon.testing.step_times import PROMISED_SECONDS, longest_step
+
+pytestmark = pytest.mark.usefixtures("collector_at_rest")
 
 OWN = "kordon-proxies"
 ADVERTISED = Advertised(host="p", base_port=1)
@@ -54,15 +56,6 @@ ANSWERS: list[tuple[int, int, Callable[[], dict[str, Any]]]] = [
         lambda: {"groups": [{"group_id": "g", "members": [{"member_id": f"m{at}"} for at in range(40_000)]}]},
     ),
 ]
-
-
-@pytest.fixture(autouse=True)
-def collector_at_rest() -> Iterator[None]:
-    """Keeps the collector from all that other tests have made, as the service keeps it from what it began with."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.parametrize(("key", "version", "says"), ANSWERS, ids=[apis.api_name(each[0]) for each in ANSWERS])
