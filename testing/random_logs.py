@@ -274,6 +274,13 @@ async def read_all(readers: Readers, vs: list[int], **fields: Any) -> dict[int, 
     return found
 
 
+def read_from(row: Any, at: int = 0) -> tuple[list[str], int]:
+    """Returns the values in a row of an answer, and where a consumer that stood at an offset stands behind them."""
+    values: list[str] = []
+    behind = consume(row.records, at, values)
+    return values, behind
+
+
 def consume(records: bytes, at: int, values: list[str]) -> int:
     """Takes in what a Fetch brought; offsets must not fall, and batches not overlap."""
     reader = MemoryRecords(bytes(records))

@@ -1,7 +1,7 @@
 """The topic of the layouts on a real broker: what is read, when it is known to be all, and who may write."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
@@ -63,26 +63,55 @@ def topic() -> str:
     return f"layouts-{uuid4().hex[:8]}"
 
 
-def writer(brokers: Brokers, topic: str) -> LayoutsWriter:
-    """A controller's writer; all those of one topic fence one another."""
-    return LayoutsWriter(brokers, topic, f"{topic}.transactions")
+@pytest.fixture
+async def proxy(brokers: Brokers, topic: str) -> AsyncIterator[Reader]:
+    """A proxy that follows the topic, which there is."""
+    async with reader(brokers, topic) as made:
+        await made.log.create()
+        yield made
 
 
-async def test_what_is_committed_has_been_given_when_the_end_is_reached(brokers: Brokers, topic: str) -> None:
+class CutOff(LayoutsWriter):
+    """A controller's writer that can be kept from hearing its coordinator's answers to one kind of request."""
+
+    deaf_to: int | None = None
+
+    async def _ask(self, api_key: int, versions: range, fields: Mapping[str, Any]) -> Any:
+        answer = await super()._ask(api_key, versions, fields)
+        if api_key == self.deaf_to:
+            raise UpstreamUnavailable("cut off")
+        return answer
+
+
+NewWriter = Callable[[], CutOff]
+
+
+@pytest.fixture
+async def new_writer(brokers: Brokers, topic: str) -> AsyncIterator[NewWriter]:
+    """Makes controllers' writers; all those of one topic fence one another."""
+    made: list[CutOff] = []
+
+    def make() -> CutOff:
+        made.append(CutOff(brokers, topic, f"{topic}.transactions"))
+        return made[-1]
+
+    yield make
+    for each in made:
+        await each.close()
+
+
+async def test_what_is_committed_has_been_given_when_the_end_is_reached(proxy: Reader, new_writer: NewWriter) -> None:
     """After `read_to_end` a proxy knows every record committed before, in order, tombstones included."""
-    async with reader(brokers, topic) as proxy:
-        await proxy.log.create()
-        controller = writer(brokers, topic)
-        await controller.open()
-        wanted: list[Entry] = []
-        for number in range(5):
-            entries = [Entry("orders", b"%d" % number), Entry("procedure", None)]
-            offsets = await controller.commit(entries)
-            wanted += entries
-            await proxy.log.read_to_end()
-            assert proxy.entries == wanted
-            assert offsets == [each.offset for each in proxy.records[-2:]]
-        await controller.close()
+    controller = new_writer()
+    await controller.open()
+    wanted: list[Entry] = []
+    for number in range(5):
+        entries = [Entry("orders", b"%d" % number), Entry("procedure", None)]
+        offsets = await controller.commit(entries)
+        wanted += entries
+        await proxy.log.read_to_end()
+        assert proxy.entries == wanted
+        assert offsets == [each.offset for each in proxy.records[-2:]]
 
 
 async def test_acknowledgements_of_members_are_read_by_all(brokers: Brokers, topic: str) -> None:
@@ -112,177 +141,141 @@ async def open_transaction(cluster: Cluster, topic: str, entry: Entry) -> AsyncI
 
 
 async def test_a_transaction_that_is_open_is_waited_for_and_its_records_never_given_when_it_is_aborted(
-    cluster: Cluster, brokers: Brokers, topic: str
+    cluster: Cluster, proxy: Reader, new_writer: NewWriter, topic: str
 ) -> None:
     """The end is not reached while something before it is undecided; the next controller decides it by opening."""
-    async with reader(brokers, topic) as proxy:
-        await proxy.log.create()
-        first, second = writer(brokers, topic), writer(brokers, topic)
-        await first.open()
-        await first.commit([Entry("orders", b"1")])
-        async with open_transaction(cluster, topic, Entry("orders", b"never")):
-            with pytest.raises(UpstreamUnavailable, match="not read to its end"):
-                await proxy.log.read_to_end(timeout=1.5)
-            await second.open()
-            await second.commit([Entry("orders", b"2")])
-            await proxy.log.read_to_end()
-        assert proxy.entries == [Entry("orders", b"1"), Entry("orders", b"2")]
-        await first.close()
-        await second.close()
+    first, second = new_writer(), new_writer()
+    await first.open()
+    await first.commit([Entry("orders", b"1")])
+    async with open_transaction(cluster, topic, Entry("orders", b"never")):
+        with pytest.raises(UpstreamUnavailable, match="not read to its end"):
+            await proxy.log.read_to_end(timeout=1.5)
+        await second.open()
+        await second.commit([Entry("orders", b"2")])
+        await proxy.log.read_to_end()
+    assert proxy.entries == [Entry("orders", b"1"), Entry("orders", b"2")]
 
 
 async def test_a_transaction_that_is_begun_ahead_is_the_next_commit_and_holds_up_no_reader(
-    brokers: Brokers, topic: str
+    proxy: Reader, new_writer: NewWriter
 ) -> None:
     """Its beginning is not asked for again; until something is written in it others are read as ever."""
-    async with reader(brokers, topic) as proxy:
-        await proxy.log.create()
-        controller = CutOff(brokers, topic, f"{topic}.transactions")
-        await controller.open()
-        await controller.commit([Entry("orders", b"1")])
-        await controller.begin()
-        await proxy.log.append([Entry("ack", b"1")])
-        await proxy.log.read_to_end()
-        controller.deaf_to = ADD_PARTITIONS_TO_TXN
-        await controller.begin()
-        await controller.commit([Entry("orders", b"2")], timeout=60)
-        with pytest.raises(NotCommitted):
-            await controller.commit([Entry("orders", b"never")], timeout=1)  # the one behind it has not been begun
-        await proxy.log.read_to_end()
-        assert proxy.entries == [Entry("orders", b"1"), Entry("ack", b"1"), Entry("orders", b"2")]
-        controller.deaf_to = None
-        await controller.close()
+    controller = new_writer()
+    await controller.open()
+    await controller.commit([Entry("orders", b"1")])
+    await controller.begin()
+    await proxy.log.append([Entry("ack", b"1")])
+    await proxy.log.read_to_end()
+    controller.deaf_to = ADD_PARTITIONS_TO_TXN
+    await controller.begin()
+    await controller.commit([Entry("orders", b"2")], timeout=60)
+    with pytest.raises(NotCommitted):
+        await controller.commit([Entry("orders", b"never")], timeout=1)  # the one behind it has not been begun
+    await proxy.log.read_to_end()
+    assert proxy.entries == [Entry("orders", b"1"), Entry("ack", b"1"), Entry("orders", b"2")]
+    controller.deaf_to = None
 
 
 async def test_who_is_ready_appends_without_looking_for_the_leader(
-    brokers: Brokers, topic: str, monkeypatch: pytest.MonkeyPatch
+    proxy: Reader, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where its connection was closed, as by a broker that has heard nothing for long, it is opened in time."""
-    async with reader(brokers, topic) as proxy:
-        await proxy.log.create()
-        await proxy.log.append([Entry("ack/1", b"1")])
-        proxy.log.close()
-        await proxy.log.ready()
-        monkeypatch.setattr(brokers, "leader", None)
-        await proxy.log.append([Entry("ack/2", b"2")])
-        await proxy.log.read_to_end()
-        assert proxy.entries == [Entry("ack/1", b"1"), Entry("ack/2", b"2")]
+    await proxy.log.append([Entry("ack/1", b"1")])
+    proxy.log.close()
+    await proxy.log.ready()
+    monkeypatch.setattr(brokers, "leader", None)
+    await proxy.log.append([Entry("ack/2", b"2")])
+    await proxy.log.read_to_end()
+    assert proxy.entries == [Entry("ack/1", b"1"), Entry("ack/2", b"2")]
 
 
-async def test_a_controller_that_has_been_replaced_learns_it_when_it_begins_ahead(brokers: Brokers, topic: str) -> None:
+async def test_a_controller_that_has_been_replaced_learns_it_when_it_begins_ahead(
+    proxy: Reader, new_writer: NewWriter
+) -> None:
     """Nothing is begun for a former one."""
-    async with reader(brokers, topic) as proxy:
-        await proxy.log.create()
-        first, second = writer(brokers, topic), writer(brokers, topic)
-        await first.open()
-        await second.open()
-        with pytest.raises(Fenced):
-            await first.begin()
-        await first.close()
-        await second.close()
+    first, second = new_writer(), new_writer()
+    await first.open()
+    await second.open()
+    with pytest.raises(Fenced):
+        await first.begin()
 
 
-async def test_a_second_controller_fences_the_first_for_ever(brokers: Brokers, topic: str) -> None:
+async def test_a_second_controller_fences_the_first_for_ever(proxy: Reader, new_writer: NewWriter) -> None:
     """The first one's commit is refused, and so are all its later tries; nothing of it is read."""
-    async with reader(brokers, topic) as proxy:
-        await proxy.log.create()
-        first, second = writer(brokers, topic), writer(brokers, topic)
+    first, second = new_writer(), new_writer()
+    await first.open()
+    await first.commit([Entry("orders", b"1")])
+    await second.open()
+    with pytest.raises(Fenced):
+        await first.commit([Entry("orders", b"never")])
+    with pytest.raises(Fenced):
         await first.open()
-        await first.commit([Entry("orders", b"1")])
-        await second.open()
-        with pytest.raises(Fenced):
-            await first.commit([Entry("orders", b"never")])
-        with pytest.raises(Fenced):
-            await first.open()
-        await second.commit([Entry("orders", b"2")])
-        await proxy.log.read_to_end()
-        assert proxy.entries == [Entry("orders", b"1"), Entry("orders", b"2")]
-        await first.close()
-        await second.close()
-
-
-class CutOff(LayoutsWriter):
-    """A writer that hears no answers of its coordinator to one kind of request, although they are given."""
-
-    deaf_to: int | None = None
-
-    async def _ask(self, api_key: int, versions: range, fields: Mapping[str, Any]) -> Any:
-        answer = await super()._ask(api_key, versions, fields)
-        if api_key == self.deaf_to:
-            raise UpstreamUnavailable("cut off")
-        return answer
+    await second.commit([Entry("orders", b"2")])
+    await proxy.log.read_to_end()
+    assert proxy.entries == [Entry("orders", b"1"), Entry("orders", b"2")]
 
 
 @pytest.mark.parametrize(
     ("deaf_to", "error", "read"), [(ADD_PARTITIONS_TO_TXN, NotCommitted, 1), (END_TXN, OutcomeUnknown, 2)]
 )
 async def test_a_controller_that_is_cut_off_knows_what_it_does_not_know(
-    brokers: Brokers, topic: str, deaf_to: int, error: type[UpstreamUnavailable], read: int
+    proxy: Reader, new_writer: NewWriter, deaf_to: int, error: type[UpstreamUnavailable], read: int
 ) -> None:
     """Before the end of a transaction was asked for nothing is written; after it only the layouts can tell."""
-    async with reader(brokers, topic) as proxy:
-        await proxy.log.create()
-        controller = CutOff(brokers, topic, f"{topic}.transactions")
-        await controller.open()
-        await controller.commit([Entry("orders", b"1")])
-        controller.deaf_to = deaf_to
-        with pytest.raises(error):
-            await controller.commit([Entry("orders", b"2")], timeout=1)
-        with pytest.raises(NotCommitted):
-            await controller.commit([Entry("orders", b"never")])  # it is closed now
-        controller.deaf_to = None
-        await controller.open()
-        await proxy.log.read_to_end()
-        assert proxy.entries == [Entry("orders", b"1"), Entry("orders", b"2")][:read]
-        await controller.close()
+    controller = new_writer()
+    await controller.open()
+    await controller.commit([Entry("orders", b"1")])
+    controller.deaf_to = deaf_to
+    with pytest.raises(error):
+        await controller.commit([Entry("orders", b"2")], timeout=1)
+    with pytest.raises(NotCommitted):
+        await controller.commit([Entry("orders", b"never")])  # it is closed now
+    controller.deaf_to = None
+    await controller.open()
+    await proxy.log.read_to_end()
+    assert proxy.entries == [Entry("orders", b"1"), Entry("orders", b"2")][:read]
 
 
 async def test_a_controller_that_is_stopped_while_it_commits_holds_up_nobody(
-    brokers: Brokers, topic: str, monkeypatch: pytest.MonkeyPatch
+    proxy: Reader, new_writer: NewWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its transaction is aborted as it closes; readers do not have to wait for the transaction timeout."""
-    async with reader(brokers, topic) as proxy:
-        await proxy.log.create()
-        controller = writer(brokers, topic)
-        await controller.open()
-        written = asyncio.Event()
+    controller = new_writer()
+    await controller.open()
+    written = asyncio.Event()
 
-        async def never_end(timeout: float) -> None:
-            written.set()
-            await asyncio.sleep(timeout)
+    async def never_end(timeout: float) -> None:
+        written.set()
+        await asyncio.sleep(timeout)
 
-        monkeypatch.setattr(controller, "_end", never_end)
-        committing = asyncio.ensure_future(controller.commit([Entry("orders", b"never")]))
-        await asyncio.wait_for(written.wait(), SECONDS)
-        committing.cancel()
-        await asyncio.wait({committing})
-        await controller.close()
-        await proxy.log.append([Entry("ack", b"1")])
-        await proxy.log.read_to_end(timeout=60)
-        assert proxy.entries == [Entry("ack", b"1")]
+    monkeypatch.setattr(controller, "_end", never_end)
+    committing = asyncio.ensure_future(controller.commit([Entry("orders", b"never")]))
+    await asyncio.wait_for(written.wait(), SECONDS)
+    committing.cancel()
+    await asyncio.wait({committing})
+    await controller.close()
+    await proxy.log.append([Entry("ack", b"1")])
+    await proxy.log.read_to_end(timeout=60)
+    assert proxy.entries == [Entry("ack", b"1")]
 
 
-async def test_a_writer_that_is_not_open_writes_nothing(brokers: Brokers, topic: str) -> None:
+async def test_a_writer_that_is_not_open_writes_nothing(new_writer: NewWriter) -> None:
     """A commit before `open`, or after `close`, is known not to have been."""
-    controller = writer(brokers, topic)
     with pytest.raises(NotCommitted):
-        await controller.commit([Entry("orders", b"1")])
+        await new_writer().commit([Entry("orders", b"1")])
 
 
-async def test_a_commit_larger_than_a_batch_is_read_as_one(brokers: Brokers, topic: str) -> None:
+async def test_a_commit_larger_than_a_batch_is_read_as_one(proxy: Reader, new_writer: NewWriter) -> None:
     """Images of many producers need several batches; they come in order and together."""
-    async with reader(brokers, topic) as proxy:
-        await proxy.log.create()
-        controller = writer(brokers, topic)
-        await controller.open()
-        entries = [Entry(f"image/{number}", bytes(100_000)) for number in range(40)]
-        await controller.commit(entries)
-        with pytest.raises(ValueError, match="image/large"):
-            await controller.commit([Entry("image/large", bytes(1_000_000))])
-        await controller.commit([Entry("orders", b"1")])
-        await proxy.log.read_to_end()
-        assert proxy.entries == [*entries, Entry("orders", b"1")]
-        await controller.close()
+    controller = new_writer()
+    await controller.open()
+    entries = [Entry(f"image/{number}", bytes(100_000)) for number in range(40)]
+    await controller.commit(entries)
+    with pytest.raises(ValueError, match="image/large"):
+        await controller.commit([Entry("image/large", bytes(1_000_000))])
+    await controller.commit([Entry("orders", b"1")])
+    await proxy.log.read_to_end()
+    assert proxy.entries == [*entries, Entry("orders", b"1")]
 
 
 async def test_the_end_of_what_is_not_there_is_reached_at_once_and_creates_nothing(
@@ -310,21 +303,17 @@ async def test_a_topic_that_loses_layouts_is_refused(brokers: Brokers, topic: st
         await LayoutsLog(brokers, topic).create()
 
 
-async def test_a_topic_that_was_deleted_is_noticed(brokers: Brokers, topic: str) -> None:
+async def test_a_topic_that_was_deleted_is_noticed(proxy: Reader, brokers: Brokers, topic: str) -> None:
     """Nobody goes on with layouts that the cluster does not have any more, not even when the topic is made anew."""
-    async with reader(brokers, topic) as proxy:
-        await proxy.log.create()
-        await proxy.log.append([Entry("orders", b"1")])
-        await proxy.log.read_to_end()
-        await TopicsAdmin(brokers).delete_topic(topic)
-        with pytest.raises(LogLost):
-            await asyncio.wait_for(asyncio.shield(proxy.following), SECONDS)
+    await proxy.log.append([Entry("orders", b"1")])
+    await proxy.log.read_to_end()
+    await TopicsAdmin(brokers).delete_topic(topic)
+    with pytest.raises(LogLost):
+        await asyncio.wait_for(asyncio.shield(proxy.following), SECONDS)
 
 
-async def test_many_who_ask_for_the_end_at_once_share_marks(brokers: Brokers, topic: str) -> None:
+async def test_many_who_ask_for_the_end_at_once_share_marks(proxy: Reader) -> None:
     """A storm of questions (NO-FALSE-END) costs the cluster a few records, not one each."""
-    async with reader(brokers, topic) as proxy:
-        await proxy.log.create()
-        first = await proxy.log.read_to_end()
-        ends = await asyncio.gather(*(proxy.log.read_to_end() for _ in range(200)))
-        assert max(ends) - first <= 5
+    first = await proxy.log.read_to_end()
+    ends = await asyncio.gather(*(proxy.log.read_to_end() for _ in range(200)))
+    assert max(ends) - first <= 5

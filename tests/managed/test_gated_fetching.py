@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +24,7 @@ from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.streams import physical_stream
 from kordon.testing.noted import Noted
-from kordon.testing.random_logs import NAME, Log, World, consume, fetch, grown_world, readers_of, worlds
+from kordon.testing.random_logs import NAME, Log, World, consume, fetch, grown_world, read_from, readers_of, worlds
 
 FETCH_VERSION = 12
 GROUP: dict[str, Any] = {"group_id": "g", "generation_id": 7, "member_id": "m"}
@@ -108,11 +107,6 @@ class Dialect:
         return found
 
 
-def _values(log: Log) -> list[str]:
-    batches: list[Any] = [MemoryRecords(raw).next_batch() for _, _, raw in log.batches]
-    return [record.value.decode() for batch in batches if not batch.is_control_batch for record in batch]
-
-
 @settings(max_examples=80)
 @given(worlds(), st.integers(1, 2_000), st.sampled_from([0, 500, 1 << 20]), st.integers(1, 3_000))
 def test_all_but_strays_is_read_once_and_each_key_in_order(
@@ -131,17 +125,10 @@ def test_all_but_strays_is_read_once_and_each_key_in_order(
     found, order = asyncio.run(play())
     event(f"segments: {len(world.layout.segments)}")
     for q, values in found.items():
-        assert values == [value for value in _values(world.logs[q]) if value in theirs]
+        assert values == [value for value in world.logs[q].values if value in theirs]
     for expected in world.expected.values():
         own = set(expected)
         assert [value for value in order if value in own] == expected
-
-
-def values_of(row: Any, at: int = 0) -> list[str]:
-    """The values in a row of an answer."""
-    values: list[str] = []
-    consume(row.records, at, values)
-    return values
 
 
 async def test_a_child_is_held_with_its_true_end_until_the_group_has_passed_the_cut() -> None:
@@ -154,9 +141,9 @@ async def test_a_child_is_held_with_its_true_end_until_the_group_has_passed_the_
     await asyncio.sleep(0.01)
     assert dialect.gates.tally.held == 1
     dialect.reported.report({0: 2})
-    assert values_of((await waiting)[1]) == ["1 after"]
+    assert read_from((await waiting)[1])[0] == ["1 after"]
     for other in ({"generation_id": 8}, {"member_id": "n"}, {"group_id": "h"}, {"group_id": ""}):
-        assert values_of((await dialect.fetch({1: 0}, **(GROUP | other)))[1]) == []
+        assert read_from((await dialect.fetch({1: 0}, **(GROUP | other)))[1])[0] == []
     tally = dialect.gates.tally
     assert (tally.held, tally.holds[NAME]) == (0, 6)
     assert tally.held_seconds[NAME] > 0
@@ -177,9 +164,9 @@ async def test_where_there_is_nothing_new_nothing_is_done_until_there_is(monkeyp
         INVALID_PARTITION_METADATA
     }
     world.logs[1].append(tag(1, 1, 3), ["1 later"])
-    assert values_of((await dialect.fetch({1: 1}, **GROUP, max_wait_ms=100))[1], 1) == []
+    assert read_from((await dialect.fetch({1: 1}, **GROUP, max_wait_ms=100))[1], 1)[0] == []
     dialect.reported.report({0: 2})
-    while values_of((await dialect.fetch({1: 1}, **GROUP))[1], 1) != ["1 later"]:
+    while read_from((await dialect.fetch({1: 1}, **GROUP))[1], 1)[0] != ["1 later"]:
         pass
     await dialect.readers.close()
 
@@ -188,17 +175,17 @@ async def test_a_report_of_a_lower_position_closes_the_gate() -> None:
     """The group has gone back: what it had read up to then does not count any more."""
     dialect = Dialect(grown_world())
     dialect.reported.report({0: 2})
-    assert values_of((await dialect.fetch({1: 0}, **GROUP))[1]) == ["1 after"]
+    assert read_from((await dialect.fetch({1: 0}, **GROUP))[1])[0] == ["1 after"]
     dialect.reported.report({0: 0})
-    assert values_of((await dialect.fetch({1: 0}, **GROUP))[1]) == []
+    assert read_from((await dialect.fetch({1: 0}, **GROUP))[1])[0] == []
     await dialect.readers.close()
 
 
 async def test_an_answer_ends_where_the_segment_ends() -> None:
     """What follows in 0 is judged by the next request, although it is there and nothing holds it."""
     dialect = Dialect(grown_world())
-    assert values_of((await dialect.fetch({0: 0}))[0]) == ["0 before", "1 before"]
-    assert values_of((await dialect.fetch({0: 2}))[0], 2) == ["0 after"]
+    assert read_from((await dialect.fetch({0: 0}))[0])[0] == ["0 before", "1 before"]
+    assert read_from((await dialect.fetch({0: 2}))[0], 2)[0] == ["0 after"]
     await dialect.readers.close()
 
 
@@ -207,7 +194,7 @@ async def test_what_retention_has_taken_is_not_waited_for() -> None:
     world = grown_world()
     world.logs[0].start, world.logs[0].batches = 2, world.logs[0].batches[2:]
     dialect = Dialect(world)
-    assert values_of((await dialect.fetch({1: 0}, **GROUP, max_wait_ms=2_000))[1]) == ["1 after"]
+    assert read_from((await dialect.fetch({1: 0}, **GROUP, max_wait_ms=2_000))[1])[0] == ["1 after"]
     await dialect.readers.close()
 
 
@@ -234,7 +221,7 @@ async def test_a_retired_partition_is_told_its_end_and_strays_behind_it_are_not_
     world.logs[1].append(tag(physical_stream(1), 1, 3), ["stray"])
     dialect = Dialect(world)
     row = (await dialect.fetch({1: 0}, positions={0: 2}))[1]
-    assert (values_of(row), row.high_watermark) == (["1 after"], 1)
+    assert (read_from(row)[0], row.high_watermark) == (["1 after"], 1)
     began = asyncio.get_running_loop().time()
     row = (await dialect.fetch({1: 1}, positions={0: 2}, max_wait_ms=150))[1]
     assert asyncio.get_running_loop().time() - began >= 0.14
@@ -259,16 +246,16 @@ async def test_a_fence_freezes_physical_readers_too() -> None:
     """FROZEN-READS: what lands while a fence stands is not shown; what physical readers were shown is told by it."""
     world = grown_world()
     dialect = Dialect(world)
-    assert values_of((await dialect.fetch({0: 2}))[0], 2) == ["0 after"]
+    assert read_from((await dialect.fetch({0: 2}))[0], 2)[0] == ["0 after"]
     dialect.topic.raise_fence(Fence("f", frozenset({0})))
     marks = await dialect.readers.freeze(NAME, [0])
     assert marks == {0: 3}
     dialect.topic.raise_fence(Fence("f", frozenset({0}), marks))
     world.logs[0].append(tag(0, 0, 3), ["under the fence"])
     row = (await dialect.fetch({0: 2}))[0]
-    assert (values_of(row, 2), row.high_watermark) == (["0 after"], 3)
+    assert (read_from(row, 2)[0], row.high_watermark) == (["0 after"], 3)
     dialect.topic.cancel_fence()
-    assert values_of((await dialect.fetch({0: 3}))[0], 3) == ["under the fence"]
+    assert read_from((await dialect.fetch({0: 3}))[0], 3)[0] == ["under the fence"]
     await dialect.readers.close()
 
 
@@ -280,7 +267,7 @@ async def test_without_ordered_delivery_nothing_is_held() -> None:
         NAME, layout.topic_id, layout.n, layout.v_count, layout.epochs, layout.segments, ordered_delivery=False
     )
     dialect = Dialect(world)
-    assert values_of((await dialect.fetch({1: 0}))[1]) == ["1 after"]
+    assert read_from((await dialect.fetch({1: 0}))[1])[0] == ["1 after"]
     assert (await dialect.fetch({1: 0}, count=1))[1].error_code == INVALID_PARTITION_METADATA
     await dialect.readers.close()
 
@@ -292,8 +279,8 @@ async def test_while_a_topic_is_taken_over_it_is_read_without_a_count() -> None:
     world.logs[0].append(3, ["before"])
     world.logs[0].append(tag(0, 0, 3), ["meanwhile"])
     dialect = Dialect(world)
-    assert values_of((await dialect.fetch({0: 0}))[0]) == ["before"]
-    assert values_of((await dialect.fetch({0: 1}))[0], 1) == ["meanwhile"]
+    assert read_from((await dialect.fetch({0: 0}))[0])[0] == ["before"]
+    assert read_from((await dialect.fetch({0: 1}))[0], 1)[0] == ["meanwhile"]
     assert (await dialect.fetch({0: 0}, count=1))[0].error_code == INVALID_PARTITION_METADATA
     await dialect.readers.close()
 

@@ -10,7 +10,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from kordon.codecs.decision import Kind
 from kordon.codecs.errors import WireError
-from kordon.codecs.split import patch, split
+from kordon.codecs.split import split
 from kordon.codecs.unpack import unpacked
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.log_walk import LogWalk, Stretch
@@ -36,20 +36,11 @@ def a_batch(values: list[bytes], codec: int = 0) -> bytes:
     return bytes(builder.build())
 
 
-def append(log: Log, data: bytes) -> None:
-    """Writes what somebody has made who goes round Kordon."""
-    placed = bytearray(data)
-    patch(placed, split(placed)[0], log.end, 4)
-    (found,) = split(placed)
-    log.batches.append((log.end, found.next_offset, bytes(placed)))
-    log.end = found.next_offset
-
-
 def a_world(*batches: bytes) -> World:
     """Two virtual partitions on one physical one, in which these stand."""
     world = World(Layout.created(NAME, UUID(int=1), 1, 2), {q: Log() for q in range(2)}, {0: [], 1: []})
     for data in batches:
-        append(world.logs[0], data)
+        world.logs[0].write(data)
     return world
 
 
