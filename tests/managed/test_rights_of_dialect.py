@@ -12,6 +12,7 @@ from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
 from kordon.testing.dialect_connection import DialectConnection
 from kordon.testing.dialect_group import GroupMember, Told
+from kordon.testing.every_request import NO_ID, About
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.rights import Allowed, Secured, log_in, login
@@ -23,7 +24,10 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 TOPIC, ORDINARY, GROUP = "dialect-guarded", "ordinary-guarded", "dialect-guarded-group"
 COUNT = 4
 """Undeleted partitions: one more than it began with, so that one is gated."""
-_TIMEOUTS = {"max_wait_ms": 300, "min_bytes": 1, "max_bytes": 1000}
+NAMING = (
+    *((apis.PRODUCE, 9), (apis.FETCH, 12), (apis.METADATA, 9), (apis.DESCRIBE_TOPIC_PARTITIONS, 0)),
+    *((apis.LIST_OFFSETS, 7), (apis.OFFSET_FOR_LEADER_EPOCH, 4), (apis.DELETE_RECORDS, 2)),
+)
 
 
 @pytest.fixture(scope="module")
@@ -62,30 +66,14 @@ def allowed(guarded: Secured, *rights: Allowed) -> Iterator[None]:
 
 def requests_about(name: str, count: int) -> dict[tuple[int, int], dict[str, Any]]:
     """Requests by api key and version that name partition 1 of a topic; `count` is what the dialect adds."""
-    tags = {"undeleted_partition_count": count} if count >= 0 else {}
-    written = {"partition_data": [{"index": 1, "records": a_batch("two")}], **tags}
-    read = {"partitions": [{"partition": 1, "fetch_offset": 0, "partition_max_bytes": 1000}], **tags}
+    about = About(name, NO_ID, GROUP, 1)
+    asked = {(key, version): about.fields(key, version) for key, version in NAMING}
     committed = {"partition_index": 1, "committed_offset": 1}
-    return {
-        (apis.PRODUCE, 9): {"acks": -1, "timeout_ms": 1000, "topic_data": [{"name": name, **written}]},
-        (apis.FETCH, 12): {**_TIMEOUTS, "session_epoch": -1, "topics": [{"topic": name, **read}]},
-        (apis.METADATA, 9): {"topics": [{"name": name}], "allow_auto_topic_creation": False},
-        (apis.DESCRIBE_TOPIC_PARTITIONS, 0): {"topics": [{"name": name}], "response_partition_limit": 100},
-        (apis.LIST_OFFSETS, 7): {
-            "replica_id": -1,
-            "topics": [{"name": name, "partitions": [{"partition_index": 1, "timestamp": -1}]}],
-        },
-        (apis.OFFSET_FOR_LEADER_EPOCH, 4): {
-            "replica_id": -1,
-            "topics": [{"topic": name, "partitions": [{"partition": 1, "leader_epoch": 0}]}],
-        },
-        (apis.DELETE_RECORDS, 2): {
-            "topics": [{"name": name, "partitions": [{"partition_index": 1, "offset": 0}]}],
-            "timeout_ms": 1000,
-        },
-        (apis.OFFSET_COMMIT, 8): {"group_id": GROUP, "topics": [{"name": name, "partitions": [committed]}]},
-        (apis.OFFSET_FETCH, 7): {"group_id": GROUP, "topics": [{"name": name, "partition_indexes": [0, 1]}]},
-    }
+    asked[apis.OFFSET_COMMIT, 8] = {"group_id": GROUP, "topics": [{"name": name, "partitions": [committed]}]}
+    asked[apis.OFFSET_FETCH, 7] = {"group_id": GROUP, "topics": [{"name": name, "partition_indexes": [0, 1]}]}
+    for row in (asked[apis.PRODUCE, 9]["topic_data"][0], asked[apis.FETCH, 12]["topics"][0]) if count >= 0 else ():
+        row["undeleted_partition_count"] = count
+    return asked
 
 
 OF_DESCRIBE = {
@@ -186,15 +174,3 @@ def test_who_may_not_describe_may_not_read_either(guarded: Secured) -> None:
         assert alice.fetch(TOPIC, {1: 0}, COUNT)[1].error_code == Code.TOPIC_AUTHORIZATION_FAILED
         assert alice.leader_epochs(TOPIC).error_code == Code.TOPIC_AUTHORIZATION_FAILED
         assert alice.metadata(TOPIC).undeleted_partition_count == -1
-
-
-@pytest.mark.parametrize("key", [apis.CONSUMER_GROUP_POSITION, apis.PARTITION_LEADER_EPOCHS, apis.FETCH])
-def test_who_has_not_logged_in_is_told_nothing(guarded: Secured, key: int) -> None:
-    """The broker ends such a connection in place of what Kordon would have asked it."""
-    asked: dict[int, dict[str, Any]] = {
-        apis.CONSUMER_GROUP_POSITION: {"group_id": GROUP, "generation_id": 1, "member_id": "m", "topics": []},
-        apis.PARTITION_LEADER_EPOCHS: {"topics": [{"topic": TOPIC, "partitions": []}]},
-        apis.FETCH: requests_about(TOPIC, COUNT)[apis.FETCH, 12],
-    }
-    with DialectConnection(guarded.kordon.bootstrap) as nobody, pytest.raises((OSError, EOFError)):
-        nobody.ask(key, 12 if key == apis.FETCH else 0, asked[key])

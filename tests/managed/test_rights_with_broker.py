@@ -15,6 +15,7 @@ from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, ResourceP
 from kordon.proxy import apis
 from kordon.testing.broker_config import USERS
 from kordon.testing.broker_features import GROUP_PROTOCOLS, PRODUCE_BY_ID
+from kordon.testing.every_request import NO_ID, About
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, manage, resize
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.plain_connection import PlainConnection
@@ -29,6 +30,10 @@ RIGHTS_SECONDS = 1.0
 """The default of ordering.rights_ms."""
 _CLOSED = (OSError, EOFError)
 """Of a connection that ended in place of an answer."""
+BY_NAME = (
+    *((apis.PRODUCE, 9), (apis.FETCH, 11), (apis.LIST_OFFSETS, 7), (apis.OFFSET_FOR_LEADER_EPOCH, 4)),
+    *((apis.DELETE_RECORDS, 2), (apis.CREATE_PARTITIONS, 3), (apis.METADATA, 12)),
+)
 _GROUP, _PREFIXED = ResourceType.GROUP, ResourcePatternType.PREFIXED
 
 
@@ -66,43 +71,13 @@ def logged_in(bootstrap: str, user: str) -> PlainConnection:
 
 def requests_about(name: str, topic_id: UUID) -> dict[tuple[int, int], dict[str, Any]]:
     """Requests by api key and version that name one partition of a topic."""
-    written = {"partition_data": [{"index": 1, "records": a_batch("one")}]}
-    produced = {"acks": -1, "timeout_ms": 1000}
-    fetched = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1000, "isolation_level": 0, "session_epoch": -1}
-    read = {"partitions": [{"partition": 1, "fetch_offset": 0, "partition_max_bytes": 1000}]}
+    config = {"name": "kordon.virtual.partitions", "config_operation": 0, "value": "24"}
+    managing = {"resource_type": 2, "resource_name": name, "configs": [config]}
+    by_name, by_id = About(name, NO_ID, "", 1), About(name, topic_id, "", 1)
     return {
-        (apis.PRODUCE, 9): {**produced, "topic_data": [{"name": name, **written}]},
-        (apis.PRODUCE, 13): {**produced, "topic_data": [{"topic_id": topic_id, **written}]},
-        (apis.FETCH, 11): {**fetched, "replica_id": -1, "topics": [{"topic": name, **read}]},
-        (apis.FETCH, 16): {**fetched, "topics": [{"topic_id": topic_id, **read}]},
-        (apis.LIST_OFFSETS, 7): {
-            "replica_id": -1,
-            "topics": [{"name": name, "partitions": [{"partition_index": 1, "timestamp": -1}]}],
-        },
-        (apis.OFFSET_FOR_LEADER_EPOCH, 4): {
-            "replica_id": -1,
-            "topics": [{"topic": name, "partitions": [{"partition": 1, "leader_epoch": 0}]}],
-        },
-        (apis.DELETE_RECORDS, 2): {
-            "topics": [{"name": name, "partitions": [{"partition_index": 1, "offset": 0}]}],
-            "timeout_ms": 1000,
-        },
-        (apis.CREATE_PARTITIONS, 3): {
-            "topics": [{"name": name, "count": 6, "assignments": None}],
-            "timeout_ms": 1000,
-            "validate_only": False,
-        },
-        (apis.INCREMENTAL_ALTER, 1): {
-            "resources": [
-                {
-                    "resource_type": 2,
-                    "resource_name": name,
-                    "configs": [{"name": "kordon.virtual.partitions", "config_operation": 0, "value": "24"}],
-                }
-            ],
-            "validate_only": False,
-        },
-        (apis.METADATA, 12): {"topics": [{"name": name}], "allow_auto_topic_creation": False},
+        **{(key, version): by_name.fields(key, version) for key, version in BY_NAME},
+        **{(key, version): by_id.fields(key, version) for key, version in ((apis.PRODUCE, 13), (apis.FETCH, 16))},
+        (apis.INCREMENTAL_ALTER, 1): {"resources": [managing], "validate_only": False},
     }
 
 
@@ -263,7 +238,7 @@ def test_a_right_that_is_revoked_holds_for_a_second_at_most(secured: Secured) ->
             (apis.PRODUCE, 9, AclOperation.WRITE),
             (apis.FETCH, 11, AclOperation.READ),
         ):
-            fields = requests_about(TOPIC, UUID(int=0))[key, version]
+            fields = requests_about(TOPIC, NO_ID)[key, version]
             right = Allowed("bob", operation, TOPIC)
             may = partial(is_allowed, bob, key, version, fields)
             wait_until("bob may", may)
@@ -289,17 +264,10 @@ def is_allowed(connection: PlainConnection, key: int, version: int, fields: dict
     return code_of(connection, key, version, fields) == NONE
 
 
-@pytest.mark.parametrize(("key", "version"), [(apis.PRODUCE, 9), (apis.FETCH, 11), (apis.LIST_OFFSETS, 7)])
-def test_who_has_not_logged_in_gets_nothing(secured: Secured, key: int, version: int) -> None:
-    """The broker ends such a connection, so Kordon never learns that anything is allowed on it."""
-    with PlainConnection(secured.kordon.bootstrap) as nobody, pytest.raises(_CLOSED):
-        nobody.ask(key, version, requests_about(TOPIC, UUID(int=0))[key, version])
-
-
 def test_a_connection_cannot_become_somebody_elses(secured: Secured) -> None:
     """Kafka refuses another principal in a later log-in, so what was told of a connection stays true of it."""
     with closing_all(logged_in(secured.kordon.bootstrap, "alice")) as (alice,):
-        fields = requests_about(TOPIC, UUID(int=0))[apis.FETCH, 11]
+        fields = requests_about(TOPIC, NO_ID)[apis.FETCH, 11]
         assert code_of(alice, apis.FETCH, 11, fields) == NONE
         assert alice.ask(apis.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}).error_code == NONE
         token = f"\0bob\0{USERS['bob']}".encode()
