@@ -32,6 +32,10 @@ NEVER_IMPORTED: Final = 99
 """The code of a run whose tests have not imported the file that was replaced."""
 _MOST_BYTES: Final = 4 << 30
 """Of memory of a run: what is broken may go on and on."""
+_LONGEST_SECONDS: Final = 60
+"""Of a test as it is, on a busy machine."""
+_LONGEST_BROKEN_SECONDS: Final = 20
+"""Of a test of what is broken: such a test may wait for ever, and takes a second where it does not."""
 _IMPORTED_BEFORE: Final = "ignore::pytest.PytestAssertRewriteWarning"
 """pytest cannot rewrite the assertions of plugins that were imported before the fork, and need not."""
 _OPTIONS: Final = (
@@ -41,7 +45,6 @@ _OPTIONS: Final = (
     "no:cacheprovider",
     "-p",
     "no:faulthandler",
-    "--timeout=60",
     "-W",
     _IMPORTED_BEFORE,
 )
@@ -157,11 +160,11 @@ def _run(asked: dict[str, Any], words: IO[str]) -> int:
 
 def _run_here(asked: dict[str, Any]) -> int:
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
-    finder = None
+    finder, seconds = None, _LONGEST_SECONDS
     if asked["replaced"] is not None:
-        finder = _Finder(Replaced(**asked["replaced"]))
+        finder, seconds = _Finder(Replaced(**asked["replaced"])), _LONGEST_BROKEN_SECONDS
         sys.meta_path.insert(0, finder)
-    code = int(pytest.main([*_OPTIONS, *asked["tests"]]))
+    code = int(pytest.main([*_OPTIONS, f"--timeout={seconds}", *asked["tests"]]))
     return code if finder is None or finder.is_imported else NEVER_IMPORTED
 
 
