@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from kordon.proxy.ordering.chain import Chain, Stay
-from kordon.proxy.ordering.identity import MOVES, NO_V, Owner, untag
+from kordon.proxy.ordering.identity import CLIENT_BITS, MOVES, Identity, untag
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.streams import physical_stream
 
@@ -50,8 +50,11 @@ class Tenancy:  # noqa: PLW1641 - it is filled by and by
     inheriting: frozenset[int] = frozenset()
     """Layout epochs in which clients of the dialect see the virtual partition of its number here (TAKEOVER-WAITS)."""
     _of_segments: dict[Stay, Resident | Hidden] = field(default_factory=dict[Stay, "Resident | Hidden"], compare=False)
-    _tagged: dict[Owner, list[Stay]] = field(default_factory=dict[Owner, list[Stay]], compare=False)
-    """As identities name them; more than one only after 256 moves."""
+    _tagged: dict[int, list[tuple[Stay, Resident | None]]] = field(
+        default_factory=dict[int, list[tuple[Stay, "Resident | None"]]], compare=False
+    )
+    """As identities name them, without the client's part; more than one only after 256 moves. None: a dialect client
+    wrote to the partition as such."""
 
     def __eq__(self, other: object) -> bool:
         """Whether the same have lived here at the same offsets, however their lines are cut."""
@@ -82,12 +85,15 @@ class Tenancy:  # noqa: PLW1641 - it is filled by and by
                 return resident  # its log is passed on as it is, control batches included
         if is_control:
             return Hidden.CONTROL
-        identity = untag(producer_id)
-        if identity is None:
-            return Hidden.BYPASS
-        for stay in self._tagged.get(identity.owner) or self._look_up(identity.owner):
+        found = self._tagged.get(producer_id >> CLIENT_BITS)
+        if found is None:
+            identity = untag(producer_id)
+            if identity is None:
+                return Hidden.BYPASS
+            found = self._look_up(identity, producer_id >> CLIENT_BITS)
+        for stay, resident in found:
             if stay.holds(base_offset):
-                return self._of_segment(stay) if identity.is_physical else Resident(identity.v, stay)
+                return resident or self._of_segment(stay)
         return Hidden.STRAY
 
     def _of_segment(self, segment: Stay) -> Resident | Hidden:
@@ -104,14 +110,15 @@ class Tenancy:  # noqa: PLW1641 - it is filled by and by
         """Returns who lives here at an offset."""
         return {v: stay for vs, stays in self.lines for stay in stays if stay.holds(offset) for v in vs}
 
-    def _look_up(self, owner: Owner) -> list[Stay]:
+    def _look_up(self, who: Identity, tag: int) -> list[tuple[Stay, Resident | None]]:
         stays: Iterable[Stay] = self.own
-        if owner.v != NO_V:
-            place = bisect_right(self.lines, owner.v, key=lambda line: line[0].start) - 1
-            stays = self.lines[place][1] if place >= 0 and owner.v in self.lines[place][0] else ()
-        found = [stay for stay in stays if stay.tagged and stay.move % MOVES == owner.move]
+        if not who.is_physical:
+            place = bisect_right(self.lines, who.v, key=lambda line: line[0].start) - 1
+            stays = self.lines[place][1] if place >= 0 and who.v in self.lines[place][0] else ()
+        mine = [stay for stay in stays if stay.tagged and stay.move % MOVES == who.move]
+        found = [(stay, None if who.is_physical else Resident(who.v, stay)) for stay in mine]
         if found:
-            self._tagged[owner] = found
+            self._tagged[tag] = found
         return found
 
 
