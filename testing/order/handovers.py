@@ -75,6 +75,8 @@ class Handovers:
     def take(self, member: str, event: Read) -> None:
         """Takes in an event of a member; events come in the order of time."""
         match event:
+            case Processed():  # as most are
+                self._processed(member, event)
             case Assigned():
                 for partition in event.partitions:
                     self._hand_over(partition, event.time_us, _Owner(member))
@@ -88,8 +90,6 @@ class Handovers:
                 self._account.loads += 1
                 for partition in event.partitions:
                     self._owner(member, partition).loaded_us = event.time_us
-            case Processed():
-                self._processed(member, event)
             case _:
                 pass
 

@@ -46,6 +46,8 @@ _ELECTION_SHARE: Final = 0.5
 _LATE_SHARE: Final = 0.5
 """Of the layouts of a topic with data, which one proxy reads later than all others."""
 _LATE_SECONDS: Final = 1.5
+_LEAST_SECONDS: Final = 0.0005
+"""Of a message's way."""
 _BUSY_SECONDS: Final = 0.04
 """Between two batches of a producer while something happens, or has just happened."""
 _CALM_SECONDS: Final = 0.16
@@ -182,8 +184,10 @@ class Cluster:
 
     def delay(self, proxy: Proxy, most: float, *, stray: bool = False) -> float:
         """Returns how long something takes on its way; some of it, while things go wrong, very long."""
-        seconds = max(0.0, proxy.cut_until - self.world.now) + self.world.random.uniform(0.0005, most)
-        if self.is_troubled and self.world.chance(self.trouble_share * (0.02 if stray else 0.003)):
+        world = self.world
+        way = _LEAST_SECONDS + (most - _LEAST_SECONDS) * world.random.random()
+        seconds = max(0.0, proxy.cut_until - world.now) + way
+        if world.now < TROUBLE_SECONDS and world.chance(self.trouble_share * (0.02 if stray else 0.003)):
             seconds += self.world.random.choice([0.3, 2.0, 8.0] if stray else [0.3, 2.0])
         return seconds
 

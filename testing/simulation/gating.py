@@ -159,8 +159,7 @@ class Gating:
     def _portion(self, view: View, q: int, start: int, end: int, high_watermark: int) -> Fetched:
         records: list[tuple[int, Record]] = []
         left = self._group.random.randint(*_BATCHES_READ)
-        for base, batch in self._proxy.cluster.partition(q).between(start, end):
-            owner = view.owner(q, base, batch)
+        for base, batch, owner in view.owned(q, self._proxy.cluster.partition(q).between(start, end)):
             if isinstance(owner, reading.Resident) or owner is reading.Hidden.DIALECT:
                 records += enumerate(batch.records, base)
                 left -= 1

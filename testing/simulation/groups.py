@@ -6,7 +6,7 @@ Its chance is its own, so that a cluster lives as it would without the group.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -17,6 +17,7 @@ from kordon.testing.simulation.coordinator import ConsumerGroup
 from kordon.testing.simulation.gating import Gating
 from kordon.testing.simulation.kafka import Record
 from kordon.testing.simulation.members import Member
+from kordon.testing.simulation.world import PACE
 
 if TYPE_CHECKING:
     from kordon.testing.simulation.cluster import Cluster
@@ -29,18 +30,29 @@ _PAUSE_SECONDS: Final = (1.0, 4.0, 8.0)
 """Shorter and longer than a session."""
 _BACK_SECONDS: Final = 1.0
 """Until a member that was killed has a successor."""
+_LEAST_SECONDS: Final = 0.001
+_MOST_SECONDS: Final = 0.03
+"""A message's way, unless it takes long."""
 _LONG_SECONDS: Final = (0.3, 2.0, 5.0)
 
 
 class Delivery(NamedTuple):
-    """A record that the group was given."""
+    """What a member was given at once."""
 
     era: int
     """Of the group: it is another one once it was deleted."""
     generation: int
     partition: int
-    offset: int
-    record: Record
+    records: list[tuple[int, Record]]
+    """With their offsets."""
+    time_us: int
+    """The place in the group's story."""
+
+    def events(self) -> Iterator[Processed]:
+        """Returns what the member would write down of it."""
+        for offset, record in self.records:
+            key = f"{record.client_id}/{record.key}"
+            yield Processed(self.time_us, self.partition, offset, key, record.number)
 
 
 class DialectGroup:
@@ -59,8 +71,7 @@ class DialectGroup:
         self.coordinator = ConsumerGroup(self.world)
         self.log: list[tuple[str, Report | None]] = []
         """`__kordon.groups`."""
-        self.delivered: list[Delivery] = []
-        self.story: list[tuple[str, Read]] = []
+        self.story: list[tuple[str, Read | Delivery]] = []
         """What members would write down, with their names; the place is the time."""
         self.rewound: dict[tuple[int, int, int], int] = defaultdict(int)
         """By era, generation and partition: below which offset records came again because a member went back."""
@@ -85,7 +96,7 @@ class DialectGroup:
     def is_drained(self) -> bool:
         """Whether its members have come to the end of all that there is."""
         positions = {q: owned.position for member in self.members for q, owned in member.owned.items()}
-        ends = {segment.id.partition: segment.end for segment in self.cluster.layout.segments}
+        ends = self.cluster.views.of(self.cluster.layout).ends
         return all(
             positions.get(q, -1) >= (self.cluster.partition(q).end if end is None else end) for q, end in ends.items()
         )
@@ -103,7 +114,7 @@ class DialectGroup:
 
     def delay(self, proxy: Proxy | None = None, *, stray: bool = False) -> float:
         """Returns how long something takes on its way; some of it, while things go wrong, very long."""
-        seconds = self.random.uniform(0.001, 0.03)
+        seconds = _LEAST_SECONDS + (_MOST_SECONDS - _LEAST_SECONDS) * self.random.random()
         if proxy is not None:
             seconds += max(0.0, proxy.cut_until - self.world.now)
         if self.is_troubled and self.random.random() < self._trouble_share * (0.5 if stray else 0.1):
@@ -119,9 +130,10 @@ class DialectGroup:
 
         def again() -> None:
             if what():
-                self.world.after(seconds * self.random.uniform(0.8, 1.2), again)
+                self.world.after(seconds * (least + spread * random()), again)
 
-        self.world.after(seconds * self.random.random(), again)
+        random, least, spread = self.random.random, PACE[0], PACE[1] - PACE[0]
+        self.world.after(seconds * random(), again)
 
     def ask(
         self,
@@ -170,10 +182,13 @@ class DialectGroup:
 
     def deliver(self, member: Member, q: int, records: list[tuple[int, Record]]) -> None:
         """A member gets records."""
-        for offset, record in records:
-            self.delivered.append(Delivery(self.era, member.generation, q, offset, record))
-            key = f"{record.client_id}/{record.key}"
-            self.story.append((member.name, Processed(len(self.story), q, offset, key, record.number)))
+        delivery = Delivery(self.era, member.generation, q, records, len(self.story))
+        self.story.append((member.name, delivery))
+
+    @property
+    def delivered(self) -> list[Delivery]:
+        """All that it was given, in this order."""
+        return [event for _, event in self.story if isinstance(event, Delivery)]
 
     def went_back(self, generation: int, q: int, offset: int) -> None:
         """A member goes back from an offset."""

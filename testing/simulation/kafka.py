@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -44,7 +44,8 @@ class Batch:
 class _Writer:
     epoch: int
     last_sequence: int
-    batches: list[tuple[int, int, int]] = field(default_factory=list)
+    batches: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
+    """Its last ones, by first and last sequence, with their offsets."""
 
 
 class Partition:
@@ -70,9 +71,8 @@ class Partition:
         if writer is not None and batch.epoch < writer.epoch:
             return Code.INVALID_PRODUCER_EPOCH, -1
         if writer is not None and batch.epoch == writer.epoch:
-            for base, last, offset in writer.batches:
-                if (base, last) == (batch.base_sequence, batch.last_sequence):
-                    return Code.NONE, offset
+            if (known := writer.batches.get((batch.base_sequence, batch.last_sequence))) is not None:
+                return Code.NONE, known
             if batch.base_sequence != writer.last_sequence + 1:
                 return Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
         elif writer is not None and batch.base_sequence != 0:
@@ -81,7 +81,9 @@ class Partition:
             writer = self._writers[batch.producer_id] = _Writer(batch.epoch, -1)
         offset = self._write(batch)
         writer.last_sequence = batch.last_sequence
-        writer.batches = [*writer.batches, (batch.base_sequence, batch.last_sequence, offset)][-_REMEMBERED:]
+        writer.batches[batch.base_sequence, batch.last_sequence] = offset
+        if len(writer.batches) > _REMEMBERED:
+            del writer.batches[next(iter(writer.batches))]
         return Code.NONE, offset
 
     def _write(self, batch: Batch) -> int:
@@ -91,10 +93,9 @@ class Partition:
         self.end += len(batch.records)
         return offset
 
-    def between(self, start: int, end: int) -> Iterator[tuple[int, Batch]]:
+    def between(self, start: int, end: int) -> list[tuple[int, Batch]]:
         """Returns the batches of [start, end) that retention has left, with their base offsets."""
-        for place in range(bisect_left(self._bases, max(start, self.start)), bisect_left(self._bases, end)):
-            yield self.batches[place]
+        return self.batches[bisect_left(self._bases, max(start, self.start)) : bisect_left(self._bases, end)]
 
     def producers(self) -> dict[int, tuple[int, int]]:
         """Returns epoch and last sequence by producer id (DescribeProducers)."""

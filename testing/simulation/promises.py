@@ -17,12 +17,12 @@ from kordon.proxy.ordering.streams import physical_stream
 from kordon.testing.order.findings import Account, Findings
 from kordon.testing.order.handovers import Handovers
 from kordon.testing.simulation.clients import SOMEWHERE
+from kordon.testing.simulation.groups import Delivery, DialectGroup
 from kordon.testing.simulation.kafka import Batch, Partition, Record
 from kordon.testing.simulation.leading import Leading
 
 if TYPE_CHECKING:
     from kordon.testing.simulation.cluster import Cluster
-    from kordon.testing.simulation.groups import DialectGroup
     from kordon.testing.simulation.proxies import Proxy
 
 _LONGEST_FENCE_SECONDS: Final = 2 * FENCE_SECONDS + 4.0
@@ -89,21 +89,23 @@ def check_dialect_group(cluster: Cluster, group: DialectGroup, acknowledged: set
     """
     if not group.is_drained:
         cluster.fail("the dialect group does not come to the end")
-    delivered = [each for each in group.delivered if each.record in acknowledged]
-    first = dict.fromkeys(each.record for each in delivered)
+    delivered = group.delivered
+    first = dict.fromkeys(record for each in delivered for _, record in each.records if record in acknowledged)
     _check_order(cluster, "the dialect group", first)
     if missing := acknowledged.difference(first):
         cluster.fail(f"the dialect group: skipped: {sorted(missing)[:5]}")
     by_generation: dict[tuple[int, int], list[Record]] = defaultdict(list)
     for each in delivered:
-        if each.offset >= group.rewound.get((each.era, each.generation, each.partition), 0):
-            by_generation[each.era, each.generation].append(each.record)
+        again = group.rewound.get((each.era, each.generation, each.partition), 0)
+        records = (record for offset, record in each.records if offset >= again and record in acknowledged)
+        by_generation[each.era, each.generation].extend(records)
     for (_, generation), records in by_generation.items():
         _check_order(cluster, f"generation {generation} of the dialect group", records)
     findings = Findings()
     handovers = Handovers("dialect", Account())
     for member, event in group.story:
-        handovers.take(member, event)
+        for each in event.events() if isinstance(event, Delivery) else (event,):
+            handovers.take(member, each)
     handovers.finish(findings)
     for (anomaly, _), examples in findings.examples.items():
         cluster.fail(f"the dialect group: {anomaly}: {examples[0]}")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kordon.proxy.managed.settle import Place
 from kordon.proxy.managed.topics import ManagedTopic
@@ -30,6 +30,7 @@ class Portion:
     """Virtual; where it goes on."""
 
 
+Owner: TypeAlias = reading.Resident | reading.Hidden
 OUT_OF_RANGE: Final = Portion([], -1)
 """An error: consumers begin anew where the first record is (auto.offset.reset=earliest)."""
 
@@ -45,14 +46,18 @@ class View:
         self.layout = layout
         self.tenancies = reading.tenancies(layout)
         self.gate = Gate.of(layout)
+        self.ends = {segment.id.partition: segment.end for segment in layout.segments}
+        """By physical partition, where its last segment ends."""
         self._owners: dict[int, dict[int, reading.Resident | reading.Hidden]] = {q: {} for q in self.tenancies}
 
-    def owner(self, q: int, base: int, batch: Batch) -> reading.Resident | reading.Hidden:
-        """Says whose a batch is that stands at an offset of a physical partition."""
-        found = self._owners[q].get(base)
-        if found is None:
-            found = self._owners[q][base] = self.tenancies[q].owner(batch.producer_id, base, is_control=False)
-        return found
+    def owned(self, q: int, log: Iterable[tuple[int, Batch]]) -> Iterator[tuple[int, Batch, Owner]]:
+        """Says whose batches of a physical partition are."""
+        known, tenancy = self._owners[q], self.tenancies[q]
+        for base, batch in log:
+            found = known.get(base)
+            if found is None:
+                found = known[base] = tenancy.owner(batch.producer_id, base, is_control=False)
+            yield base, batch, found
 
 
 class Views:
@@ -139,9 +144,12 @@ class Reading:
         view = self._cluster.views.of(layout)
         records: list[Record] = []
         left = self._proxy.world.random.randint(*_BATCHES_READ)
-        for base, batch in self._cluster.partition(stay.partition).between(start, end):
-            owner = view.owner(stay.partition, base, batch)
-            mine = self._share(v, owner, view.tenancies[stay.partition], base, batch.records)
+        tenancy, log = view.tenancies[stay.partition], self._cluster.partition(stay.partition).between(start, end)
+        for base, batch, owner in view.owned(stay.partition, log):
+            if isinstance(owner, reading.Resident):
+                mine = batch.records if owner.v == v else ()
+            else:
+                mine = self._share(v, owner, tenancy, base, batch.records)
             if mine:
                 records += mine
                 left -= 1
@@ -152,14 +160,12 @@ class Reading:
     def _share(
         self,
         v: int,
-        owner: reading.Resident | reading.Hidden,
+        owner: reading.Hidden,
         tenancy: reading.Tenancy,
         base: int,
         records: tuple[Record, ...],
     ) -> Sequence[Record]:
-        """Returns what of a batch is one virtual partition's (ORIGIN-TAG)."""
-        if isinstance(owner, reading.Resident):
-            return records if owner.v == v else ()
+        """Returns what is one virtual partition's of a batch that has no single owner (ORIGIN-TAG)."""
         if owner is not reading.Hidden.DIALECT:
             return ()
         here = tenancy.at(base)

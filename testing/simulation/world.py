@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-_PACE: Final = (0.8, 1.2)
+PACE: Final = (0.8, 1.2)
 """At least and at most, of what was asked for, between two turns of what happens again and again."""
 
 
@@ -48,7 +48,7 @@ class World:
                 pace = seconds() if callable(seconds) else seconds
                 self.at(self.now + pace * (least + spread * random()), again)
 
-        random, least, spread = self.random.random, _PACE[0], _PACE[1] - _PACE[0]  # what `uniform` does, without calls
+        random, least, spread = self.random.random, PACE[0], PACE[1] - PACE[0]  # what `uniform` does, without calls
         self.after((seconds() if callable(seconds) else seconds) * random(), again)
 
     def chance(self, probability: float) -> bool:

@@ -111,8 +111,10 @@ class Writing:
     def tick(self) -> None:
         """Gives up what was held for too long (SHORT-FENCE)."""
         for v, line in self._lines.items():
-            if line.waits:  # or else there is nothing to go on with
-                self.go_on(v)
+            if not line.waits:  # there is nothing to go on with
+                self._held_since.pop(v, None)
+                continue
+            self.go_on(v)
             if not line.waits:
                 self._held_since.pop(v, None)
             elif self._world.now - self._held_since.setdefault(v, self._world.now) > HOLD_SECONDS:
