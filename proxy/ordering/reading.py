@@ -80,9 +80,9 @@ class Tenancy:  # noqa: PLW1641 - it is filled by and by
             base_offset: The batch's, in the physical partition.
             is_control: Whether it is a control batch.
         """
-        for resident in self.untagged:
-            if resident.stay.holds(base_offset):
-                return resident  # its log is passed on as it is, control batches included
+        for past in self.untagged:
+            if past.stay.holds(base_offset):
+                return past  # its log is passed on as it is, control batches included
         if is_control:
             return Hidden.CONTROL
         found = self._tagged.get(producer_id >> CLIENT_BITS)

@@ -108,7 +108,7 @@ class Producer:
     def _make(self, key: int, producer_id: int) -> Produce:
         """Makes a batch of a few records of one key."""
         v, number = key % self.sees, self._numbers[key]
-        count = self.world.random.randint(1, 3)
+        count = self.world.between(1, 3)
         records = tuple(Record(self.client_id, key, number + i) for i in range(count))
         batch = Produce(v, producer_id, self._sequences[v], records, self.world.now)
         self._numbers[key] += count
@@ -165,7 +165,7 @@ class IdempotentProducer(Producer):
 
     def turn(self) -> bool:
         """Sends a batch, unless too many are unsure."""
-        key = self.world.random.randrange(KEYS)
+        key = self.world.between(0, KEYS - 1)
         window = self._window[key % self.sees]
         if self.cluster.is_taken_over and self._is_overdue():
             self._failed = True
@@ -234,7 +234,7 @@ class PlainProducer(Producer):
 
     def turn(self) -> bool:
         """Sends a batch, and when nothing goes wrong any more only where the last one failed."""
-        key = self.world.random.randrange(KEYS)
+        key = self.world.between(0, KEYS - 1)
         v = key % self.sees
         if self._in_flight[v] < (_MOST_IN_FLIGHT if self.cluster.is_troubled else not self._fine.get(v)):
             self._in_flight[v] += 1

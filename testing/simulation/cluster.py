@@ -10,6 +10,7 @@ import gc
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from math import nextafter
 from typing import Final
 from uuid import UUID
 
@@ -170,7 +171,7 @@ class Cluster:
 
     def some_proxy(self) -> Proxy:
         """Picks one that lives."""
-        return self.world.random.choice(self.proxies)
+        return self.proxies[self.world.between(0, len(self.proxies) - 1)]
 
     @property
     def written_through(self) -> list[Proxy]:
@@ -325,8 +326,8 @@ def run(seed: int, without: str = "", *, has_dialect_writers: bool = False) -> C
             world.each(_NEMESIS_SECONDS, cluster.nemesis.strike)
         else:
             world.each(3.0, cluster.trouble)
-        # asked after each event
-        world.run(HEAL_SECONDS, lambda: bool(cluster.failures) or (world.now >= TROUBLE_SECONDS and cluster.is_settled))
+        world.run(nextafter(TROUBLE_SECONDS, 0.0), cluster.failures.__len__)  # it does not settle before
+        world.run(HEAL_SECONDS, lambda: cluster.is_settled or bool(cluster.failures))
         cluster.settled = cluster.is_settled
         cluster.nemesis.release()
         for proxy in cluster.proxies:

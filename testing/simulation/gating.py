@@ -6,7 +6,6 @@ The gate and what reports amount to are the product's own; the log of reports, a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from kordon.proxy.ordering import reading
@@ -26,8 +25,7 @@ _BATCHES_READ: Final = (2, 40)
 _FOLLOW_SECONDS: Final = 0.1
 
 
-@dataclass(frozen=True)
-class Fetched:
+class Fetched(NamedTuple):
     """What a member of a dialect group gets of a partition.
 
     Attributes:

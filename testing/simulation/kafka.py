@@ -24,8 +24,7 @@ class Record(NamedTuple):
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """Records of one producer, one of them per sequence."""
 
     producer_id: int

@@ -97,15 +97,16 @@ def check_dialect_group(cluster: Cluster, group: DialectGroup, acknowledged: set
     by_generation: dict[tuple[int, int], list[Record]] = defaultdict(list)
     for each in delivered:
         again = group.rewound.get((each.era, each.generation, each.partition), 0)
-        records = (record for offset, record in each.records if offset >= again and record in acknowledged)
-        by_generation[each.era, each.generation].extend(records)
+        by_generation[each.era, each.generation] += [
+            record for offset, record in each.records if offset >= again and record in acknowledged
+        ]
     for (_, generation), records in by_generation.items():
         _check_order(cluster, f"generation {generation} of the dialect group", records)
     findings = Findings()
     handovers = Handovers("dialect", Account())
     for member, event in group.story:
-        for each in event.events() if isinstance(event, Delivery) else (event,):
-            handovers.take(member, each)
+        for read in event.events() if isinstance(event, Delivery) else (event,):
+            handovers.take(member, read)
     handovers.finish(findings)
     for (anomaly, _), examples in findings.examples.items():
         cluster.fail(f"the dialect group: {anomaly}: {examples[0]}")

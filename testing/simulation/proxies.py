@@ -176,10 +176,11 @@ class Proxy:
 
     def _loop(self, what: Callable[[], None]) -> Callable[[], bool]:
         def turn() -> bool:
-            if self.is_running:
+            if self.alive and world.now >= self.paused_until:
                 what()
             return self.alive
 
+        world = self.world
         return turn
 
     def _tick(self) -> None:

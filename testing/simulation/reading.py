@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from kordon.proxy.managed.settle import Place
 from kordon.proxy.managed.topics import ManagedTopic
@@ -21,8 +20,7 @@ _BATCHES_READ: Final = (2, 9)
 """At least and at most, in one portion: so that growths and shrinks overtake consumers."""
 
 
-@dataclass(frozen=True)
-class Portion:
+class Portion(NamedTuple):
     """What a consumer gets."""
 
     records: list[Record]
@@ -143,11 +141,11 @@ class Reading:
         """Returns the next few batches of `v` in [start, end) of a log."""
         view = self._cluster.views.of(layout)
         records: list[Record] = []
-        left = self._proxy.world.random.randint(*_BATCHES_READ)
+        left = self._proxy.world.between(*_BATCHES_READ)
         tenancy, log = view.tenancies[stay.partition], self._cluster.partition(stay.partition).between(start, end)
         for base, batch, owner in view.owned(stay.partition, log):
             if isinstance(owner, reading.Resident):
-                mine = batch.records if owner.v == v else ()
+                mine: Sequence[Record] = batch.records if owner.v == v else ()
             else:
                 mine = self._share(v, owner, tenancy, base, batch.records)
             if mine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Callable
 from random import Random
 from typing import Final
@@ -25,16 +26,15 @@ class World:
         self.story: list[str] = []
         """What happened, for whoever has to understand a failing seed."""
         self._events: list[tuple[float, int, Callable[[], None]]] = []
-        self._count = 0
+        self._count = itertools.count()
 
     def at(self, time: float, what: Callable[[], None]) -> None:
         """Lets something happen at a time; what was asked for first happens first."""
-        self._count += 1
-        heapq.heappush(self._events, (time, self._count, what))
+        heapq.heappush(self._events, (time, next(self._count), what))
 
     def after(self, seconds: float, what: Callable[[], None]) -> None:
         """Lets something happen later."""
-        self.at(self.now + seconds, what)
+        heapq.heappush(self._events, (self.now + seconds, next(self._count), what))
 
     def soon(self, what: Callable[[], None], most: float = 0.02) -> None:
         """Lets something happen within `most` seconds."""
@@ -51,6 +51,14 @@ class World:
         random, least, spread = self.random.random, PACE[0], PACE[1] - PACE[0]  # what `uniform` does, without calls
         self.after((seconds() if callable(seconds) else seconds) * random(), again)
 
+    def between(self, least: int, most: int) -> int:
+        """Draws a number, `most` included: by the draws of `Random.randint`, in fewer calls."""
+        numbers = most - least + 1
+        bits, draw = numbers.bit_length(), self.random.getrandbits
+        while (drawn := draw(bits)) >= numbers:
+            pass
+        return least + drawn
+
     def chance(self, probability: float) -> bool:
         """Throws a coin."""
         return self.random.random() < probability
@@ -59,8 +67,8 @@ class World:
         """Writes into the story."""
         self.story.append(f"{self.now:8.3f}  {line}")
 
-    def run(self, until: float, done: Callable[[], bool] = lambda: False) -> None:
-        """Lets events happen until a time, or until nothing is left to wait for."""
+    def run(self, until: float, done: Callable[[], object] = lambda: False) -> None:
+        """Lets events happen until a time, or until nothing is left to wait for, which is asked after each of them."""
         events, pop = self._events, heapq.heappop
         while events and events[0][0] <= until and not done():
             self.now, _, what = pop(events)

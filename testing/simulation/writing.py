@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kordon.codecs.produce import Outcome
 from kordon.proxy.control.codes import Code
@@ -28,8 +27,7 @@ _PASSED: Final = None
 """The pipe that clients' own requests pass by; the others are those of streams."""
 
 
-@dataclass(frozen=True)
-class _Ticket:
+class _Ticket(NamedTuple):
     request: Produce
     answer: Callable[[int], None]
 
