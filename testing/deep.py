@@ -220,7 +220,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m kordon.testing.deep", description=summary, epilog=rest)
     parser.add_argument("--seeds", type=int, default=100_000, help="clusters (default: 100,000)")
     parser.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")
-    parser.add_argument("--processes", type=int, default=2, help="at once (default: 2)")
+    parser.add_argument(
+        "--processes", type=int, default=os.cpu_count() or 1, help="at once (default: one for each core)"
+    )
     parser.add_argument("--only", choices=("seeds", "tests"), help="leave the other out")
     asked = parser.parse_args(arguments)
     seeds = range(asked.first, asked.first + asked.seeds)

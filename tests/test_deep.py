@@ -4,8 +4,12 @@ import os
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from kordon.testing.deep import ROOT, Journal, Piece, code_of, pieces_of_seeds, pieces_of_tests, report, work
+from kordon.testing.simulation import __main__ as simulation
 from kordon.testing.simulation.__main__ import BROKEN
 from kordon.testing.simulation.kept_seeds import DIALECT_WRITERS, KINDS, PLAIN, kept
 
@@ -58,6 +62,27 @@ def test_a_seed_that_breaks_a_promise_is_kept_and_told(tmp_path: Path) -> None:
     assert not is_fine
     assert "python -m kordon.testing.simulation 17 --kind dialect-writers" in words
     assert BROKEN in (tmp_path / "breaks.txt").read_text()
+
+
+def test_a_seed_in_which_something_fails_is_told_and_those_behind_it_are_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An assertion of the product's own does not end the process with the seeds that it still has to run."""
+    lived: list[int] = []
+
+    def run(seed: int, *, has_dialect_writers: bool) -> SimpleNamespace:
+        assert not has_dialect_writers
+        lived.append(seed)
+        if seed == 17:
+            raise AssertionError("what cannot be")
+        return SimpleNamespace(failures=[])
+
+    monkeypatch.setattr(simulation, "run", run)
+    assert simulation.main(["16-18"]) == 1
+    assert lived == [16, 17, 18]
+    words = capsys.readouterr().out
+    assert words.startswith(f"{BROKEN}17\n")
+    assert "what cannot be" in words
 
 
 def test_a_file_of_tests_that_fails_is_told(tmp_path: Path) -> None:

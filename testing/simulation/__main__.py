@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Final
 
@@ -40,11 +41,20 @@ def main(arguments: Sequence[str]) -> int:
     asked = parser.parse_args(arguments)
     code = 0
     for seed in (seed for seeds in asked.seeds for seed in seeds):
-        cluster = run(seed, has_dialect_writers=asked.kind == DIALECT_WRITERS)
-        if cluster.failures:
+        told = _lived(seed, has_dialect_writers=asked.kind == DIALECT_WRITERS)
+        if told:
             code = 1
-            print("\n".join([f"{BROKEN}{seed}", *cluster.world.story[-40:], *cluster.failures]), flush=True)
+            print("\n".join([f"{BROKEN}{seed}", *told]), flush=True)
     return code
+
+
+def _lived(seed: int, *, has_dialect_writers: bool) -> list[str]:
+    """Returns the end of a cluster that broke a promise, or in which something failed; nothing if all is well."""
+    try:
+        cluster = run(seed, has_dialect_writers=has_dialect_writers)
+    except Exception:
+        return traceback.format_exc().splitlines()
+    return [*cluster.world.story[-40:], *cluster.failures] if cluster.failures else []
 
 
 if __name__ == "__main__":
