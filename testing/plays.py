@@ -6,7 +6,7 @@ same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -104,10 +104,10 @@ def connection(tally: Tally | None = None, **limits: int) -> Connection:
     return Connection(Limits(**limits), tally or Tally(), Advertised(host="proxy", base_port=9093), 0.0)
 
 
-def perform(script: Sequence[Step | Outcome], make: Callable[[], Connection] = connection) -> None:
-    """Runs a play in every chunking; raises AssertionError."""
+def perform(*script: Step | Outcome, on: Callable[[], Connection] = connection) -> None:
+    """Runs a play in every chunking, each time on a new core; raises AssertionError."""
     for chunk_bytes in CHUNKINGS:
-        stage = _Stage(make(), chunk_bytes)
+        stage = _Stage(on(), chunk_bytes)
         outcomes: list[Step | Outcome] = []
         for entry in script:
             if isinstance(entry, Client | Broker | Happens):

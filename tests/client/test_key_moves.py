@@ -71,6 +71,14 @@ def loading() -> KeyMoves:
     return moves
 
 
+def asked_for(*partitions: TopicPartition) -> KeyMoves:
+    """A member that stands at 90, and of which others want to know where P0 is read."""
+    moves = member(*partitions, at=90)
+    moves.handle(Ticked(0.2))
+    moves.handle(Answered(0.2, {}, {P0}))
+    return moves
+
+
 def hear(moves: KeyMoves, now: float, position: int) -> list[Command]:
     """Lets the group say where the parent is read."""
     moves.handle(Ticked(now))
@@ -126,9 +134,7 @@ def test_a_parent_is_read_over_its_cut_without_a_call_to_load() -> None:
 
 def test_a_parents_state_is_flushed_before_its_position_is_told() -> None:
     """The position behind the cut is told when `maybe_revoked` has returned, and not before."""
-    moves = member(P0, at=90)
-    moves.handle(Ticked(0.2))
-    moves.handle(Answered(0.2, {}, {P0}))
+    moves = asked_for(P0)
     commands = stand(moves, 1, {P0: 100})
     assert calls(commands) == [CallMaybeRevoked((P0,))]
     assert reports(commands) in ([], [{P0: (False, 90)}])
@@ -138,9 +144,7 @@ def test_a_parents_state_is_flushed_before_its_position_is_told() -> None:
 
 def test_what_the_application_has_not_come_back_from_is_not_flushed() -> None:
     """The last record before the cut was delivered, and is still being worked on."""
-    moves = member(P0, at=90)
-    moves.handle(Ticked(0.2))
-    moves.handle(Answered(0.2, {}, {P0}))
+    moves = asked_for(P0)
     assert calls(stand(moves, 1, {P0: 100}, handled=99)) == []
     assert calls(stand(moves, 1, {P0: 100}, handled=100)) == [CallMaybeRevoked((P0,))]
 
@@ -161,17 +165,13 @@ def test_a_position_that_nobody_asks_for_is_not_flushed() -> None:
 )
 def test_the_condition_in_three_parts(position: int, end: int, is_due: bool) -> None:
     """KIP-253 7: a position is told where it can open something for others."""
-    moves = member(P0, at=90)
-    moves.handle(Ticked(0.2))
-    moves.handle(Answered(0.2, {}, {P0}))
+    moves = asked_for(P0)
     assert bool(calls(stand(moves, 1, {P0: position}, end=end))) == is_due
 
 
 def test_a_flush_that_fails_is_not_told_and_tried_again_at_the_next_heartbeat() -> None:
     """Others wait meanwhile."""
-    moves = member(P0, at=90)
-    moves.handle(Ticked(0.2))
-    moves.handle(Answered(0.2, {}, {P0}))
+    moves = asked_for(P0)
     stand(moves, 1, {P0: 100})
     assert calls(moves.handle(CallFailed(1.5))) == []
     assert moves.unflushed == {P0}
@@ -355,9 +355,7 @@ def test_who_goes_back_in_a_parent_holds_its_own_child_at_once() -> None:
 
 def test_a_flush_under_way_does_not_count_beyond_where_the_member_went_back_to() -> None:
     """What it reads once more from there on is flushed once more before it is told."""
-    moves = member(P0, at=90)
-    moves.handle(Ticked(0.2))
-    moves.handle(Answered(0.2, {}, {P0}))
+    moves = asked_for(P0)
     assert calls(stand(moves, 1, {P0: 100})) == [CallMaybeRevoked((P0,))]
     stand(moves, 1.1, {P0: 80})
     told = reports(moves.handle(CallReturned(1.2))) + reports(moves.handle(Answered(1.3, {}, {P0})))
@@ -369,9 +367,7 @@ def test_a_flush_under_way_does_not_count_beyond_where_the_member_went_back_to()
 
 def test_what_was_handled_before_the_member_went_back_is_not_told_as_handled() -> None:
     """The application is still at work on what came before the seek, and nothing behind it was delivered anew."""
-    moves = member(P0, at=90)
-    moves.handle(Ticked(0.2))
-    moves.handle(Answered(0.2, {}, {P0}))
+    moves = asked_for(P0)
     assert calls(stand(moves, 1, {P0: 50}, handled=100)) == []
     assert reports(moves.handle(Answered(1.1, {}, {P0}))) in ([], [{P0: (False, 50)}])
     assert moves.told == {P0: 50}
@@ -429,9 +425,7 @@ def test_what_others_told_in_a_former_generation_opens_nothing() -> None:
 
 def test_a_flush_that_failed_is_tried_at_once_when_partitions_are_given_up() -> None:
     """It is the last time to try."""
-    moves = member(P0, at=90)
-    moves.handle(Ticked(0.2))
-    moves.handle(Answered(0.2, {}, {P0}))
+    moves = asked_for(P0)
     stand(moves, 1, {P0: 100})
     moves.handle(CallFailed(1.5))
     assert moves.handle(Leaving(1.6)) == [CallMaybeRevoked((P0,))]
@@ -439,9 +433,7 @@ def test_a_flush_that_failed_is_tried_at_once_when_partitions_are_given_up() -> 
 
 def test_a_call_under_way_ends_before_the_last_one_begins() -> None:
     """One call of the application is under way at a time, also when partitions are given up."""
-    moves = member(P0, P1, at=90)
-    moves.handle(Ticked(0.2))
-    moves.handle(Answered(0.2, {}, {P0}))
+    moves = asked_for(P0, P1)
     assert calls(stand(moves, 1, {P0: 100, P1: 95})) == [CallMaybeRevoked((P0,))]
     assert moves.handle(Leaving(1.1)) == []
     assert moves.handle(CallReturned(1.2)) == [CallMaybeRevoked((P1,))]

@@ -41,6 +41,19 @@ class Kip253Gate(Gate):
         return segment.end
 
 
+def grown_and_shrunk() -> Layout:
+    """3 -> 4 -> 3."""
+    layout = Layout.created("orders", TOPIC_ID, 3, 12)
+    layout = layout.changed(layout.next_epoch(4), {0: 120, 3: 0})
+    return layout.changed(layout.next_epoch(3), {0: 300, 3: 95})
+
+
+def doubled(cut: int) -> Layout:
+    """1 -> 2."""
+    layout = Layout.created("orders", TOPIC_ID, 1, 2)
+    return layout.changed(layout.next_epoch(2), {0: cut, 1: 0})
+
+
 @dataclass
 class Cluster:
     """A topic whose records are its keys, one for each virtual partition, and a group that reads it."""
@@ -126,8 +139,9 @@ class Cluster:
                 self.report(q)
 
 
-def _live(cluster: Cluster, random: Random, steps: int) -> None:
-    """Lets a group live through growths and shrinks, slow members, rewinds and retention."""
+def lived(counts: tuple[int, int], random: Random, steps: int) -> Cluster:
+    """A cluster that has lived through growths and shrinks, slow members, rewinds and retention."""
+    cluster = Cluster(Layout.created("orders", TOPIC_ID, *counts))
     for _ in range(steps):
         q = random.randrange(cluster.layout.v_count)
         match random.randrange(12):
@@ -146,6 +160,7 @@ def _live(cluster: Cluster, random: Random, steps: int) -> None:
                 cluster.report(q)
             case _:
                 cluster.read(q, random.randint(1, 8))
+    return cluster
 
 
 COUNTS = st.tuples(st.integers(1, 3), st.integers(0, 3)).map(lambda pair: (pair[0], pair[0] << pair[1]))
@@ -156,8 +171,7 @@ def test_no_record_is_delivered_before_an_earlier_one_of_its_key(
     counts: tuple[int, int], random: Random, steps: int
 ) -> None:
     """Whatever the group's positions are and however topics grow and shrink, also where readers go back."""
-    cluster = Cluster(Layout.created("orders", TOPIC_ID, *counts))
-    _live(cluster, random, steps)
+    cluster = lived(counts, random, steps)
     cluster.read_out()
     assert cluster.early == []
 
@@ -167,8 +181,7 @@ def test_whoever_is_held_goes_on_once_all_others_have_read_on(
     counts: tuple[int, int], random: Random, steps: int
 ) -> None:
     """There is no circle in which each waits for the next."""
-    cluster = Cluster(Layout.created("orders", TOPIC_ID, *counts))
-    _live(cluster, random, steps)
+    cluster = lived(counts, random, steps)
     cluster.read_out()
     assert cluster.positions == {q: cluster.end(q) for q in range(cluster.layout.v_count)} | cluster.positions
     for q in range(cluster.layout.v_count):
@@ -180,8 +193,7 @@ def test_whoever_is_held_goes_on_once_all_others_have_read_on(
 @given(COUNTS, st.randoms(use_true_random=False), st.integers(0, 120))
 def test_few_positions_are_asked_for_at_a_time(counts: tuple[int, int], random: Random, steps: int) -> None:
     """Not more than 2 + log2(n) of n physical partitions, and none of whoever is not held."""
-    cluster = Cluster(Layout.created("orders", TOPIC_ID, *counts))
-    _live(cluster, random, steps)
+    cluster = lived(counts, random, steps)
     gate = cluster.gate
     n = len({segment.id.partition for segment in cluster.layout.segments})
     for q in range(cluster.layout.v_count):
@@ -215,8 +227,7 @@ def test_a_topic_that_only_grew_asks_for_its_ancestors(n: int, doublings: int) -
 @given(COUNTS, st.randoms(use_true_random=False), st.integers(0, 120))
 def test_clients_reckon_as_the_proxy_does(counts: tuple[int, int], random: Random, steps: int) -> None:
     """What PartitionLeaderEpochsForPartitions tells of the segments makes the same gate."""
-    cluster = Cluster(Layout.created("orders", TOPIC_ID, *counts))
-    _live(cluster, random, steps)
+    cluster = lived(counts, random, steps)
     told = [
         segment
         for q in range(cluster.layout.v_count)
@@ -303,10 +314,7 @@ def test_a_rewind_is_gated_again(rule: type[Gate], is_sound: bool) -> None:
 
 def test_whoever_goes_back_may_know_who_has_gone_on_by_what_it_had_read() -> None:
     """3 -> 4 -> 3: the keys of 0 went to 3 at 120, and came back at 300 of 0; what is no follower is not named."""
-    layout = Layout.created("orders", TOPIC_ID, 3, 12)
-    layout = layout.changed(layout.next_epoch(4), {0: 120, 3: 0})
-    layout = layout.changed(layout.next_epoch(3), {0: 300, 3: 95})
-    gate = Gate.of(layout)
+    gate = Gate.of(grown_and_shrunk())
     assert gate.needs(3, 0) == {0: 120}
     assert gate.needs(0, 299) == {}
     assert gate.needs(0, 300) == {3: 95}
@@ -317,10 +325,7 @@ def test_whoever_goes_back_may_know_who_has_gone_on_by_what_it_had_read() -> Non
 
 def test_a_segment_ends_an_answer_and_what_follows_is_judged_anew() -> None:
     """3 is retired and its keys go back to 0: whoever has read 0 up to there waits for 3's reader."""
-    layout = Layout.created("orders", TOPIC_ID, 3, 12)
-    layout = layout.changed(layout.next_epoch(4), {0: 120, 3: 0})
-    layout = layout.changed(layout.next_epoch(3), {0: 300, 3: 95})
-    gate = Gate.of(layout)
+    gate = Gate.of(grown_and_shrunk())
     passed = Evidence({0: 120})
     assert (gate.limit(3, 0, NOTHING), gate.asks(3, 0, NOTHING)) == (0, (0,))
     assert (gate.limit(3, 0, passed), gate.asks(3, 0, passed)) == (95, ())
@@ -335,17 +340,14 @@ def test_a_segment_ends_an_answer_and_what_follows_is_judged_anew() -> None:
 
 def test_what_retention_has_taken_is_not_waited_for() -> None:
     """Nobody owns a retired partition any more once its log is empty: that its log begins behind the cut is enough."""
-    layout = Layout.created("orders", TOPIC_ID, 1, 2)
-    layout = layout.changed(layout.next_epoch(2), {0: 120, 1: 0})
-    gate = Gate.of(layout)
+    gate = Gate.of(doubled(120))
     assert gate.limit(1, 0, Evidence({}, {0: 119})) == 0
     assert gate.limit(1, 0, Evidence({}, {0: 120})) is None
 
 
 def test_what_was_lost_is_not_waited_for() -> None:
     """BEYOND-LOSS: 0's log was cut short below its cut; its readers come no further than its records."""
-    layout = Layout.created("orders", TOPIC_ID, 1, 2)
-    layout = layout.changed(layout.next_epoch(2), {0: 200, 1: 0})
+    layout = doubled(200)
     layout = layout.changed(layout.next_epoch(2, shortened={0: 100}), {0: 100}, told={0: 250})
     gate = Gate.of(layout)
     assert (gate.limit(0, 0, NOTHING), gate.limit(0, 100, NOTHING)) == (100, None)
@@ -354,9 +356,7 @@ def test_what_was_lost_is_not_waited_for() -> None:
 
 def test_strays_between_two_segments_belong_to_neither() -> None:
     """3 was retired at 95 and is used again from 98 on: whoever stands in between waits for what 98 waits for."""
-    layout = Layout.created("orders", TOPIC_ID, 3, 12)
-    layout = layout.changed(layout.next_epoch(4), {0: 120, 3: 0})
-    layout = layout.changed(layout.next_epoch(3), {0: 300, 3: 95})
+    layout = grown_and_shrunk()
     layout = layout.changed(layout.next_epoch(4), {0: 310, 3: 98})
     gate = Gate.of(layout)
     at_cut = known(gate.segment_at(3, 96))
@@ -367,8 +367,7 @@ def test_strays_between_two_segments_belong_to_neither() -> None:
 
 def test_without_ordered_delivery_nothing_is_held() -> None:
     """enable.ordered.delivery=false of KIP-253."""
-    layout = Layout.created("orders", TOPIC_ID, 1, 2)
-    layout = layout.changed(layout.next_epoch(2), {0: 120, 1: 0})
+    layout = doubled(120)
     gate = Gate(layout.segments, ordered_delivery=False)
     assert (gate.limit(1, 0, NOTHING), gate.asks(1, 0, NOTHING)) == (None, ())
 

@@ -40,6 +40,27 @@ def steps(line: Line, image: Image | None = None, home: Stay = HOME) -> Iterator
         yield step
 
 
+def add(line: Line, *writes: Write) -> None:
+    for write in writes:
+        line.add(write)
+
+
+def a_line(*writes: Write) -> Line:
+    line = Line(3)
+    add(line, *writes)
+    return line
+
+
+def a_plain_line() -> Line:
+    """One that has a producer id, and under it a first batch that is written."""
+    opener = plain()
+    line = a_line(opener)
+    line.identify(900)
+    assert sendable(line) == [opener]
+    line.answered(opener, Result.WRITTEN)
+    return line
+
+
 def ask(line: Line, *known: int) -> None:
     assert line.has_question
     line.begin_question()
@@ -52,10 +73,8 @@ def sequences(writes: list[Write]) -> list[tuple[int, int]]:
 
 def test_the_first_batch_of_an_identity_goes_alone() -> None:
     """OPENER-ALONE: what follows waits until it is acknowledged; other producers overtake."""
-    line = Line(3)
     first, second, other = a_write(0), a_write(1), a_write(0, producer_id=8)
-    for write in (first, second, other):
-        line.add(write)
+    line = a_line(first, second, other)
     assert sendable(line) == [first, other]
     assert line.answered(first, Result.WRITTEN)
     assert sendable(line) == [second]
@@ -66,8 +85,7 @@ def test_what_follows_a_failed_first_batch_does_not_open_the_segment() -> None:
     """OPENER-ALONE: it is refused as out of order, so that its client sends the first one again before it."""
     line = Line(3)
     first, second = a_write(0), a_write(1)
-    line.add(first)
-    line.add(second)
+    add(line, first, second)
     assert sendable(line) == [first]
     line.answered(first, Result.REFUSED)
     assert sendable(line) == []
@@ -89,8 +107,7 @@ def test_an_identity_that_nobody_knows_is_told_so() -> None:
     """OPENER-ALONE: without an image it begins another epoch, with one it sends what is missing."""
     line = Line(3)
     lone, gap = a_write(40), a_write(40, producer_id=8)
-    line.add(lone)
-    line.add(gap)
+    add(line, lone, gap)
     image = {8: Written(0, 30)}
     assert list(steps(line, image)) == []
     ask(line)
@@ -131,10 +148,8 @@ def test_of_very_many_only_who_was_asked_for_is_remembered() -> None:
 
 def test_without_an_answer_only_what_was_asked_for_is_given_up() -> None:
     """The broker could not be asked: those whose identity is in question are refused, other producers go on."""
-    line = Line(3)
     unknown, behind, other = a_write(40), a_write(41), a_write(0, producer_id=8)
-    for write in (unknown, behind, other):
-        line.add(write)
+    line = a_line(unknown, behind, other)
     assert sendable(line) == [other]
     line.begin_question()
     assert line.give_up_question() == [unknown, behind]
@@ -153,8 +168,7 @@ def test_identities_that_are_forgotten_are_asked_for_again(monkeypatch: pytest.M
         assert sendable(line) == [write]
         line.answered(write, Result.WRITTEN)
     forgotten, known = a_write(1, producer_id=1), a_write(1, producer_id=3)
-    line.add(forgotten)
-    line.add(known)
+    add(line, forgotten, known)
     assert sendable(line) == [known]
     ask(line, 1)
     assert sendable(line) == [forgotten]
@@ -162,10 +176,8 @@ def test_identities_that_are_forgotten_are_asked_for_again(monkeypatch: pytest.M
 
 def test_a_retry_across_a_move_is_a_duplicate() -> None:
     """SEQ-IMAGE: at or below the image it stands in an earlier home; above it goes on from 0; old epochs are fenced."""
-    line = Line(3)
     writes = [a_write(8, records=3, epoch=1), a_write(11, epoch=1), a_write(12, epoch=0)]
-    for write in writes:
-        line.add(write)
+    line = a_line(*writes)
     refused = [step for step in steps(line, {7: Written(1, 10)}) if isinstance(step, Refuse)]
     assert refused == [Refuse(writes[0], Refusal.DUPLICATE), Refuse(writes[2], Refusal.FENCED)]
     assert sequences([writes[1]]) == [(1, 0)]
@@ -185,10 +197,8 @@ def test_binding_happens_when_a_write_is_sent() -> None:
 
 def test_batches_without_identity_get_one() -> None:
     """LENT-IDENTITY: numbered in their order, once a producer id is there."""
-    line = Line(3)
     writes = [plain(), plain(), plain()]
-    for write in writes:
-        line.add(write)
+    line = a_line(*writes)
     assert sendable(line) == []
     assert line.needs_id
     line.identify(900)
@@ -200,14 +210,8 @@ def test_batches_without_identity_get_one() -> None:
 
 def test_a_failure_costs_an_epoch_and_nobody_else_hears_of_it() -> None:
     """LENT-IDENTITY: what was sent behind it is sent again, in order, from sequence 0 of the next epoch."""
-    line = Line(3)
-    line.identify(900)
-    opener, *writes = [plain() for _ in range(5)]
-    line.add(opener)
-    assert sendable(line) == [opener]
-    line.answered(opener, Result.WRITTEN)
-    for write in writes[:3]:
-        line.add(write)
+    line, writes = a_plain_line(), [plain() for _ in range(4)]
+    add(line, *writes[:3])
     assert sendable(line) == writes[:3]
     line.add(writes[3])
     assert line.answered(writes[0], Result.REFUSED)
@@ -220,14 +224,8 @@ def test_a_failure_costs_an_epoch_and_nobody_else_hears_of_it() -> None:
 
 def test_a_rejected_batch_costs_its_own_client_only() -> None:
     """LENT-IDENTITY: brokers judge a batch before they append it. What was sent behind it takes its sequences."""
-    line = Line(3)
-    line.identify(900)
-    opener, *writes = [plain() for _ in range(6)]
-    line.add(opener)
-    assert sendable(line) == [opener]
-    line.answered(opener, Result.WRITTEN)
-    for write in writes[:4]:
-        line.add(write)
+    line, writes = a_plain_line(), [plain() for _ in range(5)]
+    add(line, *writes[:4])
     assert sendable(line) == writes[:4]
     line.add(writes[4])
     assert line.answered(writes[0], Result.WRITTEN)
@@ -245,8 +243,7 @@ def test_a_writer_of_nothing_but_rejected_batches_holds_nobody_up() -> None:
     line.identify(900)
     good, told = plain(), 0
     noisy = [plain() for _ in range(50)]
-    for write in (*noisy, good):
-        line.add(write)
+    add(line, *noisy, good)
     while not line.idle:
         under_way, rejected = sendable(line), False
         for write in under_way:
@@ -267,14 +264,8 @@ def _judged(is_good: bool, is_behind: bool) -> Result:
 @pytest.mark.parametrize("other", [Result.LOST, Result.REFUSED, Result.WRITTEN])
 def test_what_may_be_appended_behind_a_rejected_batch_costs_an_epoch(other: Result) -> None:
     """Sequences are used again only where nothing can have taken them."""
-    line = Line(3)
-    line.identify(900)
-    opener, *writes = [plain() for _ in range(4)]
-    line.add(opener)
-    assert sendable(line) == [opener]
-    line.answered(opener, Result.WRITTEN)
-    for write in writes:
-        line.add(write)
+    line, writes = a_plain_line(), [plain() for _ in range(3)]
+    add(line, *writes)
     assert sendable(line) == writes
     line.answered(writes[0], Result.REJECTED)
     assert line.answered(writes[1], other)
@@ -285,20 +276,14 @@ def test_what_may_be_appended_behind_a_rejected_batch_costs_an_epoch(other: Resu
 
 def test_a_move_in_the_midst_of_a_rejection_costs_an_epoch() -> None:
     """In another home sequences begin at 0."""
-    line = Line(3)
-    line.identify(900)
-    writes = [plain() for _ in range(3)]
-    line.add(writes[0])
-    assert sendable(line) == writes[:1]
-    line.answered(writes[0], Result.WRITTEN)
-    for write in writes[1:]:
-        line.add(write)
-    assert sendable(line) == writes[1:]
-    line.answered(writes[1], Result.REJECTED)
+    line, writes = a_plain_line(), [plain(), plain()]
+    add(line, *writes)
+    assert sendable(line) == writes
+    line.answered(writes[0], Result.REJECTED)
     assert sendable(line, home=NEXT_HOME) == []
-    assert not line.answered(writes[2], Result.SEQUENCE)
-    assert sendable(line, home=NEXT_HOME) == writes[2:]
-    assert sequences(writes[2:]) == [(1, 0)]
+    assert not line.answered(writes[1], Result.SEQUENCE)
+    assert sendable(line, home=NEXT_HOME) == writes[1:]
+    assert sequences(writes[1:]) == [(1, 0)]
 
 
 def test_a_producer_id_whose_epochs_are_used_up_is_replaced() -> None:
@@ -321,10 +306,8 @@ def test_a_producer_id_whose_epochs_are_used_up_is_replaced() -> None:
 
 def test_giving_up_takes_all_that_is_not_under_way() -> None:
     """SHORT-FENCE: a virtual partition that was held for too long refuses everything behind, too."""
-    line = Line(3)
     writes = [a_write(0), a_write(1), plain(), a_write(0, producer_id=8)]
-    for write in writes:
-        line.add(write)
+    line = a_line(*writes)
     assert sendable(line) == [writes[0], writes[3]]
     assert set(line.give_up()) == {writes[1], writes[2]}
     assert not line.idle
@@ -335,10 +318,8 @@ def test_giving_up_takes_all_that_is_not_under_way() -> None:
 
 def test_what_its_client_has_left_is_not_sent() -> None:
     """LATE-BINDING: an unsent write dies with its connection, parked or not."""
-    line = Line(3)
     writes = [a_write(0), a_write(1), a_write(2)]
-    for write in writes:
-        line.add(write)
+    line = a_line(*writes)
     assert sendable(line) == writes[:1]
     for write in writes:
         write.abandoned = True

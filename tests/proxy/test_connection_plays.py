@@ -34,8 +34,8 @@ from kordon.testing.plays import (
 )
 
 HEARTBEAT, LIST_OFFSETS = 12, 2
-BROKER = {"node_id": 7, "host": "broker-7.internal", "port": 9092, "rack": "r1"}
-PROXIED = {"node_id": 7, "host": "proxy", "port": 9100, "rack": "r1"}
+BROKER: dict[str, object] = {"node_id": 7, "host": "broker-7.internal", "port": 9092, "rack": "r1"}
+PROXIED: dict[str, object] = {"node_id": 7, "host": "proxy", "port": 9100, "rack": "r1"}
 
 
 def heartbeat(correlation_id: int) -> bytes:
@@ -84,12 +84,7 @@ def metadata(version: int, correlation_id: int) -> bytes:
 def test_what_passes_arrives_as_it_was_sent() -> None:
     """A request and its response, neither of which names a broker, go through byte for byte."""
     perform(
-        [
-            Client(heartbeat(1)),
-            BrokerGets(heartbeat(1)),
-            Broker(heartbeat_answer(1)),
-            ClientGets(heartbeat_answer(1)),
-        ]
+        Client(heartbeat(1)), BrokerGets(heartbeat(1)), Broker(heartbeat_answer(1)), ClientGets(heartbeat_answer(1))
     )
 
 
@@ -97,7 +92,7 @@ def test_pipelined_requests_and_their_responses_keep_their_order() -> None:
     """Several frames in one chunk, and a frame over several chunks, are the same thing."""
     requests = heartbeat(1) + heartbeat(2) + produce(9, 3, -1)
     answers = heartbeat_answer(1) + heartbeat_answer(2)
-    perform([Client(requests), BrokerGets(requests), Broker(answers), ClientGets(answers)])
+    perform(Client(requests), BrokerGets(requests), Broker(answers), ClientGets(answers))
 
 
 @pytest.mark.parametrize("version", range(14))
@@ -105,20 +100,18 @@ def test_pipelined_requests_and_their_responses_keep_their_order() -> None:
 def test_nothing_waits_for_the_answer_to_acks_0(version: int, transactional_id: str | None) -> None:
     """A Produce with acks=0 has no response, so the next response belongs to the next request."""
     sent = produce(version, 1, 0, transactional_id if version >= 3 else None) + heartbeat(2)
-    perform([Client(sent), BrokerGets(sent), Broker(heartbeat_answer(2)), ClientGets(heartbeat_answer(2))])
+    perform(Client(sent), BrokerGets(sent), Broker(heartbeat_answer(2)), ClientGets(heartbeat_answer(2)))
 
 
 @pytest.mark.parametrize("version", range(14))
 def test_metadata_names_the_proxy(version: int) -> None:
     """Every version of Metadata carries the proxy's address, the broker's node id and the topics as they were."""
     perform(
-        [
-            Client(metadata(version, 1)),
-            BrokerGets(metadata(version, 1)),
-            Broker(metadata_answer(version, 1, BROKER)),
-            Learns({7: ("broker-7.internal", 9092)}),
-            ClientGets(metadata_answer(version, 1, PROXIED)),
-        ]
+        Client(metadata(version, 1)),
+        BrokerGets(metadata(version, 1)),
+        Broker(metadata_answer(version, 1, BROKER)),
+        Learns({7: ("broker-7.internal", 9092)}),
+        ClientGets(metadata_answer(version, 1, PROXIED)),
     )
 
 
@@ -134,13 +127,11 @@ def test_a_coordinator_is_found_at_the_proxy(version: int) -> None:
 
     asked = request_frame(apis.FIND_COORDINATOR, version, 1, key="g", key_type=0, coordinator_keys=["g"])
     perform(
-        [
-            Client(asked),
-            BrokerGets(asked),
-            Broker(answer(BROKER)),
-            Learns({7: ("broker-7.internal", 9092)}),
-            ClientGets(answer(PROXIED)),
-        ]
+        Client(asked),
+        BrokerGets(asked),
+        Broker(answer(BROKER)),
+        Learns({7: ("broker-7.internal", 9092)}),
+        ClientGets(answer(PROXIED)),
     )
 
 
@@ -150,7 +141,7 @@ def test_an_unknown_coordinator_stays_unknown() -> None:
     answer = response_frame(
         apis.FIND_COORDINATOR, 3, 1, throttle_time_ms=0, error_code=15, error_message="no", node_id=-1, host="", port=-1
     )
-    perform([Client(asked), BrokerGets(asked), Broker(answer), ClientGets(answer)])
+    perform(Client(asked), BrokerGets(asked), Broker(answer), ClientGets(answer))
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -182,13 +173,11 @@ def test_the_described_cluster_is_the_proxys(version: int) -> None:
         include_fenced_brokers=False,
     )
     perform(
-        [
-            Client(asked),
-            BrokerGets(asked),
-            Broker(answer(BROKER)),
-            Learns({7: ("broker-7.internal", 9092)}),
-            ClientGets(answer(PROXIED)),
-        ]
+        Client(asked),
+        BrokerGets(asked),
+        Broker(answer(BROKER)),
+        Learns({7: ("broker-7.internal", 9092)}),
+        ClientGets(answer(PROXIED)),
     )
 
 
@@ -213,18 +202,16 @@ def produce_answer(version: int, correlation_id: int, endpoints: list[dict[str, 
 def test_an_ordinary_produce_answer_is_untouched(version: int) -> None:
     """Without new leaders the answer goes through byte for byte."""
     sent, answer = produce(version, 1, -1), produce_answer(version, 1, [])
-    perform([Client(sent), BrokerGets(sent), Broker(answer), ClientGets(answer)])
+    perform(Client(sent), BrokerGets(sent), Broker(answer), ClientGets(answer))
 
 
 def test_a_refused_or_foreign_answer_ends_the_connection() -> None:
     """A correlation id that nobody waits for cannot be matched: passing it on would mislead the client."""
     perform(
-        [
-            Client(heartbeat(1)),
-            BrokerGets(heartbeat(1)),
-            Broker(heartbeat_answer(9)),
-            Closes(CloseCause.MALFORMED_RESPONSE),
-        ]
+        Client(heartbeat(1)),
+        BrokerGets(heartbeat(1)),
+        Broker(heartbeat_answer(9)),
+        Closes(CloseCause.MALFORMED_RESPONSE),
     )
 
 
@@ -235,12 +222,10 @@ def test_a_too_new_api_versions_is_answered_in_its_turn() -> None:
         apis.API_VERSIONS, 0, 2, error_code=35, api_keys=[{"api_key": 18, "min_version": 0, "max_version": 5}]
     )
     perform(
-        [
-            Client(sent),
-            BrokerGets(heartbeat(1) + heartbeat(3)),
-            Broker(heartbeat_answer(1) + heartbeat_answer(3)),
-            ClientGets(heartbeat_answer(1) + own + heartbeat_answer(3)),
-        ]
+        Client(sent),
+        BrokerGets(heartbeat(1) + heartbeat(3)),
+        Broker(heartbeat_answer(1) + heartbeat_answer(3)),
+        ClientGets(heartbeat_answer(1) + own + heartbeat_answer(3)),
     )
 
 
@@ -253,12 +238,10 @@ def test_api_versions_offers_what_broker_and_table_share() -> None:
 
     asked = request_frame(apis.API_VERSIONS, 0, 1)
     perform(
-        [
-            Client(asked),
-            BrokerGets(asked),
-            Broker(answer([(0, 0, 99), (3, 0, 12), (4, 0, 7), (16384, 0, 1), (17, 0, 1)])),
-            ClientGets(answer([(0, 0, 13), (3, 0, 12), (17, 1, 1)])),
-        ]
+        Client(asked),
+        BrokerGets(asked),
+        Broker(answer([(0, 0, 99), (3, 0, 12), (4, 0, 7), (16384, 0, 1), (17, 0, 1)])),
+        ClientGets(answer([(0, 0, 13), (3, 0, 12), (17, 1, 1)])),
     )
 
 
@@ -279,27 +262,25 @@ def test_api_versions_offers_what_broker_and_table_share() -> None:
 )
 def test_what_is_no_request_ends_its_connection(opening: bytes, cause: CloseCause) -> None:
     """Other protocols, impossible sizes, unknown keys and versions: closed with the cause, nothing forwarded."""
-    perform([Client(opening), Closes(cause)])
+    perform(Client(opening), Closes(cause))
 
 
 def test_a_long_client_id_is_held_against_the_limit() -> None:
     """limits.header_bytes bounds the client id before it is waited for."""
     sent = request_frame(HEARTBEAT, 4, 1, "c" * 2000, group_id="g", generation_id=1, member_id="m")
-    perform([Client(sent), Closes(CloseCause.HEADER_TOO_LARGE)], lambda: connection(header_bytes=1000))
+    perform(Client(sent), Closes(CloseCause.HEADER_TOO_LARGE), on=lambda: connection(header_bytes=1000))
 
 
 def test_a_client_with_too_much_in_flight_is_read_no_further() -> None:
     """Back-pressure, not an error: the client is read again once a response has come."""
     perform(
-        [
-            Client(heartbeat(1)),
-            BrokerGets(heartbeat(1)),
-            Does(PauseDownstream()),
-            Broker(heartbeat_answer(1)),
-            ClientGets(heartbeat_answer(1)),
-            Does(ResumeDownstream()),
-        ],
-        lambda: connection(requests_in_flight=1),
+        Client(heartbeat(1)),
+        BrokerGets(heartbeat(1)),
+        Does(PauseDownstream()),
+        Broker(heartbeat_answer(1)),
+        ClientGets(heartbeat_answer(1)),
+        Does(ResumeDownstream()),
+        on=lambda: connection(requests_in_flight=1),
     )
 
 
@@ -307,43 +288,39 @@ def test_a_draining_connection_answers_what_it_accepted() -> None:
     """A request that has begun is completed and answered; then, and not before, the connection closes."""
     request = heartbeat(2)
     perform(
-        [
-            Client(heartbeat(1) + request[:20]),
-            BrokerGets(heartbeat(1) + request[:20]),
-            Happens(Drain()),
-            Client(request[20:] + heartbeat(3)),
-            BrokerGets(request[20:]),
-            Broker(heartbeat_answer(1)),
-            ClientGets(heartbeat_answer(1)),
-            Broker(heartbeat_answer(2)),
-            ClientGets(heartbeat_answer(2)),
-            Closes(CloseCause.DRAINED),
-        ],
+        Client(heartbeat(1) + request[:20]),
+        BrokerGets(heartbeat(1) + request[:20]),
+        Happens(Drain()),
+        Client(request[20:] + heartbeat(3)),
+        BrokerGets(request[20:]),
+        Broker(heartbeat_answer(1)),
+        ClientGets(heartbeat_answer(1)),
+        Broker(heartbeat_answer(2)),
+        ClientGets(heartbeat_answer(2)),
+        Closes(CloseCause.DRAINED),
     )
 
 
 def test_a_connection_drains_for_other_reasons_too() -> None:
     """Its client is to reconnect, and loses no answer by that."""
     perform(
-        [
-            Client(heartbeat(1)),
-            BrokerGets(heartbeat(1)),
-            Happens(Drain(CloseCause.TAKEN_OVER, "a topic is to be seen anew")),
-            Broker(heartbeat_answer(1)),
-            ClientGets(heartbeat_answer(1)),
-            Closes(CloseCause.TAKEN_OVER),
-        ],
+        Client(heartbeat(1)),
+        BrokerGets(heartbeat(1)),
+        Happens(Drain(CloseCause.TAKEN_OVER, "a topic is to be seen anew")),
+        Broker(heartbeat_answer(1)),
+        ClientGets(heartbeat_answer(1)),
+        Closes(CloseCause.TAKEN_OVER),
     )
 
 
 def test_a_request_whose_head_is_not_here_is_not_accepted() -> None:
     """Draining waits for what was let through, not for what could not be judged yet."""
-    perform([Client(heartbeat(1)[:9]), Happens(Drain()), Closes(CloseCause.DRAINED)])
+    perform(Client(heartbeat(1)[:9]), Happens(Drain()), Closes(CloseCause.DRAINED))
 
 
 def test_an_idle_connection_drains_at_once() -> None:
     """Nothing in flight: nothing to wait for."""
-    perform([Happens(Drain()), Closes(CloseCause.DRAINED)])
+    perform(Happens(Drain()), Closes(CloseCause.DRAINED))
 
 
 @pytest.mark.parametrize(
@@ -357,23 +334,21 @@ def test_silence_ends_a_connection(before: bytes, limits: dict[str, int], cause:
     """A connection that says nothing, or half of something, does not stay for ever."""
     sent: list[Step | Outcome] = [Client(before), BrokerGets(before)] if before else []
     perform(
-        [*sent, Happens(Tick(4.9, True)), Happens(Tick(5.1, True)), Closes(cause)], lambda: connection(None, **limits)
+        *sent, Happens(Tick(4.9, True)), Happens(Tick(5.1, True)), Closes(cause), on=lambda: connection(None, **limits)
     )
 
 
 def test_idle_is_what_neither_side_uses() -> None:
     """limits.idle_ms counts from the last byte, and not while a request waits for its response."""
     perform(
-        [
-            Client(heartbeat(1)),
-            BrokerGets(heartbeat(1)),
-            Happens(Tick(9.0, True)),
-            Broker(heartbeat_answer(1)),
-            ClientGets(heartbeat_answer(1)),
-            Happens(Tick(9.1, True)),
-            Closes(CloseCause.IDLE),
-        ],
-        lambda: connection(idle_ms=9000),
+        Client(heartbeat(1)),
+        BrokerGets(heartbeat(1)),
+        Happens(Tick(9.0, True)),
+        Broker(heartbeat_answer(1)),
+        ClientGets(heartbeat_answer(1)),
+        Happens(Tick(9.1, True)),
+        Closes(CloseCause.IDLE),
+        on=lambda: connection(idle_ms=9000),
     )
 
 
@@ -381,24 +356,25 @@ def test_time_in_which_kordon_does_not_read_is_not_held_against_the_client() -> 
     """A request that waits because the broker takes nothing more does not time out."""
     half = produce(9, 1, -1)[:60]
     perform(
-        [Client(half), BrokerGets(half), Happens(Tick(99.0, False)), Happens(Tick(100.0, True))],
-        lambda: connection(request_ms=5000),
+        Client(half),
+        BrokerGets(half),
+        Happens(Tick(99.0, False)),
+        Happens(Tick(100.0, True)),
+        on=lambda: connection(request_ms=5000),
     )
 
 
 def test_a_client_that_has_ended_still_gets_its_answers() -> None:
     """A half-closed connection is passed on as such: what the broker still answers arrives."""
     perform(
-        [
-            Client(heartbeat(1)),
-            BrokerGets(heartbeat(1)),
-            Happens(DownstreamEnded()),
-            Does(EndUpstream()),
-            Broker(heartbeat_answer(1)),
-            ClientGets(heartbeat_answer(1)),
-            Happens(UpstreamEnded()),
-            Closes(CloseCause.CLIENT_CLOSED),
-        ]
+        Client(heartbeat(1)),
+        BrokerGets(heartbeat(1)),
+        Happens(DownstreamEnded()),
+        Does(EndUpstream()),
+        Broker(heartbeat_answer(1)),
+        ClientGets(heartbeat_answer(1)),
+        Happens(UpstreamEnded()),
+        Closes(CloseCause.CLIENT_CLOSED),
     )
 
 

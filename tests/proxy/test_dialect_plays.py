@@ -49,8 +49,8 @@ class Announces(NothingManaged):
 def play(script: list[Step | Outcome], *, private: bool) -> None:
     """Runs a play with a core that announces the dialect."""
     perform(
-        script,
-        lambda: Connection(Limits(), Tally(), Advertised(host="p", base_port=1), 0.0, Announces(private=private)),
+        *script,
+        on=lambda: Connection(Limits(), Tally(), Advertised(host="p", base_port=1), 0.0, Announces(private=private)),
     )
 
 
@@ -94,7 +94,7 @@ def test_what_lies_behind_kordon_cannot_announce_it() -> None:
     play(script, private=False)
     asked = request_frame(apis.API_VERSIONS, VERSION, 1, client_software_name="a")
     answer = Broker(offer([FETCH, *PRIVATE], [OF_KORDON, OF_BROKER]))
-    perform([Client(asked), BrokerGets(asked), answer, ClientGets(offer([FETCH], [OF_BROKER]))])
+    perform(Client(asked), BrokerGets(asked), answer, ClientGets(offer([FETCH], [OF_BROKER])))
 
 
 @pytest.mark.parametrize("api_key", [each["api_key"] for each in PRIVATE])
@@ -103,5 +103,5 @@ def test_a_private_request_never_reaches_a_broker(api_key: int, version: int) ->
     """It ends the connection of those who do not speak the dialect, as any unknown key does."""
     frame = bytearray(request_frame(api_key, 0, 1))
     frame[7] = version
-    perform([Client(bytes(frame)), Closes(CloseCause.UNSUPPORTED_REQUEST)])
+    perform(Client(bytes(frame)), Closes(CloseCause.UNSUPPORTED_REQUEST))
     play([Client(bytes(frame)), Closes(CloseCause.UNSUPPORTED_REQUEST)], private=True)
