@@ -1,7 +1,8 @@
 """A worker that fails while it takes in the layouts reads all of them again, and serves nothing until then."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -30,9 +31,9 @@ FENCE = FenceRecord("f1", "other", OTHER.next_epoch(4), OTHER.sealed_by(OTHER.ne
 class Log:
     """A layouts topic whose records a test gives out."""
 
-    def __init__(self) -> None:
+    def __init__(self, *records: tuple[str, Value | None]) -> None:
         self.position = 0
-        self.records: list[tuple[str, Value | None]] = []
+        self.records = list(records)
         self.failure: Exception | None = None
         self.appended: list[str] = []
 
@@ -127,6 +128,16 @@ def keeper_of(log: Log, lanes: Clients | None = None) -> tuple[Keeper, ManagedTo
     return keeper, topics, group
 
 
+@asynccontextmanager
+async def begun(log: Log, clients: Clients | None = None) -> AsyncIterator[tuple[Keeper, ManagedTopics, Group]]:
+    """A keeper that has joined and begun to read; it leaves at the end."""
+    keeper, topics, group = keeper_of(log, clients)
+    keeper.start()
+    join(keeper)
+    yield keeper, topics, group
+    await keeper.leave()
+
+
 def join(keeper: Keeper) -> None:
     """Has a keeper join a generation and get its lease."""
     keeper.on_generation(Generation(1, "a member", "another", ()))
@@ -137,79 +148,67 @@ async def test_all_is_read_again_before_anything_is_served(monkeypatch: pytest.M
     """Topics stay managed meanwhile; those that are gone since go, layouts come as they are, fences are held again."""
     log = Log()
     log.records = [(f"topic/{each.topic}", TopicRecord(each, UUID(int=2))) for each in (ORDERS, OTHER, THIRD)]
-    keeper, topics, _ = keeper_of(log)
-    keeper.start()
-    join(keeper)
-    await until("it serves", keeper.may_serve)
-    served: list[tuple[bool, frozenset[str]]] = []
-    adopted: list[int] = []
-    adopt = cast("Any", Performing)._adopt
+    async with begun(log) as (keeper, topics, _):
+        await until("it serves", keeper.may_serve)
+        served: list[tuple[bool, frozenset[str]]] = []
+        adopted: list[int] = []
+        adopt = cast("Any", Performing)._adopt
 
-    def watch(self: Performing, record: TopicRecord, images: Any, offset: int) -> None:
-        served.append((keeper.may_serve(), topics.names))
-        adopted.append(record.layout.epoch)
-        adopt(self, record, images, offset)
+        def watch(self: Performing, record: TopicRecord, images: Any, offset: int) -> None:
+            served.append((keeper.may_serve(), topics.names))
+            adopted.append(record.layout.epoch)
+            adopt(self, record, images, offset)
 
-    monkeypatch.setattr(Performing, "_adopt", watch)
-    log.records += [
-        ("topic/orders", TopicRecord(GROWN, UUID(int=2))),
-        ("topic/third", None),
-        ("fence/other", FENCE),
-    ]
-    log.position = len(log.records)  # the failure comes before these are taken in
-    log.failure = ValueError("a fault")
-    await until("it serves what it read again", lambda: len(adopted) == 2 and keeper.may_serve())
+        monkeypatch.setattr(Performing, "_adopt", watch)
+        log.records += [
+            ("topic/orders", TopicRecord(GROWN, UUID(int=2))),
+            ("topic/third", None),
+            ("fence/other", FENCE),
+        ]
+        log.position = len(log.records)  # the failure comes before these are taken in
+        log.failure = ValueError("a fault")
+        await until("it serves what it read again", lambda: len(adopted) == 2 and keeper.may_serve())
 
-    assert {name for names in served for name in names[1]} >= {"orders", "other"}
-    assert not any(serves for serves, _ in served)
-    assert sorted(adopted) == [OTHER.epoch, GROWN.epoch]  # no layout that has ended is adopted on the way
-    assert topics.names == {"orders", "other"}
-    orders, other = topics.named("orders"), topics.named("other")
-    assert orders is not None
-    assert (orders.layout, orders.layouts_offset) == (GROWN, 3)
-    assert other is not None
-    assert other.is_sealed(0)
-    await keeper.leave()
+        assert {name for names in served for name in names[1]} >= {"orders", "other"}
+        assert not any(serves for serves, _ in served)
+        assert sorted(adopted) == [OTHER.epoch, GROWN.epoch]  # no layout that has ended is adopted on the way
+        assert topics.names == {"orders", "other"}
+        orders, other = topics.named("orders"), topics.named("other")
+        assert orders is not None
+        assert (orders.layout, orders.layouts_offset) == (GROWN, 3)
+        assert other is not None
+        assert other.is_sealed(0)
 
 
 async def test_behind_a_lease_that_had_ended_nothing_is_served_before_the_layouts_were_read_again() -> None:
     """READ-BEFORE-SERVE: nobody waited for this worker meanwhile; what it has read may be old."""
-    log = Log()
-    log.records = [("topic/orders", TopicRecord(ORDERS, UUID(int=2)))]
-    keeper, topics, _ = keeper_of(log)
-    keeper.start()
-    join(keeper)
-    await until("it serves", keeper.may_serve)
-    keeper.member.lease_expires = 0.0
-    log.records.append(("topic/orders", TopicRecord(GROWN, UUID(int=2))))
-    cast("Any", keeper)._on_renewed(clock())
-    assert not keeper.may_serve()
-    await until("it serves again", keeper.may_serve)
-    orders = known(topics.named("orders"))
-    assert orders.layout == GROWN
-    await keeper.leave()
+    log = Log(("topic/orders", TopicRecord(ORDERS, UUID(int=2))))
+    async with begun(log) as (keeper, topics, _):
+        await until("it serves", keeper.may_serve)
+        keeper.member.lease_expires = 0.0
+        log.records.append(("topic/orders", TopicRecord(GROWN, UUID(int=2))))
+        cast("Any", keeper)._on_renewed(clock())
+        assert not keeper.may_serve()
+        await until("it serves again", keeper.may_serve)
+        orders = known(topics.named("orders"))
+        assert orders.layout == GROWN
 
 
 async def test_layouts_that_are_lost_are_served_no_more() -> None:
     """The worker leaves the group, so that nobody waits for its acknowledgements, and says why it does not serve."""
-    log = Log()
-    log.records = [("topic/orders", TopicRecord(ORDERS, UUID(int=2)))]
-    keeper, topics, group = keeper_of(log)
-    keeper.start()
-    join(keeper)
-    await until("it serves", keeper.may_serve)
-    log.failure = LogLost("__kordon.layouts was deleted")
-    await until("the group ends", lambda: group.stopped)
-    assert not keeper.may_serve()
-    assert keeper.lost == "__kordon.layouts was deleted"
-    assert topics.names == {"orders"}
-    await keeper.leave()
+    log = Log(("topic/orders", TopicRecord(ORDERS, UUID(int=2))))
+    async with begun(log) as (keeper, topics, group):
+        await until("it serves", keeper.may_serve)
+        log.failure = LogLost("__kordon.layouts was deleted")
+        await until("the group ends", lambda: group.stopped)
+        assert not keeper.may_serve()
+        assert keeper.lost == "__kordon.layouts was deleted"
+        assert topics.names == {"orders"}
 
 
 async def test_what_was_kept_is_judged_when_there_is_a_lease_and_the_layouts_have_been_read() -> None:
     """Neither is enough by itself (LATE-ANSWER)."""
-    log, clients = Log(), Clients()
-    log.records = [("topic/orders", TopicRecord(ORDERS, UUID(int=2)))]
+    log, clients = Log(("topic/orders", TopicRecord(ORDERS, UUID(int=2)))), Clients()
     keeper, topics, _ = keeper_of(log, clients)
     keeper.start()
     keeper.on_generation(Generation(1, "a member", "another", ()))
@@ -226,22 +225,17 @@ async def test_what_was_kept_is_judged_when_there_is_a_lease_and_the_layouts_hav
 
 async def test_a_new_generation_needs_all_layouts_of_meanwhile() -> None:
     """Whoever was missing in the one before was not waited for, though its lease lives on (READ-BEFORE-SERVE)."""
-    log = Log()
-    log.records = [("topic/orders", TopicRecord(ORDERS, UUID(int=2)))]
-    keeper, _, _ = keeper_of(log)
-    keeper.start()
-    join(keeper)
-    await until("it serves", keeper.may_serve)
-    keeper.on_generation(Generation(2, "a member", "another", ()))
-    assert not keeper.may_serve()
-    await until("it serves", keeper.may_serve)
-    await keeper.leave()
+    log = Log(("topic/orders", TopicRecord(ORDERS, UUID(int=2))))
+    async with begun(log) as (keeper, _, _):
+        await until("it serves", keeper.may_serve)
+        keeper.on_generation(Generation(2, "a member", "another", ()))
+        assert not keeper.may_serve()
+        await until("it serves", keeper.may_serve)
 
 
 async def test_whoever_leaves_says_so_when_nothing_can_land_any_more() -> None:
     """The others do not wait for its lease then (MISSING-WAITED)."""
-    log, clients = Log(), Clients()
-    log.records = [("topic/orders", TopicRecord(ORDERS, UUID(int=2)))]
+    log, clients = Log(("topic/orders", TopicRecord(ORDERS, UUID(int=2)))), Clients()
     keeper, _, _ = keeper_of(log, clients)
     keeper.start()
     join(keeper)
@@ -267,27 +261,24 @@ async def test_what_an_acknowledged_fence_shows_stays_when_all_is_read_again(fen
     log, clients = Log(), Clients()
     log.records = [(f"topic/{OTHER.topic}", TopicRecord(OTHER, UUID(int=2)))] if fence is FENCE else []
     log.records.append(("fence/other", fence))
-    keeper, topics, _ = keeper_of(log, clients)
-    keeper.start()
-    join(keeper)
-    clients.end = 7
-    await until("it is acknowledged", lambda: log.appended == ["ack/f1/me"])
-    other = known(topics.served("other"))
-    assert other.limit(0, may_serve=True) == 7
-    limits: set[int | None] = set()
-    clients.end = 9
-    log.failure = ValueError("a fault")
+    async with begun(log, clients) as (keeper, topics, _):
+        clients.end = 7
+        await until("it is acknowledged", lambda: log.appended == ["ack/f1/me"])
+        other = known(topics.served("other"))
+        assert other.limit(0, may_serve=True) == 7
+        limits: set[int | None] = set()
+        clients.end = 9
+        log.failure = ValueError("a fault")
 
-    def is_said_again() -> bool:
-        served = topics.served("other")
-        limits.add(None if served is None else served.limit(0, may_serve=True))
-        return log.appended == ["ack/f1/me"] * 2 and keeper.may_serve()
+        def is_said_again() -> bool:
+            served = topics.served("other")
+            limits.add(None if served is None else served.limit(0, may_serve=True))
+            return log.appended == ["ack/f1/me"] * 2 and keeper.may_serve()
 
-    await until("it is acknowledged again, whether or not it was written the first time", is_said_again)
-    assert limits == {7}
-    log.records.append(("fence/other", None))
-    await until("it ends", lambda: other.fence is None or topics.served("other") is None)
-    await keeper.leave()
+        await until("it is acknowledged again, whether or not it was written the first time", is_said_again)
+        assert limits == {7}
+        log.records.append(("fence/other", None))
+        await until("it ends", lambda: other.fence is None or topics.served("other") is None)
 
 
 async def test_a_fence_that_was_not_acknowledged_is_held_when_all_is_read_again() -> None:
@@ -296,17 +287,14 @@ async def test_a_fence_that_was_not_acknowledged_is_held_when_all_is_read_again(
     log.records = [(f"topic/{OTHER.topic}", TopicRecord(OTHER, UUID(int=2))), ("fence/other", FENCE)]
     clients.end = 7
     clients.landed.clear()
-    keeper, topics, _ = keeper_of(log, clients)
-    keeper.start()
-    join(keeper)
-    await until("it is held", lambda: bool(topics.names) and "other" in keeper.member.fences)
-    log.failure = ValueError("a fault")
-    await until("all has been read again", lambda: log.failure is None and keeper.may_serve())
-    assert log.appended == []
-    clients.landed.set()
-    await until("it is acknowledged", lambda: bool(log.appended))
-    other = known(topics.served("other"))
-    assert other.limit(0, may_serve=True) == 7
-    await asyncio.sleep(0.01)
-    assert log.appended == ["ack/f1/me"]
-    await keeper.leave()
+    async with begun(log, clients) as (keeper, topics, _):
+        await until("it is held", lambda: bool(topics.names) and "other" in keeper.member.fences)
+        log.failure = ValueError("a fault")
+        await until("all has been read again", lambda: log.failure is None and keeper.may_serve())
+        assert log.appended == []
+        clients.landed.set()
+        await until("it is acknowledged", lambda: bool(log.appended))
+        other = known(topics.served("other"))
+        assert other.limit(0, may_serve=True) == 7
+        await asyncio.sleep(0.01)
+        assert log.appended == ["ack/f1/me"]

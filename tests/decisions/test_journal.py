@@ -13,45 +13,21 @@ from kordon.proxy.decisions.journal import Client, Journal, NoJournal
 from kordon.proxy.decisions.runs import last_sequence
 from kordon.testing.decision_log import missing
 
-WRITE: dict[str, Any] = {
+STREAM: dict[str, Any] = {
     "topic": "orders",
     "stream": 5,
     "partition": 1,
     "move": 0,
     "layout_epoch": 3,
     "layouts_offset": 40,
-    "producer_id": 9,
-    "producer_epoch": 0,
-    "base_sequence": 0,
     "records": 10,
-    "base_offset": 100,
     "size": 700,
 }
+WRITE: dict[str, Any] = STREAM | {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0, "base_offset": 100}
 NEXT: dict[str, Any] = WRITE | {"base_sequence": 10, "base_offset": 130}
 """What goes on with `WRITE`; other streams' batches lie between."""
-READ: dict[str, Any] = {
-    "topic": "orders",
-    "stream": 5,
-    "partition": 1,
-    "move": 0,
-    "layout_epoch": 3,
-    "layouts_offset": 40,
-    "asked": 20,
-    "told": 30,
-    "first_offset": 100,
-    "last_offset": 139,
-    "records": 10,
-    "size": 700,
-}
+READ: dict[str, Any] = STREAM | {"asked": 20, "told": 30, "first_offset": 100, "last_offset": 139}
 FURTHER: dict[str, Any] = READ | {"asked": 30, "told": 35, "first_offset": 140, "last_offset": 150, "records": 5}
-
-
-def but(fields: dict[str, Any], *changes: dict[str, Any]) -> dict[str, Any]:
-    """The same with other values."""
-    changed = dict(fields)
-    for each in changes:
-        changed.update(each)
-    return changed
 
 
 class Clock:
@@ -89,24 +65,27 @@ class Kept:
         return [decision.kind for decision in self.decisions()]
 
 
-def test_where_very_many_runs_are_under_way_they_last_longer() -> None:
+@pytest.fixture
+def kept() -> Kept:
+    return Kept()
+
+
+def test_where_very_many_runs_are_under_way_they_last_longer(kept: Kept) -> None:
     """So many end at a time, the oldest first; the others go on growing, and none is lost."""
-    kept = Kept()
     for stream in range(10):
-        kept.journal.admitted(kept.client, **but(WRITE, {"stream": stream}))
+        kept.journal.admitted(kept.client, **(WRITE | {"stream": stream}))
     kept.clock.ms += 1000
     kept.journal.end_old_runs(4)
     assert [decision.stream for decision in kept.decisions()] == [0, 1, 2, 3]
-    kept.journal.admitted(kept.client, **but(NEXT, {"stream": 9}))
+    kept.journal.admitted(kept.client, **(NEXT | {"stream": 9}))
     kept.journal.end_old_runs(4)
     kept.journal.end_old_runs(4)
     later = [(each.stream, each.batches) for each in kept.decisions()]
     assert later == [(4, 1), (5, 1), (6, 1), (7, 1), (8, 1), (9, 2)]
 
 
-def test_batches_that_follow_on_each_other_are_one_record() -> None:
+def test_batches_that_follow_on_each_other_are_one_record(kept: Kept) -> None:
     """Sequences without a hole, offsets that rise, one place: one ADMIT with their sum, and who it was."""
-    kept = Kept()
     kept.journal.admitted(kept.client, **WRITE)
     kept.journal.admitted(kept.client, **NEXT)
     assert not kept.backlog
@@ -151,55 +130,50 @@ def test_batches_that_follow_on_each_other_are_one_record() -> None:
     ],
     ids=str,
 )
-def test_what_does_not_go_on_begins_another_record(changed: dict[str, Any]) -> None:
+def test_what_does_not_go_on_begins_another_record(kept: Kept, changed: dict[str, Any]) -> None:
     """A run never stands for what differs in anything that is checked."""
-    kept = Kept()
     kept.journal.admitted(kept.client, **WRITE)
-    kept.journal.admitted(kept.client, **but(NEXT, changed))
+    kept.journal.admitted(kept.client, **(NEXT | changed))
     kept.journal.end_runs()
     first, second = kept.decisions()
     assert (first.first_sequence, first.last_sequence, first.batches) == (0, 9, 1)
-    assert (second.first_sequence, second.batches) == (but(NEXT, changed)["base_sequence"], 1)
+    assert (second.first_sequence, second.batches) == ((NEXT | changed)["base_sequence"], 1)
 
 
 @pytest.mark.parametrize("other", [{"stream": 6}, {"topic": "bills"}, {"producer_id": 10}], ids=str)
-def test_runs_of_others_do_not_end_each_other(other: dict[str, Any]) -> None:
+def test_runs_of_others_do_not_end_each_other(kept: Kept, other: dict[str, Any]) -> None:
     """Producers, streams and topics that take turns have a run each."""
-    kept = Kept()
-    for step in (WRITE, but(WRITE, other), NEXT, but(NEXT, other)):
+    for step in (WRITE, WRITE | other, NEXT, NEXT | other):
         kept.journal.admitted(kept.client, **step)
     kept.journal.end_runs()
     assert [decision.batches for decision in kept.decisions()] == [2, 2]
 
 
-def test_without_idempotence_rising_offsets_are_a_run() -> None:
+def test_without_idempotence_rising_offsets_are_a_run(kept: Kept) -> None:
     """Such batches have no sequence; when offsets fall, the log is another one."""
-    kept = Kept()
     plain = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1}
     for offset in (100, 200, 300, 150):
-        kept.journal.admitted(kept.client, **but(WRITE, plain, {"base_offset": offset}))
+        kept.journal.admitted(kept.client, **(WRITE | plain | {"base_offset": offset}))
     kept.journal.end_runs()
     first, second = kept.decisions()
     assert (first.first_sequence, first.last_sequence, first.last_offset, first.batches) == (-1, -1, 309, 3)
     assert (second.first_offset, second.batches) == (150, 1)
 
 
-def test_sequences_begin_anew_in_a_record_of_their_own() -> None:
+def test_sequences_begin_anew_in_a_record_of_their_own(kept: Kept) -> None:
     """Behind 2^31 - 1 comes 0; only a batch across that has a last sequence below its first."""
-    kept = Kept()
-    kept.journal.admitted(kept.client, **but(WRITE, {"base_sequence": 2**31 - 10}))
-    kept.journal.admitted(kept.client, **but(NEXT, {"base_sequence": 0}))
+    kept.journal.admitted(kept.client, **(WRITE | {"base_sequence": 2**31 - 10}))
+    kept.journal.admitted(kept.client, **(NEXT | {"base_sequence": 0}))
     kept.journal.end_runs()
     assert [(each.first_sequence, each.last_sequence) for each in kept.decisions()] == [(2**31 - 10, 2**31 - 1), (0, 9)]
     assert last_sequence(2**31 + 3) == 2
 
 
 @pytest.mark.parametrize("kind", [Kind.ACKNOWLEDGE, Kind.ADOPT, Kind.FORGET])
-def test_what_was_admitted_stands_before_the_change_of_rules(kind: Kind) -> None:
+def test_what_was_admitted_stands_before_the_change_of_rules(kept: Kept, kind: Kind) -> None:
     """Runs of the topic end first; those of other topics go on."""
-    kept = Kept()
     kept.journal.admitted(kept.client, **WRITE)
-    kept.journal.admitted(kept.client, **but(WRITE, {"topic": "bills"}))
+    kept.journal.admitted(kept.client, **(WRITE | {"topic": "bills"}))
     kept.journal.delivered(kept.client, **READ)
     kept.journal.note(Decision(kind=kind, topic="orders"))
     assert kept.kinds() == [Kind.ADMIT, Kind.DELIVER, kind]
@@ -207,30 +181,28 @@ def test_what_was_admitted_stands_before_the_change_of_rules(kind: Kind) -> None
     assert [decision.topic for decision in kept.decisions()] == ["bills"]
 
 
-def test_answers_that_go_on_are_one_record() -> None:
+def test_answers_that_go_on_are_one_record(kept: Kept) -> None:
     """What a connection was given without a hole is one DELIVER."""
-    kept = Kept()
     kept.journal.delivered(kept.client, **READ)
     kept.journal.delivered(kept.client, **FURTHER)
     kept.journal.end_runs()
     (found,) = kept.decisions()
     assert (found.first_offset, found.last_offset, found.records, found.batches) == (100, 150, 15, 2)
     kept.journal.delivered(
-        kept.client, **but(FURTHER, {"asked": 35, "told": 40, "first_offset": 151, "last_offset": 160})
+        kept.client, **(FURTHER | {"asked": 35, "told": 40, "first_offset": 151, "last_offset": 160})
     )
     kept.journal.end_runs()
     assert [(each.kind, each.first_offset) for each in kept.decisions()] == [(Kind.DELIVER, 151)]
 
 
 @pytest.mark.parametrize(("asked", "reason"), [(22, "back"), (90, "forward")])
-def test_reader_that_goes_elsewhere_is_noted(asked: int, reason: str) -> None:
+def test_reader_that_goes_elsewhere_is_noted(kept: Kept, asked: int, reason: str) -> None:
     """Where it goes on and where it stood, in front of what it is given there; also long after its last record."""
-    kept = Kept()
     kept.journal.delivered(kept.client, **READ)
     kept.clock.ms += 60_000
     kept.journal.end_old_runs(100)
     elsewhere = {"asked": asked, "told": asked + 5, "first_offset": 400, "last_offset": 420}
-    kept.journal.delivered(kept.client, **but(READ, elsewhere))
+    kept.journal.delivered(kept.client, **(READ | elsewhere))
     kept.journal.end_runs()
     _, rewind, deliver = kept.decisions()
     assert (rewind.kind, rewind.reason) == (Kind.REWIND, reason)
@@ -240,11 +212,10 @@ def test_reader_that_goes_elsewhere_is_noted(asked: int, reason: str) -> None:
     assert (deliver.kind, deliver.first_offset) == (Kind.DELIVER, 400)
 
 
-def test_skip_of_the_proxys_own_is_no_rewind() -> None:
+def test_skip_of_the_proxys_own_is_no_rewind(kept: Kept) -> None:
     """The reader asked for what came next and was given something else: two records with a hole between them."""
-    kept = Kept()
     kept.journal.delivered(kept.client, **READ)
-    kept.journal.delivered(kept.client, **but(FURTHER, {"first_offset": 145}))
+    kept.journal.delivered(kept.client, **(FURTHER | {"first_offset": 145}))
     kept.journal.end_runs()
     assert [(each.kind, each.first_offset, each.last_offset) for each in kept.decisions()] == [
         (Kind.DELIVER, 100, 139),
@@ -252,21 +223,19 @@ def test_skip_of_the_proxys_own_is_no_rewind() -> None:
     ]
 
 
-def test_next_stay_is_a_record_of_its_own_without_a_rewind() -> None:
+def test_next_stay_is_a_record_of_its_own_without_a_rewind(kept: Kept) -> None:
     """The reader goes on as it counts, be it in another physical partition."""
-    kept = Kept()
     kept.journal.delivered(kept.client, **READ)
     stay = {"partition": 3, "move": 1, "first_offset": 0, "last_offset": 7}
-    kept.journal.delivered(kept.client, **but(FURTHER, stay), evidence={"positions": {"1": 140}})
+    kept.journal.delivered(kept.client, **(FURTHER | stay), evidence={"positions": {"1": 140}})
     kept.journal.end_runs()
     first, second = kept.decisions()
     assert (first.partition, second.partition, second.kind) == (1, 3, Kind.DELIVER)
     assert second.evidence == {"positions": {"1": 140}}
 
 
-def test_same_refusal_again_is_counted() -> None:
+def test_same_refusal_again_is_counted(kept: Kept) -> None:
     """One record says how often; another error, or another stream, is another one."""
-    kept = Kept()
     for stream in (1, 1, 2, 1):
         kept.journal.refused(
             kept.client, api_key=0, reason="NOT_LEADER_OR_FOLLOWER", topic="orders", stream=stream, rule="SHORT-FENCE"
@@ -278,9 +247,8 @@ def test_same_refusal_again_is_counted() -> None:
     ]
 
 
-def test_end_of_a_connection_ends_its_runs() -> None:
+def test_end_of_a_connection_ends_its_runs(kept: Kept) -> None:
     """CLOSE stands behind all that it did; others' runs go on."""
-    kept = Kept()
     other = kept.journal.connected()
     kept.journal.admitted(kept.client, **WRITE)
     kept.journal.admitted(other, **WRITE)
@@ -292,16 +260,14 @@ def test_end_of_a_connection_ends_its_runs() -> None:
     assert [decision.connection for decision in kept.decisions()] == [2]
 
 
-def test_connection_of_which_nothing_is_on_record_ends_unnoted() -> None:
+def test_connection_of_which_nothing_is_on_record_ends_unnoted(kept: Kept) -> None:
     """Else every health check would be a record."""
-    kept = Kept()
     kept.journal.closed(kept.client, "client_closed")
     assert kept.kinds() == []
 
 
-def test_another_client_id_is_another_record() -> None:
+def test_another_client_id_is_another_record(kept: Kept) -> None:
     """A connection that calls itself otherwise from now on does not change what was before."""
-    kept = Kept()
     kept.journal.admitted(kept.client, **WRITE)
     kept.journal.named(kept.client, "other", "User:ann")
     kept.journal.admitted(kept.client, **NEXT)
@@ -309,9 +275,8 @@ def test_another_client_id_is_another_record() -> None:
     assert [decision.client_id for decision in kept.decisions()] == ["app", "other"]
 
 
-def test_late_acknowledgement_of_a_closed_connection_is_on_record() -> None:
+def test_late_acknowledgement_of_a_closed_connection_is_on_record(kept: Kept) -> None:
     """A write that was under way when its client left lands all the same."""
-    kept = Kept()
     kept.journal.closed(kept.client, "client_closed")
     kept.journal.admitted(kept.client, **WRITE)
     kept.clock.ms += 1000
@@ -319,18 +284,16 @@ def test_late_acknowledgement_of_a_closed_connection_is_on_record() -> None:
     assert kept.kinds() == [Kind.ADMIT]
 
 
-def test_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_bounded(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond so many the oldest ends, so that no client takes memory by being many."""
     monkeypatch.setattr("kordon.proxy.decisions.journal.MOST_RUNS", 10)
-    kept = Kept()
     for stream in range(25):
-        kept.journal.admitted(kept.client, **but(WRITE, {"stream": stream}))
+        kept.journal.admitted(kept.client, **(WRITE | {"stream": stream}))
     assert [decision.stream for decision in kept.decisions()] == list(range(15))
 
 
-def test_numbers_have_no_gap_while_all_fits() -> None:
+def test_numbers_have_no_gap_while_all_fits(kept: Kept) -> None:
     """From 0 on, in the order in which records were taken."""
-    kept = Kept()
     for _ in range(5):
         kept.journal.note(Decision(kind=Kind.LIMIT))
     assert [entry.number for entry in kept.entries()] == [0, 1, 2, 3, 4]
@@ -360,9 +323,8 @@ def test_gap_is_told_as_soon_as_there_is_room() -> None:
     assert kept.kinds() == [Kind.GAP]
 
 
-def test_record_that_nobody_takes_becomes_a_gap() -> None:
+def test_record_that_nobody_takes_becomes_a_gap(kept: Kept) -> None:
     """The others go on."""
-    kept = Kept()
     kept.journal.note(Decision(kind=Kind.COMMIT, topic="huge"))
     kept.journal.note(Decision(kind=Kind.LIMIT))
     value = kept.backlog.next(1, 1)
@@ -372,17 +334,15 @@ def test_record_that_nobody_takes_becomes_a_gap() -> None:
     assert (limit.kind, gap.kind, gap.first_number, gap.last_number) == (Kind.LIMIT, Kind.GAP, 0, 0)
 
 
-def test_evidence_that_json_cannot_hold_stops_nothing() -> None:
+def test_evidence_that_json_cannot_hold_stops_nothing(kept: Kept) -> None:
     """A mistake of ours is a gap, and not the end of a client's connection."""
-    kept = Kept()
     kept.journal.note(Decision(kind=Kind.HOLD, evidence={"what": object()}))
     kept.journal.note(Decision(kind=Kind.RELEASE))
     assert kept.kinds() == [Kind.GAP, Kind.RELEASE]
 
 
-def test_run_that_json_cannot_hold_is_a_gap_under_its_own_number() -> None:
+def test_run_that_json_cannot_hold_is_a_gap_under_its_own_number(kept: Kept) -> None:
     """A client may call itself anything."""
-    kept = Kept()
     kept.journal.named(kept.client, "\ud800", None)
     kept.journal.admitted(kept.client, **WRITE)
     kept.journal.end_runs()
@@ -391,9 +351,8 @@ def test_run_that_json_cannot_hold_is_a_gap_under_its_own_number() -> None:
     assert kept.backlog.bytes == 0
 
 
-def test_batches_to_write_are_bounded() -> None:
+def test_batches_to_write_are_bounded(kept: Kept) -> None:
     """By number and by bytes, but never nothing."""
-    kept = Kept()
     for _ in range(10):
         kept.journal.note(Decision(kind=Kind.LIMIT))
     size = len(kept.backlog.next(1, 1)[0])
@@ -404,13 +363,13 @@ def test_batches_to_write_are_bounded() -> None:
 
 def write(kept: Kept, client: Client, offset: int) -> None:
     """A batch that goes on with nothing."""
-    kept.journal.admitted(client, **but(WRITE, {"base_offset": offset, "base_sequence": offset}))
+    kept.journal.admitted(client, **(WRITE | {"base_offset": offset, "base_sequence": offset}))
 
 
 def read(kept: Kept, client: Client, offset: int) -> None:
     """An answer with ten records, which goes on with the call before, if that was one."""
     told = {"asked": offset, "told": offset + 10, "first_offset": offset, "last_offset": offset + 9}
-    kept.journal.delivered(client, **but(READ, told))
+    kept.journal.delivered(client, **(READ | told))
 
 
 def refuse(kept: Kept, client: Client, offset: int) -> None:
