@@ -30,6 +30,11 @@ READ: dict[str, Any] = STREAM | {"asked": 20, "told": 30, "first_offset": 100, "
 FURTHER: dict[str, Any] = READ | {"asked": 30, "told": 35, "first_offset": 140, "last_offset": 150, "records": 5}
 
 
+def but(fields: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The same with other values."""
+    return {**fields, **changes}
+
+
 class Clock:
     """Stands still until it is moved."""
 
@@ -73,11 +78,11 @@ def kept() -> Kept:
 def test_where_very_many_runs_are_under_way_they_last_longer(kept: Kept) -> None:
     """So many end at a time, the oldest first; the others go on growing, and none is lost."""
     for stream in range(10):
-        kept.journal.admitted(kept.client, **(WRITE | {"stream": stream}))
+        kept.journal.admitted(kept.client, **but(WRITE, {"stream": stream}))
     kept.clock.ms += 1000
     kept.journal.end_old_runs(4)
     assert [decision.stream for decision in kept.decisions()] == [0, 1, 2, 3]
-    kept.journal.admitted(kept.client, **(NEXT | {"stream": 9}))
+    kept.journal.admitted(kept.client, **but(NEXT, {"stream": 9}))
     kept.journal.end_old_runs(4)
     kept.journal.end_old_runs(4)
     later = [(each.stream, each.batches) for each in kept.decisions()]
@@ -133,7 +138,7 @@ def test_batches_that_follow_on_each_other_are_one_record(kept: Kept) -> None:
 def test_what_does_not_go_on_begins_another_record(kept: Kept, changed: dict[str, Any]) -> None:
     """A run never stands for what differs in anything that is checked."""
     kept.journal.admitted(kept.client, **WRITE)
-    kept.journal.admitted(kept.client, **(NEXT | changed))
+    kept.journal.admitted(kept.client, **but(NEXT, changed))
     kept.journal.end_runs()
     first, second = kept.decisions()
     assert (first.first_sequence, first.last_sequence, first.batches) == (0, 9, 1)
@@ -153,7 +158,7 @@ def test_without_idempotence_rising_offsets_are_a_run(kept: Kept) -> None:
     """Such batches have no sequence; when offsets fall, the log is another one."""
     plain = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1}
     for offset in (100, 200, 300, 150):
-        kept.journal.admitted(kept.client, **(WRITE | plain | {"base_offset": offset}))
+        kept.journal.admitted(kept.client, **but(WRITE, plain | {"base_offset": offset}))
     kept.journal.end_runs()
     first, second = kept.decisions()
     assert (first.first_sequence, first.last_sequence, first.last_offset, first.batches) == (-1, -1, 309, 3)
@@ -162,8 +167,8 @@ def test_without_idempotence_rising_offsets_are_a_run(kept: Kept) -> None:
 
 def test_sequences_begin_anew_in_a_record_of_their_own(kept: Kept) -> None:
     """Behind 2^31 - 1 comes 0; only a batch across that has a last sequence below its first."""
-    kept.journal.admitted(kept.client, **(WRITE | {"base_sequence": 2**31 - 10}))
-    kept.journal.admitted(kept.client, **(NEXT | {"base_sequence": 0}))
+    kept.journal.admitted(kept.client, **but(WRITE, {"base_sequence": 2**31 - 10}))
+    kept.journal.admitted(kept.client, **but(NEXT, {"base_sequence": 0}))
     kept.journal.end_runs()
     assert [(each.first_sequence, each.last_sequence) for each in kept.decisions()] == [(2**31 - 10, 2**31 - 1), (0, 9)]
     assert last_sequence(2**31 + 3) == 2
@@ -173,7 +178,7 @@ def test_sequences_begin_anew_in_a_record_of_their_own(kept: Kept) -> None:
 def test_what_was_admitted_stands_before_the_change_of_rules(kept: Kept, kind: Kind) -> None:
     """Runs of the topic end first; those of other topics go on."""
     kept.journal.admitted(kept.client, **WRITE)
-    kept.journal.admitted(kept.client, **(WRITE | {"topic": "bills"}))
+    kept.journal.admitted(kept.client, **but(WRITE, {"topic": "bills"}))
     kept.journal.delivered(kept.client, **READ)
     kept.journal.note(Decision(kind=kind, topic="orders"))
     assert kept.kinds() == [Kind.ADMIT, Kind.DELIVER, kind]
@@ -189,7 +194,7 @@ def test_answers_that_go_on_are_one_record(kept: Kept) -> None:
     (found,) = kept.decisions()
     assert (found.first_offset, found.last_offset, found.records, found.batches) == (100, 150, 15, 2)
     kept.journal.delivered(
-        kept.client, **(FURTHER | {"asked": 35, "told": 40, "first_offset": 151, "last_offset": 160})
+        kept.client, **but(FURTHER, {"asked": 35, "told": 40, "first_offset": 151, "last_offset": 160})
     )
     kept.journal.end_runs()
     assert [(each.kind, each.first_offset) for each in kept.decisions()] == [(Kind.DELIVER, 151)]
@@ -202,7 +207,7 @@ def test_reader_that_goes_elsewhere_is_noted(kept: Kept, asked: int, reason: str
     kept.clock.ms += 60_000
     kept.journal.end_old_runs(100)
     elsewhere = {"asked": asked, "told": asked + 5, "first_offset": 400, "last_offset": 420}
-    kept.journal.delivered(kept.client, **(READ | elsewhere))
+    kept.journal.delivered(kept.client, **but(READ, elsewhere))
     kept.journal.end_runs()
     _, rewind, deliver = kept.decisions()
     assert (rewind.kind, rewind.reason) == (Kind.REWIND, reason)
@@ -215,7 +220,7 @@ def test_reader_that_goes_elsewhere_is_noted(kept: Kept, asked: int, reason: str
 def test_skip_of_the_proxys_own_is_no_rewind(kept: Kept) -> None:
     """The reader asked for what came next and was given something else: two records with a hole between them."""
     kept.journal.delivered(kept.client, **READ)
-    kept.journal.delivered(kept.client, **(FURTHER | {"first_offset": 145}))
+    kept.journal.delivered(kept.client, **but(FURTHER, {"first_offset": 145}))
     kept.journal.end_runs()
     assert [(each.kind, each.first_offset, each.last_offset) for each in kept.decisions()] == [
         (Kind.DELIVER, 100, 139),
@@ -227,7 +232,7 @@ def test_next_stay_is_a_record_of_its_own_without_a_rewind(kept: Kept) -> None:
     """The reader goes on as it counts, be it in another physical partition."""
     kept.journal.delivered(kept.client, **READ)
     stay = {"partition": 3, "move": 1, "first_offset": 0, "last_offset": 7}
-    kept.journal.delivered(kept.client, **(FURTHER | stay), evidence={"positions": {"1": 140}})
+    kept.journal.delivered(kept.client, **but(FURTHER, stay), evidence={"positions": {"1": 140}})
     kept.journal.end_runs()
     first, second = kept.decisions()
     assert (first.partition, second.partition, second.kind) == (1, 3, Kind.DELIVER)
@@ -288,7 +293,7 @@ def test_runs_are_bounded(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond so many the oldest ends, so that no client takes memory by being many."""
     monkeypatch.setattr("kordon.proxy.decisions.journal.MOST_RUNS", 10)
     for stream in range(25):
-        kept.journal.admitted(kept.client, **(WRITE | {"stream": stream}))
+        kept.journal.admitted(kept.client, **but(WRITE, {"stream": stream}))
     assert [decision.stream for decision in kept.decisions()] == list(range(15))
 
 
@@ -363,13 +368,13 @@ def test_batches_to_write_are_bounded(kept: Kept) -> None:
 
 def write(kept: Kept, client: Client, offset: int) -> None:
     """A batch that goes on with nothing."""
-    kept.journal.admitted(client, **(WRITE | {"base_offset": offset, "base_sequence": offset}))
+    kept.journal.admitted(client, **but(WRITE, {"base_offset": offset, "base_sequence": offset}))
 
 
 def read(kept: Kept, client: Client, offset: int) -> None:
     """An answer with ten records, which goes on with the call before, if that was one."""
     told = {"asked": offset, "told": offset + 10, "first_offset": offset, "last_offset": offset + 9}
-    kept.journal.delivered(client, **(READ | told))
+    kept.journal.delivered(client, **but(READ, told))
 
 
 def refuse(kept: Kept, client: Client, offset: int) -> None:
