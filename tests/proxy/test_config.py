@@ -22,11 +22,13 @@ upstream:
 listen:
   address: 0.0.0.0:19092
 """
+Tell = Callable[..., list[str]]
+Issue = Callable[..., tuple[Path, Path]]
 DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
 
 
 @pytest.fixture
-def mistakes(tmp_path: Path) -> Callable[..., list[str]]:
+def mistakes(tmp_path: Path) -> Tell:
     """Tells the mistakes of a file's text, without the folder in front of its name."""
 
     def tell(text: str, environment: Mapping[str, str] | None = None) -> list[str]:
@@ -193,7 +195,7 @@ def test_secrets_show_nowhere(loaded: Callable[..., Config]) -> None:
     assert config.upstream.sasl.password.get_secret_value() == "hunter2"
 
 
-def test_secret_of_the_wrong_type_is_not_shown(mistakes: Callable[..., list[str]]) -> None:
+def test_secret_of_the_wrong_type_is_not_shown(mistakes: Tell) -> None:
     """A password that is a number is told without the number."""
     told = mistakes(MINIMAL.replace("listen", "  sasl: {mechanism: PLAIN, username: u, password: 4711}\nlisten"))
     assert told == ["k.yaml:3:51: upstream.sasl.password: must be text; put it in quotes"]
@@ -237,7 +239,7 @@ def test_config_is_frozen(loaded: Callable[..., Config]) -> None:
         ("? [a]\n: 1", "no such option"),
     ],
 )
-def test_mistake_is_told_with_place_and_cure(mistakes: Callable[..., list[str]], lines: str, told: str) -> None:
+def test_mistake_is_told_with_place_and_cure(mistakes: Tell, lines: str, told: str) -> None:
     """A mistake after the four good lines is the only one told: line, column, path, what would be right."""
     (only,) = mistakes(MINIMAL + lines)
     assert told in only
@@ -258,13 +260,13 @@ def test_mistake_is_told_with_place_and_cure(mistakes: Callable[..., list[str]],
         ("  sni: {bootstrap: k.x, broker: b$(node_id).x}", "4:3: listen.sni: needs listen.tls"),
     ],
 )
-def test_listen_mistake_is_told(mistakes: Callable[..., list[str]], listen: str, told: str) -> None:
+def test_listen_mistake_is_told(mistakes: Tell, listen: str, told: str) -> None:
     """What is wrong with where clients connect is told at its place."""
     text = f"upstream: {{bootstrap: kafka:9092}}\nlisten:\n  address: 0.0.0.0:19092\n{listen}\n"
     assert any(told in problem for problem in mistakes(text))
 
 
-def test_given_brokers_count_for_overlapping_ports(mistakes: Callable[..., list[str]]) -> None:
+def test_given_brokers_count_for_overlapping_ports(mistakes: Tell) -> None:
     """Node ids known from upstream.brokers are checked like those of listen.ports."""
     text = (
         "upstream: {bootstrap: 'a:1', brokers: {5: 'a:1', 70000: 'b:1'}}\n"
@@ -276,13 +278,13 @@ def test_given_brokers_count_for_overlapping_ports(mistakes: Callable[..., list[
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:19092", "localhost:19092", "'[::1]:19092'"])
-def test_kordon_is_not_its_own_bootstrap(mistakes: Callable[..., list[str]], address: str) -> None:
+def test_kordon_is_not_its_own_bootstrap(mistakes: Tell, address: str) -> None:
     """Naming the own listener as the cluster would wait for itself for ever."""
     (only,) = mistakes(MINIMAL.replace("kafka:9092", address))
     assert "is where Kordon itself listens" in only
 
 
-def test_admin_address_is_not_a_clients_port(mistakes: Callable[..., list[str]]) -> None:
+def test_admin_address_is_not_a_clients_port(mistakes: Tell) -> None:
     """The admin pages cannot share the bootstrap port."""
     (only,) = mistakes(MINIMAL + "admin: {address: 127.0.0.1:19092}\n")
     assert only == "k.yaml:5:18: admin.address: is the port of listen.address; choose another one"
@@ -296,7 +298,7 @@ def test_admin_address_among_brokers_ports_is_a_warning(tmp_path: Path) -> None:
     assert "the port that a broker with node id 7 would get" in str(warning)
 
 
-def test_limits_that_contradict_each_other_are_told(mistakes: Callable[..., list[str]]) -> None:
+def test_limits_that_contradict_each_other_are_told(mistakes: Tell) -> None:
     """A header cannot be larger than its frame, nor one address have more connections than all."""
     told = mistakes(
         MINIMAL + "limits: {frame_bytes: 2048, header_bytes: 4096, connections: 5, connections_per_address: 6}\n"
@@ -307,7 +309,7 @@ def test_limits_that_contradict_each_other_are_told(mistakes: Callable[..., list
     ]
 
 
-def test_all_mistakes_are_told_at_once_in_order(mistakes: Callable[..., list[str]]) -> None:
+def test_all_mistakes_are_told_at_once_in_order(mistakes: Tell) -> None:
     """One run shows what is wrong everywhere, values, keys, combinations and variables alike."""
     text = "upstream: {bootstrap: kafka}\nlisten: {address: 'x:0', adress: 2, base_port: 0}\nlimits: {idle_ms: no}\n"
     told = mistakes(text, {"KORDON_LIMITS__IDLE": "5", "KORDON_DRAIN__SPREAD_MS": "soon"})
@@ -369,7 +371,7 @@ def test_any_yaml_text_is_told_or_taken(tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture
-def issue(tmp_path: Path) -> Callable[..., tuple[Path, Path]]:
+def issue(tmp_path: Path) -> Issue:
     authority = trustme.CA()
 
     def write(name: str, *hosts: str, days: int = 365) -> tuple[Path, Path]:
@@ -392,30 +394,24 @@ def with_tls(certificate: object, key: object, more: str = "") -> str:
     return f"{MINIMAL}  tls: {{certificate: {certificate}, key: {key}{more}}}\n"
 
 
-def test_certificate_that_fits_is_taken(loaded: Callable[..., Config], issue: Callable[..., tuple[Path, Path]]) -> None:
+def test_certificate_that_fits_is_taken(loaded: Callable[..., Config], issue: Issue) -> None:
     """A valid pair of files is no mistake."""
     assert loaded(with_tls(*issue("good"))).listen.tls is not None
 
 
-def test_key_of_another_certificate_is_told(
-    mistakes: Callable[..., list[str]], issue: Callable[..., tuple[Path, Path]]
-) -> None:
+def test_key_of_another_certificate_is_told(mistakes: Tell, issue: Issue) -> None:
     """A mixed-up key is found before the first client finds it."""
     (only,) = mistakes(with_tls(issue("a")[0], issue("b")[1]))
     assert "listen.tls.key: b.key does not belong to the certificate a.pem" in only
 
 
-def test_expired_certificate_is_told(
-    mistakes: Callable[..., list[str]], issue: Callable[..., tuple[Path, Path]]
-) -> None:
+def test_expired_certificate_is_told(mistakes: Tell, issue: Issue) -> None:
     """An expired certificate is no certificate."""
     (only,) = mistakes(with_tls(*issue("old", days=-1)))
     assert "listen.tls.certificate: old.pem expired on " in only
 
 
-def test_certificate_that_ends_soon_or_names_others_is_a_warning(
-    tmp_path: Path, issue: Callable[..., tuple[Path, Path]]
-) -> None:
+def test_certificate_that_ends_soon_or_names_others_is_a_warning(tmp_path: Path, issue: Issue) -> None:
     """A certificate in its last days, or for another name than clients are told, is said but taken."""
     file = tmp_path / "k.yaml"
     file.write_text(with_tls(*issue("soon", "other.example.com", days=3)) + "  advertise: kordon.example.com\n")
@@ -424,7 +420,7 @@ def test_certificate_that_ends_soon_or_names_others_is_a_warning(
     assert "soon.pem does not stand for kordon.example.com" in names
 
 
-def test_wildcard_certificate_covers_sni_names(tmp_path: Path, issue: Callable[..., tuple[Path, Path]]) -> None:
+def test_wildcard_certificate_covers_sni_names(tmp_path: Path, issue: Issue) -> None:
     """One wildcard stands for the bootstrap and every broker's name."""
     file = tmp_path / "k.yaml"
     sni = "  sni: {bootstrap: kafka.example.com, broker: broker-$(node_id).example.com}\n"
@@ -432,9 +428,7 @@ def test_wildcard_certificate_covers_sni_names(tmp_path: Path, issue: Callable[.
     assert load(file, {}).warnings == ()
 
 
-def test_files_that_cannot_be_used_are_told_each(
-    tmp_path: Path, mistakes: Callable[..., list[str]], issue: Callable[..., tuple[Path, Path]]
-) -> None:
+def test_files_that_cannot_be_used_are_told_each(tmp_path: Path, mistakes: Tell, issue: Issue) -> None:
     """Missing, empty and encrypted files have words of their own."""
     certificate, key = issue("good")
     (tmp_path / "empty.pem").touch()
@@ -455,9 +449,7 @@ def test_files_that_cannot_be_used_are_told_each(
     assert "good.key is encrypted; give a key without a passphrase" in mistakes(with_tls(certificate, key))[0]
 
 
-def test_client_auth_and_its_authorities_belong_together(
-    mistakes: Callable[..., list[str]], issue: Callable[..., tuple[Path, Path]]
-) -> None:
+def test_client_auth_and_its_authorities_belong_together(mistakes: Tell, issue: Issue) -> None:
     """Asking for certificates nobody has signed, and authorities for certificates nobody asks for, are mistakes."""
     certificate, key = issue("good")
     assert "required needs client_ca" in mistakes(with_tls(certificate, key, ", client_auth: required"))[0]
@@ -466,9 +458,7 @@ def test_client_auth_and_its_authorities_belong_together(
     )
 
 
-def test_upstream_certificate_needs_its_key(
-    mistakes: Callable[..., list[str]], issue: Callable[..., tuple[Path, Path]]
-) -> None:
+def test_upstream_certificate_needs_its_key(mistakes: Tell, issue: Issue) -> None:
     """Half a pair towards brokers is told, with the other half's name."""
     certificate, _ = issue("good")
     (only,) = mistakes(MINIMAL.replace("listen", f"  tls: {{certificate: {certificate}}}\nlisten"))
@@ -500,9 +490,7 @@ def test_dangerous_but_possible_settings_are_warnings() -> None:
         ("{queue_bytes: 100}", "decisions.queue_bytes: must be at least 65536, not 100"),
     ],
 )
-def test_decision_log_that_cannot_be_is_told(
-    mistakes: Callable[..., list[str]], section: str, told: str | None
-) -> None:
+def test_decision_log_that_cannot_be_is_told(mistakes: Tell, section: str, told: str | None) -> None:
     """Before it runs: a missing folder, values that make no sense, and two workers with too few files."""
     workers = "" if told else "workers: 2\n"
     (only,) = mistakes(MINIMAL + workers + f"decisions: {section}\n")
