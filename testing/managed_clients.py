@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -147,22 +147,36 @@ class Sender:
         self.acknowledged.append((message.key(), int(message.value())))
 
 
-def read_all(bootstrap: str, topic: str, count: int) -> list[tuple[bytes, int]]:
-    """Reads a topic from its beginning as a new group, until `count` records are there and nothing more comes."""
-    config = {"bootstrap.servers": bootstrap, "group.id": f"group-{time.time_ns()}", "auto.offset.reset": "earliest"}
-    consumer = Consumer(config)
+def read(settings: Mapping[str, Any], topic: str, count: int, *, commits: bool = False) -> list[Message]:
+    """Reads a topic until `count` records are there and nothing more comes.
+
+    Args:
+        settings: Of the client; without a group's id it is of a new one, which reads from the beginning.
+        topic: Its name.
+        count: How many records are waited for.
+        commits: Whether the group's place is kept.
+    """
+    config = {"group.id": f"group-{time.time_ns()}", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer({**config, **settings})
     consumer.subscribe([topic])
-    got: list[tuple[bytes, int]] = []
+    got: list[Message] = []
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < deadline:
-        messages = consumer.consume(1000, 1.0)
+        messages = consumer.consume(1000, 1.0)  # longer than a fetch waits: the last of it says that there is no more
         if not messages and len(got) >= count:
             break
-        for message in messages:
-            assert message.error() is None, message.error()
-            got.append((message.key() or b"", int(message.value() or b"-1")))
+        assert not [message.error() for message in messages if message.error() is not None]
+        got += messages
+    if commits:
+        consumer.commit(asynchronous=False)
     consumer.close()
     return got
+
+
+def read_all(bootstrap: str, topic: str, count: int) -> list[tuple[bytes, int]]:
+    """Reads a topic from its beginning as a new group; returns keys and numbers."""
+    messages = read({"bootstrap.servers": bootstrap}, topic, count)
+    return [(message.key() or b"", int(message.value() or b"-1")) for message in messages]
 
 
 def assert_all_once_and_in_order(sender: Sender, got: list[tuple[bytes, int]]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pytest
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from kordon.codecs.decision import Decision, Entry, Kind
@@ -20,7 +20,7 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.decision_columns import incomplete
 from kordon.testing.decision_log import missing, read_files
 from kordon.testing.dialect_reader import DialectReader
-from kordon.testing.managed_clients import Sender, create_managed, resize
+from kordon.testing.managed_clients import Sender, create_managed, read, resize
 from kordon.testing.managed_traffic import AioSender
 from kordon.testing.proxy_process import ProxyProcess
 
@@ -54,16 +54,8 @@ def change(admin: AdminClient, count: int, sender: Sender) -> None:
 
 def read_by_group(bootstrap: str, count: int) -> Counter[int]:
     """Reads all as a new group of one; returns records by virtual partition."""
-    config = {"bootstrap.servers": bootstrap, "group.id": "on-record", "auto.offset.reset": "earliest"}
-    consumer = Consumer(config)
-    consumer.subscribe([TOPIC])
-    found: Counter[int] = Counter()
-    while found.total() < count:
-        for message in consumer.consume(1_000, 1.0):
-            assert message.error() is None, message.error()
-            found[message.partition() or 0] += 1
-    consumer.close()
-    return found
+    settings = {"bootstrap.servers": bootstrap, "group.id": "on-record", "enable.auto.commit": True}
+    return Counter(message.partition() or 0 for message in read(settings, TOPIC, count))
 
 
 def read_as_dialect(bootstrap: str, count: int) -> Counter[int]:

@@ -1,6 +1,5 @@
 """Groups of every kind keep their places on managed topics."""
 
-import time
 from contextlib import ExitStack, closing
 
 import pytest
@@ -8,7 +7,7 @@ from confluent_kafka import Consumer, Producer
 
 from kordon.testing.broker_features import GROUP_PROTOCOLS
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, read, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
@@ -22,21 +21,8 @@ def produce(bootstrap: str, topic: str, first: int, count: int) -> None:
 
 def consume(bootstrap: str, topic: str, count: int, group: str, **config: str) -> list[int]:
     """Reads so many records as a group, commits, and leaves."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", **config}
-    consumer = Consumer({**settings, "enable.auto.commit": False})
-    consumer.subscribe([topic])
-    got: list[int] = []
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        messages = consumer.consume(500, 1.5)  # longer than a fetch waits: the last of it says that there is no more
-        if not messages and len(got) >= count:
-            break
-        for message in messages:
-            assert message.error() is None, message.error()
-            got.append(int(message.value() or b"-1"))
-    consumer.commit(asynchronous=False)
-    consumer.close()
-    return got
+    got = read({"bootstrap.servers": bootstrap, "group.id": group, **config}, topic, count, commits=True)
+    return [int(message.value() or b"-1") for message in got]
 
 
 @pytest.mark.parametrize("protocol", GROUP_PROTOCOLS)

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from kordon.testing.broker_config import USERS
 from kordon.testing.broker_features import GROUP_PROTOCOLS, PEM_FILES
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, read, resize
 from kordon.testing.proxy_process import ProxyProcess
 
 pytestmark = [
@@ -60,22 +60,6 @@ def write(settings: Mapping[str, str], admin: AdminClient) -> int:
     return count
 
 
-def read(settings: Mapping[str, str], count: int, protocol: str) -> list[tuple[bytes, int]]:
-    """Reads so many records as a group, and what comes behind."""
-    group = {"group.id": f"readers-{protocol}", "group.protocol": protocol, "auto.offset.reset": "earliest"}
-    consumer = Consumer({**settings, **group})
-    consumer.subscribe([TOPIC])
-    got: list[tuple[bytes, int]] = []
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline:
-        messages = consumer.consume(1000, 1.5)
-        if not messages and len(got) >= count:
-            break
-        got += [(each.key() or b"", int(each.value() or b"-1")) for each in messages if each.error() is None]
-    consumer.close()
-    return got
-
-
 def test_clients_over_tls_and_scram_use_a_managed_topic_over_resizes() -> None:
     """They create, write over a growth, a shrink and new log-ins of their sessions, and read as groups, in order."""
     config = {"connections.max.reauth.ms": str(SESSION_SECONDS * 1000)}
@@ -93,7 +77,8 @@ def test_clients_over_tls_and_scram_use_a_managed_topic_over_resizes() -> None:
         count = write(settings, admin)
         assert len(admin.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions) == VIRTUAL_PARTITIONS
         for protocol in GROUP_PROTOCOLS:
-            got = read(settings, count, protocol)
+            group = {"group.id": f"readers-{protocol}", "group.protocol": protocol}
+            got = [(each.key(), int(each.value() or b"-1")) for each in read({**settings, **group}, TOPIC, count)]
             assert sorted(number for _, number in got) == list(range(count)), protocol
             for key in {key for key, _ in got}:
                 numbers = [number for each, number in got if each == key]

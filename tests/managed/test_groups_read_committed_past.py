@@ -1,11 +1,10 @@
 """Topics with a past of transactions are taken over: who reads committed records gets these (PAST-STAYS, KIP-98)."""
 
-import time
 from typing import Any
 from uuid import UUID
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.codecs.messages import request
@@ -19,7 +18,7 @@ from kordon.proxy.managed.leaders import Leaders
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
-from kordon.testing.managed_clients import manage, resize
+from kordon.testing.managed_clients import manage, read, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
@@ -114,20 +113,10 @@ def write(producer: Producer, topic: str, name: str) -> None:
     producer.flush(30)
 
 
-def read(bootstrap: str, topic: str, count: int, **config: str) -> list[str]:
+def values_of(bootstrap: str, topic: str, count: int, **config: str) -> list[str]:
     """Reads so many records, and those that come behind, as a new group."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": f"g-{time.time_ns()}", "auto.offset.reset": "earliest"}
-    consumer = Consumer({**settings, "enable.auto.commit": "false", **config})
-    consumer.subscribe([topic])
-    got: list[str] = []
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        messages = consumer.consume(500, 1.5)
-        if not messages and len(got) >= count:
-            break
-        got += [(message.value() or b"").decode() for message in messages if message.error() is None]
-    consumer.close()
-    return sorted(got)
+    messages = read({"bootstrap.servers": bootstrap, **config}, topic, count)
+    return sorted((message.value() or b"").decode() for message in messages)
 
 
 @pytest.mark.broker
@@ -148,7 +137,7 @@ def test_aborted_records_of_the_past_stay_hidden(proxy: ProxyProcess) -> None:
     assert "open transaction" in str(manage(admin, topic, transition_ms="0").exception(60))
     producer.abort_transaction(30)
     committed = sorted(f"{name}-{number}" for name in "ac" for number in range(15))
-    assert read(bootstrap, topic, 30) == committed
+    assert values_of(bootstrap, topic, 30) == committed
 
     manage(admin, topic, transition_ms="0").result(60)
     wait_until("all is taken over", lambda: resize(admin, topic, 6).exception(60) is None)
@@ -158,6 +147,6 @@ def test_aborted_records_of_the_past_stay_hidden(proxy: ProxyProcess) -> None:
     plain.flush(30)
 
     expected = sorted([*committed, *(f"new-{v}" for v in range(12))])
-    assert read(bootstrap, topic, len(expected)) == expected
-    assert read(bootstrap, topic, len(expected), **{"max.partition.fetch.bytes": "200"}) == expected
-    assert len(read(bootstrap, topic, 72, **{"isolation.level": "read_uncommitted"})) == 72
+    assert values_of(bootstrap, topic, len(expected)) == expected
+    assert values_of(bootstrap, topic, len(expected), **{"max.partition.fetch.bytes": "200"}) == expected
+    assert len(values_of(bootstrap, topic, 72, **{"isolation.level": "read_uncommitted"})) == 72

@@ -3,7 +3,6 @@
 import asyncio
 import subprocess
 import sys
-import time
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[repor
 
 from kordon.testing.broker_features import REASONS_IN_TRANSACTIONS
 from kordon.testing.cluster import Cluster
+from kordon.testing.managed_clients import read
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
@@ -34,21 +34,8 @@ def topic(proxy: ProxyProcess, request: pytest.FixtureRequest) -> str:
 
 def values_of(proxy: ProxyProcess, topic: str, count: int) -> list[str]:
     """Reads the topic until there are so many records, and no more."""
-    consumer = Consumer(
-        {"bootstrap.servers": proxy.bootstrap, "group.id": f"{topic}-{time.time_ns()}", "auto.offset.reset": "earliest"}
-    )
-    consumer.subscribe([topic])
-    found: list[str] = []
-    deadline = time.monotonic() + 30
-    try:
-        while time.monotonic() < deadline:
-            messages = consumer.consume(1_000, 0.5)
-            found += [(message.value() or b"").decode() for message in messages]
-            if not messages and len(found) >= count:
-                break
-    finally:
-        consumer.close()
-    return sorted(found)
+    messages = read({"bootstrap.servers": proxy.bootstrap}, topic, count)
+    return sorted((message.value() or b"").decode() for message in messages)
 
 
 def wait_for_leaders(proxy: ProxyProcess, topic: str, partitions: int) -> None:
