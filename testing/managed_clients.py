@@ -53,6 +53,15 @@ def create_managed(
     return admin
 
 
+def create_ordinary(
+    bootstrap: str, topic: str, partitions: int = 3, config: dict[str, str] | None = None
+) -> AdminClient:
+    """Creates a topic as it is asked for, by a client that it returns."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, 1, config=config or {})])[topic].result(60)
+    return admin
+
+
 def manage(admin: AdminClient, topic: str, takeover: str = "", **how: str) -> Future[Any]:
     """Has a topic that there is already managed with 12 virtual partitions, by any admin client's means.
 

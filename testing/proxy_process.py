@@ -171,7 +171,17 @@ class ProxyProcess:
         return [found for found in map(json.loads, lines) if found["event"] == event]
 
     def status(self) -> dict[str, Any]:
-        with urllib.request.urlopen(f"http://{self.admin}/status", timeout=60) as answer:
+        return self._page("status")
+
+    def topics(self) -> dict[str, Any]:
+        return self._page("topics")
+
+    def topic(self, name: str) -> dict[str, Any]:
+        """Returns /topics/NAME."""
+        return self._page(f"topics/{name}")
+
+    def _page(self, name: str) -> dict[str, Any]:
+        with urllib.request.urlopen(f"http://{self.admin}/{name}", timeout=60) as answer:
             found: dict[str, Any] = json.load(answer)
         return found
 

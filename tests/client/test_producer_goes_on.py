@@ -6,11 +6,10 @@ from typing import Any, Final
 
 import pytest
 from aiokafka.errors import MessageSizeTooLargeError
-from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.client import OrderedProducer
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, read_all, resize
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_ordinary, read_all, resize
 from kordon.testing.proxy_process import ProxyProcess
 
 pytestmark = pytest.mark.broker
@@ -24,13 +23,6 @@ def kordon_proxy(open_cluster: Cluster) -> Iterator[ProxyProcess]:
     """A proxy in front of one broker."""
     with ProxyProcess.start(bootstrap=open_cluster.bootstrap()) as proxy:
         yield proxy
-
-
-def create(bootstrap: str, topic: str, config: dict[str, str]) -> AdminClient:
-    """Creates a topic of 3 partitions, managed or not."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, 3, 1, config=config)])[topic].result(60)
-    return admin
 
 
 async def send_numbers(producer: OrderedProducer, topic: str, numbers: range) -> list[Any]:
@@ -56,7 +48,7 @@ def assert_read_once_and_in_order(bootstrap: str, topic: str, numbers: range) ->
 async def test_a_record_that_is_too_large_fails_alone(kordon_proxy: ProxyProcess, config: dict[str, str]) -> None:
     """Its sequence numbers do not become a gap that no later record of its partition comes over."""
     topic = f"too-large-{len(config)}"
-    admin = await asyncio.to_thread(create, kordon_proxy.bootstrap, topic, config)
+    admin = await asyncio.to_thread(create_ordinary, kordon_proxy.bootstrap, topic, config=config)
     async with OrderedProducer(bootstrap_servers=kordon_proxy.bootstrap, max_request_size=4 << 20) as producer:
         assert errors(await send_numbers(producer, topic, range(20))) == []
         for key in range(5):
@@ -72,10 +64,10 @@ async def test_a_record_that_is_too_large_fails_alone(kordon_proxy: ProxyProcess
 async def test_a_topic_is_made_again_under_a_producer(kordon_proxy: ProxyProcess) -> None:
     """Nobody knows its identities there, and it goes on: what is sent from then on is written once and in order."""
     topic = "made-again"
-    admin = await asyncio.to_thread(create, kordon_proxy.bootstrap, topic, MANAGED)
+    admin = await asyncio.to_thread(create_ordinary, kordon_proxy.bootstrap, topic, config=MANAGED)
     async with OrderedProducer(bootstrap_servers=kordon_proxy.bootstrap) as producer:
         assert errors(await send_numbers(producer, topic, range(40))) == []
         await asyncio.to_thread(admin.delete_topics([topic])[topic].result, 60)
-        await asyncio.to_thread(create, kordon_proxy.bootstrap, topic, MANAGED)
+        await asyncio.to_thread(create_ordinary, kordon_proxy.bootstrap, topic, config=MANAGED)
         assert errors(await send_numbers(producer, topic, range(40, 80))) == []
     await asyncio.to_thread(assert_read_once_and_in_order, kordon_proxy.bootstrap, topic, range(40, 80))

@@ -1,10 +1,8 @@
 """What applications see of the SDK on days that are not good ones, with a real broker and a real proxy."""
 
 import asyncio
-import json
 import logging
 import re
-import urllib.request
 from collections.abc import Collection
 from typing import Any
 
@@ -36,8 +34,7 @@ class Broken(PartitionKeyRebalanceListener):
 
 def why_held(proxy: ProxyProcess, topic: str) -> list[str]:
     """Returns what `kordon topics describe` says of what groups wait for, as soon as both members have reported."""
-    with urllib.request.urlopen(f"http://{proxy.admin}/topics/{topic}", timeout=60) as answer:
-        whys = [row["why"] for row in json.load(answer)["held_for_groups"]]
+    whys = [row["why"] for row in proxy.topic(topic)["held_for_groups"]]
     return [why for why in whys if "no member has it" not in why]
 
 

@@ -1,23 +1,21 @@
 """A topic comes and goes under the SDK's clients: it is taken over, let go, or deleted and made again."""
 
 import asyncio
-import json
 import time
-import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import pytest
 from click.testing import CliRunner
-from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.client import OrderedConsumer, OrderedProducer
 from kordon.proxy.cli import main
 from kordon.proxy.tasks import Tasks
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, manage, resize
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_ordinary, manage, resize
 from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(200)]
 
@@ -126,13 +124,6 @@ async def traffic(proxies: list[ProxyProcess], topic: str) -> AsyncIterator[Traf
         await asyncio.gather(producer.stop(), *(consumer.stop() for consumer in consumers))
 
 
-def make(proxy: ProxyProcess, topic: str, config: dict[str, str]) -> AdminClient:
-    """Makes a topic of 3 partitions, managed or not."""
-    admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
-    admin.create_topics([NewTopic(topic, 3, 1, config=config)])[topic].result(60)
-    return admin
-
-
 def manage_away(proxy: ProxyProcess, topic: str) -> None:
     """`kordon topics unmanage`."""
     result = CliRunner().invoke(main, ["topics", "unmanage", topic, "--yes", "--bootstrap", proxy.bootstrap])
@@ -141,20 +132,13 @@ def manage_away(proxy: ProxyProcess, topic: str) -> None:
 
 def wait_until_taken_over(proxy: ProxyProcess, topic: str) -> None:
     """Waits until nothing of a takeover is left to do."""
-    end = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        with urllib.request.urlopen(f"http://{proxy.admin}/topics/{topic}", timeout=60) as answer:
-            held = json.load(answer)["held"]
-        if not held:
-            return
-        assert time.monotonic() < end, held
-        time.sleep(0.2)
+    wait_until("it is taken over", lambda: not proxy.topic(topic)["held"], PATIENCE_SECONDS)
 
 
 async def test_a_topic_is_taken_over_grown_and_shrunk_under_the_sdk(proxies: list[ProxyProcess]) -> None:
     """Nothing is lost or doubled; keys are in order up to the takeover, and from its end on."""
     topic = "sdk-taken-over"
-    admin = await asyncio.to_thread(make, proxies[0], topic, {})
+    admin = await asyncio.to_thread(create_ordinary, proxies[0].bootstrap, topic)
     async with traffic(proxies, topic) as records:
         await records.send_during(asyncio.sleep(0.5))
         await records.until_read()
@@ -176,7 +160,7 @@ async def test_a_topic_is_taken_over_grown_and_shrunk_under_the_sdk(proxies: lis
 async def test_a_topic_is_let_go_under_the_sdk(proxies: list[ProxyProcess]) -> None:
     """`kordon topics unmanage` of one without records: what is written then is written and read as on any topic."""
     topic = "sdk-let-go"
-    admin = await asyncio.to_thread(make, proxies[0], topic, MANAGED)
+    admin = await asyncio.to_thread(create_ordinary, proxies[0].bootstrap, topic, config=MANAGED)
     async with traffic(proxies, topic) as records:
         await asyncio.to_thread(manage_away, proxies[0], topic)
         await records.send_during(asyncio.sleep(2))
@@ -196,7 +180,7 @@ async def test_a_topic_is_let_go_under_the_sdk(proxies: list[ProxyProcess]) -> N
 async def test_a_topic_is_deleted_and_made_again_under_the_sdk(careful_pair: list[ProxyProcess]) -> None:
     """The producer and the group go on with the new one: all that is written there is read once, each key in order."""
     topic, proxies = "sdk-made-again", careful_pair
-    admin = await asyncio.to_thread(make, proxies[0], topic, MANAGED)
+    admin = await asyncio.to_thread(create_ordinary, proxies[0].bootstrap, topic, config=MANAGED)
     async with traffic(proxies, topic) as records:
         await records.send_during(asyncio.sleep(0.3))
         await records.until_read()
@@ -204,7 +188,7 @@ async def test_a_topic_is_deleted_and_made_again_under_the_sdk(careful_pair: lis
         def make_again() -> None:
             admin.delete_topics([topic])[topic].result(60)
             time.sleep(1)
-            make(proxies[0], topic, MANAGED)
+            create_ordinary(proxies[0].bootstrap, topic, config=MANAGED)
 
         await asyncio.to_thread(make_again)
         again = records.next

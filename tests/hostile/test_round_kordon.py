@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import urllib.request
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -91,8 +90,7 @@ def test_nobody_else_says_that_a_proxy_has_gone(unled_cluster: Cluster) -> None:
         for proxy in (one, another):  # by joining each has said which word it will have ended by
             wait_until("both belong", lambda proxy=proxy: members(proxy)[-1:] == [2])  # type: ignore[misc]
         leader, other = (one, another) if one.leads() else (another, one)
-        with urllib.request.urlopen(f"http://{other.admin}/topics", timeout=60) as answer:
-            incarnation = json.load(answer)["control"]["incarnation"]
+        incarnation = other.topics()["control"]["incarnation"]
         key = f"gone/{incarnation}"
         producer = Producer({"bootstrap.servers": bootstrap})
         producer.produce("__kordon.layouts", json.dumps({"incarnation": incarnation}), key)

@@ -1,11 +1,9 @@
 """Whatever somebody writes into `__kordon.layouts` at the brokers, only the topic that it names is not served."""
 
-import json
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import psutil
 import pytest
@@ -95,15 +93,9 @@ def last_value(bootstrap: str, wanted: str) -> bytes:
     return found[-1]
 
 
-def page(proxy: ProxyProcess) -> dict[str, Any]:
-    with urllib.request.urlopen(f"http://{proxy.admin}/topics", timeout=60) as answer:
-        shown: dict[str, Any] = json.load(answer)
-    return shown
-
-
 def unserved(proxy: ProxyProcess) -> list[str]:
     """Returns the topics that a proxy says it does not serve."""
-    return [each["topic"] for each in page(proxy)["findings"] if each["kind"] == "layout_unreadable"]
+    return [each["topic"] for each in proxy.topics()["findings"] if each["kind"] == "layout_unreadable"]
 
 
 def produce_code(bootstrap: str, topic: str) -> int:

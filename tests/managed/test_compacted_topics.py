@@ -1,7 +1,5 @@
 """Compacted managed topics with their janitor, in front of a real broker whose cleaner is in a hurry."""
 
-import json
-import urllib.request
 from collections import Counter
 from collections.abc import Generator
 
@@ -94,8 +92,8 @@ def test_compaction_that_was_switched_on_without_kordon_is_a_finding(
     configure(compacting_cluster.bootstrap(), "yields", {"cleanup.policy": "compact,delete"})
 
     def findings() -> set[str]:
-        pages = [json.load(urllib.request.urlopen(f"http://{each.admin}/topics", timeout=60)) for each in proxies]
-        return {finding["kind"] for page in pages for finding in page["findings"] if finding["topic"] == "yields"}
+        found = [finding for proxy in proxies for finding in proxy.topics()["findings"]]
+        return {finding["kind"] for finding in found if finding["topic"] == "yields"}
 
     wait_until("it is found", lambda: findings() == {"compacted_without_janitor"}, PATIENCE_SECONDS)
     configure(proxies[0].bootstrap, "yields", {"kordon.janitor": "true"})

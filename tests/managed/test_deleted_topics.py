@@ -1,7 +1,5 @@
 """Managed topics that are deleted, with Kordon's help or without: layouts are bound to the topic's id (SAME-TOPIC)."""
 
-import json
-import urllib.request
 from typing import Any
 
 import pytest
@@ -60,8 +58,7 @@ def names(admin: AdminClient) -> set[str]:
 
 def findings(proxy: ProxyProcess) -> dict[str, Any]:
     """What a proxy shows of topics that something went wrong with, by name."""
-    with urllib.request.urlopen(f"http://{proxy.admin}/topics", timeout=60) as answer:
-        return {each["topic"]: each for each in json.load(answer)["findings"]}
+    return {each["topic"]: each for each in proxy.topics()["findings"]}
 
 
 def counted(proxies: list[ProxyProcess], kind: str) -> float:

@@ -1,8 +1,5 @@
 """enable.ordered.delivery of managed topics, set and shown by real admin clients (KIP-253)."""
 
-import json
-import urllib.request
-
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
@@ -10,12 +7,11 @@ from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    NewTopic,
     ResourceType,
 )
 
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import create_managed
+from kordon.testing.managed_clients import create_managed, create_ordinary
 from kordon.testing.proxy_process import ProxyProcess
 
 pytestmark = pytest.mark.broker
@@ -53,17 +49,14 @@ def test_it_is_true_until_it_is_set_and_after_it_is_deleted(open_cluster: Cluste
 
 def test_a_topic_is_created_without(proxy: ProxyProcess) -> None:
     """CreateTopics takes it beside kordon.virtual.partitions; the page of the topic tells it."""
-    admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
     config = {"kordon.virtual.partitions": "12", CONFIG: "false"}
-    admin.create_topics([NewTopic("unordered", 3, 1, config=config)])["unordered"].result(60)
+    admin = create_ordinary(proxy.bootstrap, "unordered", config=config)
     assert shown(admin, "unordered") == ("false", False)
-    with urllib.request.urlopen(f"http://{proxy.admin}/topics/unordered", timeout=60) as answer:
-        assert json.load(answer)["ordered_delivery"] is False
+    assert proxy.topic("unordered")["ordered_delivery"] is False
 
 
 def test_an_ordinary_topic_has_no_such_config(proxy: ProxyProcess) -> None:
     """The broker says so itself."""
-    admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
-    admin.create_topics([NewTopic("ordinary", 3, 1)])["ordinary"].result(60)
+    admin = create_ordinary(proxy.bootstrap, "ordinary")
     with pytest.raises(KafkaException, match="Unknown topic config"):
         change(admin, "ordinary", "false")

@@ -1,7 +1,5 @@
 """A physical log gets shorter than the layout that stands on it, by a real unclean election (BEYOND-LOSS)."""
 
-import json
-import urllib.request
 from collections.abc import Generator
 from typing import Any, Final
 
@@ -98,8 +96,7 @@ def in_sync(brokers: Cluster, partition: int) -> set[int]:
 
 def losses(proxy: ProxyProcess) -> list[str]:
     """What Kordon says was lost of the topic."""
-    with urllib.request.urlopen(f"http://{proxy.admin}/topics", timeout=60) as answer:
-        findings = json.load(answer)["findings"]
+    findings = proxy.topics()["findings"]
     return [each["text"] for each in findings if each["kind"] == "records_lost" and each["topic"] == TOPIC]
 
 

@@ -1,19 +1,22 @@
 """Topics with data come under management on a real broker, while real clients write and read (TAKEOVER-WAITS)."""
 
-import json
 import time
-import urllib.request
 from collections.abc import Iterable
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.proxy.cli import main
 from kordon.testing.broker_features import NEW_GROUPS
-from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, manage, read_all, resize
+from kordon.testing.managed_clients import (
+    Sender,
+    assert_all_once_and_in_order,
+    create_ordinary,
+    manage,
+    read_all,
+    resize,
+)
 from kordon.testing.order.processes import GROUPS
 from kordon.testing.order.run import Action, Plan, Run
 from kordon.testing.proxy_process import ProxyProcess
@@ -22,24 +25,9 @@ from kordon.testing.waiting import wait_until
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 
-def create(bootstrap: str, topic: str) -> AdminClient:
-    """Makes an ordinary topic of 3 partitions."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(60)
-    return admin
-
-
-def facts(proxy: ProxyProcess, topic: str) -> dict[str, Any]:
-    """What /topics/NAME says."""
-    with urllib.request.urlopen(f"http://{proxy.admin}/topics/{topic}", timeout=60) as answer:
-        found: dict[str, Any] = json.load(answer)
-    return found
-
-
 def is_taken_over(proxy: ProxyProcess, topic: str) -> bool:
     """Whether nothing of a takeover is left to do."""
-    held: list[Any] = facts(proxy, topic)["held"]
-    return not held
+    return not proxy.topic(topic)["held"]
 
 
 def kordon_topics(*arguments: str) -> Result:
@@ -51,7 +39,7 @@ def kordon_topics(*arguments: str) -> Result:
 def test_no_client_notices_that_its_topic_is_taken_over_and_grown(proxies: list[ProxyProcess]) -> None:
     """Java, librdkafka (another hash) and aiokafka write, three kinds of groups read: the checker finds nothing."""
     topic = "taken-over"
-    admin = create(proxies[0].bootstrap, topic)
+    admin = create_ordinary(proxies[0].bootstrap, topic)
 
     def take_over() -> None:
         manage(admin, topic, transition_ms="3000").result(60)
@@ -72,14 +60,14 @@ def test_no_client_notices_that_its_topic_is_taken_over_and_grown(proxies: list[
     assert outcome.problems == []
     assert outcome.verdict.passed, outcome.verdict.findings.examples
     assert {outcome.verdict.accounts[group].records for group in GROUPS} == {outcome.verdict.accounts["writes"].records}
-    assert (facts(proxies[0], topic)["layout_epoch"], facts(proxies[0], topic)["undeleted_partition_count"]) == (3, 6)
+    assert (proxies[0].topic(topic)["layout_epoch"], proxies[0].topic(topic)["undeleted_partition_count"]) == (3, 6)
 
 
 def test_what_is_quiesced_is_taken_over_at_once_and_what_is_not_stays_as_it_was(proxies: list[ProxyProcess]) -> None:
     """A group keeps its place: what it had read does not come again, what it had not comes before what is new."""
     topic, other = "quiesced", "busy"
-    admin = create(proxies[0].bootstrap, topic)
-    create(proxies[0].bootstrap, other)
+    admin = create_ordinary(proxies[0].bootstrap, topic)
+    create_ordinary(proxies[0].bootstrap, other)
     sender, busy = Sender(proxies[0].bootstrap, topic), Sender(proxies[0].bootstrap, other)
     for each in (sender, busy):
         each.send_for(0.3)
@@ -96,7 +84,7 @@ def test_what_is_quiesced_is_taken_over_at_once_and_what_is_not_stays_as_it_was(
     busy.assert_read_by(proxies[0].bootstrap)
 
     done.result(60)
-    wait_until("the group is waited for", lambda: "group midway" in str(facts(proxies[0], topic)["held"]))
+    wait_until("the group is waited for", lambda: "group midway" in str(proxies[0].topic(topic)["held"]))
     sender.send_for(0.3)
     sender.finish()
     assert not is_taken_over(proxies[0], topic)
@@ -124,7 +112,7 @@ def test_a_group_that_nobody_reads_by_any_more_is_left_out(proxies: list[ProxyPr
     """Until then it holds back what v >= N gets; producers that choose partitions themselves keep their choice."""
     topic = "left-behind"
     bootstrap = proxies[0].bootstrap
-    admin = create(bootstrap, topic)
+    admin = create_ordinary(bootstrap, topic)
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(30):
         producer.produce(topic, str(number), partition=number % 3)
@@ -133,7 +121,7 @@ def test_a_group_that_nobody_reads_by_any_more_is_left_out(proxies: list[ProxyPr
     dead.read(1)
     dead.close()
     manage(admin, topic, transition_ms="0").result(60)
-    wait_until("the group is waited for", lambda: "group dead" in str(facts(proxies[0], topic)["held"]))
+    wait_until("the group is waited for", lambda: "group dead" in str(proxies[0].topic(topic)["held"]))
     error = resize(admin, topic, 6).exception(60)
     assert "REASSIGNMENT_IN_PROGRESS" in str(error)
 
