@@ -52,7 +52,8 @@ class Topic:
     layout: Layout
     takeover: Takeover | None = None
     logs: dict[int, list[tuple[int, tuple[int, int, int]]]] = field(default_factory=dict)
-    positions: dict[int, int] = field(default_factory=dict)
+    positions: dict[int, int] = field(default_factory=lambda: {0: 0})
+    """The group has committed before: one that begins only later is not waited for (docs/managed-topics.md)."""
     read: list[tuple[int, int, int]] = field(default_factory=list)
 
     def write(self, v: int, record: tuple[int, int, int]) -> None:
