@@ -102,6 +102,7 @@ class Leads:
         self._raised = raised
         self.heard: list[str] = []
         self.begun_anew = 0
+        self.looked_at_members = 0
 
     def raised(self, fence: str) -> bool:
         """Whether it has raised a fence, whichever it is."""
@@ -109,6 +110,9 @@ class Leads:
 
     def begin_anew(self, reason: str) -> None:
         self.begun_anew += 1
+
+    def on_members(self) -> None:
+        self.looked_at_members += 1
 
     def on_ack(self, fence: str, incarnation: str, told: object = None, offset: int | None = None) -> None:
         self.heard.append(f"{fence} {incarnation}" if offset is None else f"{fence} {incarnation} at {offset}")
@@ -509,13 +513,17 @@ async def test_nobody_else_says_that_a_proxy_ends(stage: Stage) -> None:
     """A forged record is discarded, counted and told of; what the proxy says itself, by its word, is believed."""
     members = (Member("1", "me", "here"), Member("2", "other", "there", seal=sealed("its word")))
     stage.keeper.on_generation(Generation(1, "1", "2", members))
+    leads = Leads(raised=False)
+    stage.keeper.leading = cast("Any", leads)
     with capture_logs() as logs:
         stage.read("gone/other", GoneRecord("other"), 7)
         stage.read("gone/other", GoneRecord("other", "guessed"), 8)
     told = [(line["key"], line["offset"]) for line in logs if line["event"] == "forged_record"]
     assert told == [("gone/other", 7), ("gone/other", 8)]
     assert stage.keeper.findings.unread.counted == {"gone": 2}
+    assert leads.looked_at_members == 0
     with capture_logs() as logs:
         stage.read("gone/other", GoneRecord("other", "its word"), 9)
     assert logs == []
     assert stage.keeper.findings.unread.counted == {"gone": 2}
+    assert leads.looked_at_members == 1, "a controller that waits for its acknowledgement goes on without"
