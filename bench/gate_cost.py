@@ -1,6 +1,6 @@
 """What the gate of ordered delivery takes of a worker's time for one Fetch.
 
-For each partition of a request the gate is asked up to where it may be delivered. Layouts that have grown and shrunk
+For each partition of a request the gate is asked what its reader waits for. Layouts that have grown and shrunk
 often are measured beside one that never has, in turn, so that a busy machine is as busy for the one as for the other.
 """
 
@@ -49,5 +49,5 @@ def _fetch(gate: Gate, offset: int, evidence: Evidence) -> float:
     began = time.process_time()
     for _ in range(_FETCHES):
         for q in range(PARTITIONS):
-            gate.limit(q, offset, evidence)
+            gate.asks(q, offset, evidence)
     return (time.process_time() - began) / _FETCHES

@@ -1,4 +1,4 @@
-"""The gate of ordered delivery: up to where a reader of a physical partition may be given records (PARENT-FIRST).
+"""The gate of ordered delivery: what a reader of a physical partition waits for (PARENT-FIRST).
 
     segment      ──> its predecessors ──> theirs …      a segment is delivered from when all of these are *done*:
     (1, epoch 4)     (0, epoch 0)                       the group has passed their end, or nothing is left there
@@ -39,7 +39,7 @@ class Evidence:
 
 
 class Gate:
-    """Says what a reader may have, under one layout.
+    """Says what a reader waits for, under one layout.
 
     Args:
         segments: All of a topic, of any order; `of` and `told_segments` give them.
@@ -71,25 +71,6 @@ class Gate:
     def of(cls, layout: Layout) -> Gate:
         """Returns the gate of a layout."""
         return cls(layout.segments, ordered_delivery=layout.ordered_delivery)
-
-    def limit(self, partition: int, offset: int, evidence: Evidence) -> int | None:
-        """Returns up to where a physical partition may be delivered to a reader.
-
-        Args:
-            partition: The physical partition.
-            offset: Where the reader stands there: its next offset. It counts as the group's position.
-            evidence: What is known of the others.
-
-        Returns:
-            The offset from which on nothing may be delivered now: where the segment ends, as what follows may have to
-            wait for others; `offset` itself: the reader is held. None: there is no limit.
-        """
-        segment = self.segment_at(partition, offset)
-        if segment is None or not self.ordered_delivery:
-            return None
-        if self._missing(partition, offset, evidence):
-            return offset
-        return None if segment.end is None else max(segment.end, offset)
 
     def asks(self, partition: int, offset: int, evidence: Evidence) -> tuple[int, ...]:
         """Returns the physical partitions whose positions may open what a reader is held at; none: it is not held.

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from kordon.proxy.ordering import reading
 from kordon.proxy.ordering.gate import Evidence
 from kordon.proxy.ordering.positions import Positions, Report, Row
+from kordon.proxy.ordering.reading import Hidden, Resident, reading_place
+from kordon.proxy.ordering.streams import physical_stream
 from kordon.testing.simulation.kafka import Record
 from kordon.testing.simulation.reading import View
 
@@ -81,18 +82,15 @@ class Gating:
         if count != layout.count_in_force:
             return Fetched([], position, is_old=True)
         view = self._proxy.cluster.views.of(layout)
-        segment = view.gate.segment_at(q, position)
-        if segment is None:
+        place = reading_place(layout.chain(physical_stream(q)), position, 0)
+        if place is None:
             return None
-        evidence = self._evidence(member, generation, view)
-        limit = view.gate.limit(q, position, evidence)
-        if limit is not None and limit <= position:
+        stay, proxy = place.stay, self._proxy
+        is_read_out = place.is_home and stay.end is not None and position >= stay.end
+        if is_read_out or view.gate.asks(q, position, self._evidence(member, generation, view)):
             return Fetched([], position)
-        if position < segment.start:
-            return Fetched([], segment.start)  # what stands between two segments is nobody's
-        proxy = self._proxy
-        shown = proxy.reading.end_of_open(topic, q) if segment.end is None else proxy.cluster.partition(q).end
-        end = min(shown, shown if limit is None else limit)
+        shown = proxy.reading.end_of_open(topic, q) if stay.end is None else proxy.cluster.partition(q).end
+        end = shown if stay.end is None else stay.end
         return self._portion(view, q, position, max(end, position), max(shown, position))
 
     def report(self, member: str, report: Report, answer: Callable[[dict[str, list[Row]] | None], None]) -> None:
@@ -158,7 +156,7 @@ class Gating:
         records: list[tuple[int, Record]] = []
         left = self._group.random.randint(*_BATCHES_READ)
         for base, batch, owner in view.owned(q, self._proxy.cluster.partition(q).between(start, end)):
-            if isinstance(owner, reading.Resident) or owner is reading.Hidden.DIALECT:
+            if isinstance(owner, Resident) or owner is Hidden.DIALECT:
                 records += enumerate(batch.records, base)
                 left -= 1
                 if not left:

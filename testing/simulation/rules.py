@@ -34,6 +34,7 @@ from kordon.proxy.ordering.presence import Presence
 from kordon.proxy.ordering.streams import Stream, is_physical
 from kordon.proxy.ordering.under_way import Fate, Kept
 from kordon.proxy.ordering.writers import Unfit, Verdict, Writers
+from kordon.testing.simulation import gating
 from kordon.testing.simulation.reading import Reading
 
 
@@ -130,33 +131,19 @@ def _is_of_before(epoch: Epoch) -> bool:
     return epoch.placement is Placement.UNMANAGED
 
 
-def _proposals_own(gate: Gate, partition: int, offset: int, evidence: Evidence) -> int | None:
+def _asks_of_the_proposal(gate: Gate, partition: int, offset: int, evidence: Evidence) -> tuple[int, ...]:
     """KIP-253's rule as it was written, but that logs end at sealed cuts all the same.
 
     Only direct predecessors count; of a partition that was added, only for who stands at its earliest offset (8.4).
     """
     segment = gate.segment_at(partition, offset)
-    is_added = segment is not None and partition not in {each.partition for each in segment.predecessors}
-    if segment is not None and is_added and offset > evidence.log_starts.get(partition, 0):
-        return segment.end
-    return _direct_only(gate, partition, offset, evidence)
-
-
-def _direct_only(gate: Any, partition: int, offset: int, evidence: Evidence) -> int | None:
-    segment = gate.segment_at(partition, offset)
-    if segment is None:
-        return None
-    ends = {each.id: each.end or 0 for line in gate._lines.values() for each in line}
-    others = (each for each in segment.predecessors if each.partition != partition)
-    waits = any(evidence.positions.get(each.partition, -1) < ends[each] for each in others)
-    return offset if waits else segment.end
-
-
-def _asks_of_the_proposal(gate: Any, partition: int, offset: int, evidence: Evidence) -> tuple[int, ...]:
-    segment = gate.segment_at(partition, offset)
-    if segment is None or _proposals_own(gate, partition, offset, evidence) != offset:
+    others = [each for each in segment.predecessors if each.partition != partition] if segment is not None else []
+    is_added = segment is not None and len(others) == len(segment.predecessors)
+    if is_added and offset > evidence.log_starts.get(partition, 0):
         return ()
-    return tuple(each.partition for each in segment.predecessors if each.partition != partition)
+    ends = {each.id: each.end or 0 for line in vars(gate)["_lines"].values() for each in line}
+    waits = any(evidence.positions.get(each.partition, -1) < ends[each] for each in others)
+    return tuple(each.partition for each in others) if waits else ()
 
 
 def _nothing_to_flush(owned: Any) -> bool:
@@ -164,9 +151,10 @@ def _nothing_to_flush(owned: Any) -> bool:
     return False
 
 
-def _no_cut(gate: Gate, partition: int, offset: int, evidence: Evidence) -> int | None:
-    limit = _LIMIT(gate, partition, offset, evidence)
-    return offset if limit == offset else None
+def _over_its_end(chain: Chain, offset: int, floor: int) -> reading.ReadingPlace | None:
+    """Finds a place in a physical partition that is read on behind the end of its segment."""
+    place = _PLACE_OF(chain, offset, floor)
+    return None if place is None else replace(place, stay=replace(place.stay, end=chain.stays[-1].end))
 
 
 def _needs_of_its_parents(gate: Any, predecessors: Sequence[Segment]) -> Mapping[int, int]:
@@ -194,7 +182,7 @@ _STAY_OF: Final = Chain.stay_of
 _RESIDENTS: Final[Callable[[Layout, Epoch, int], tuple[range, ...]]] = vars(Layout)["_residents"]
 _OWNER: Final = reading.Tenancy.owner
 _BEYOND: Final = reading.position_beyond
-_LIMIT: Final = Gate.limit
+_PLACE_OF: Final = reading.reading_place
 _AT_CUT: Final = NextImages.at_cut
 
 PLACES: Final[Mapping[str, _Place | tuple[_Place, ...]]] = {
@@ -220,9 +208,9 @@ PLACES: Final[Mapping[str, _Place | tuple[_Place, ...]]] = {
     "TAKEOVER-WAITS: wait for groups": _Place(takeover, "has_passed", _constant(True)),
     "TAKEOVER-WAITS: wait for the old view": _Place(takeover, "first_placement", _constant(Placement.LINEAR)),
     "FENCE-BARRIER": _Place(ManagedTopic, "is_sealed", _constant(False)),
-    "PARENT-FIRST": (_Place(Gate, "limit", _proposals_own), _Place(Gate, "asks", _asks_of_the_proposal)),
+    "PARENT-FIRST": _Place(Gate, "asks", _asks_of_the_proposal),
     "PARENT-FIRST: through empty segments": _Place(Gate, "_needs_of", _needs_of_its_parents),
-    "PARENT-FIRST: an answer ends with its segment": _Place(Gate, "limit", _no_cut),
+    "PARENT-FIRST: an answer ends with its segment": _Place(gating, "reading_place", _over_its_end),
     "PARENT-FIRST: positions of one generation": (
         _Place(Positions, "of", _of_any_generation),
         _Place(KeyMoves, "admits", _constant(True)),  # the SDK knows better, and asks for nothing too early

@@ -11,8 +11,8 @@ def test_gates_are_measured_of_topics_that_really_changed() -> None:
     assert (layout.u, layout.epoch) == (gate_cost.PARTITIONS, 11)
     gate, end = Gate.of(layout), 100 * 11
     known = Evidence(dict.fromkeys(range(gate_cost.PARTITIONS), end))
-    assert all(gate.limit(q, end, known) is None for q in range(gate_cost.PARTITIONS))
-    assert any(gate.limit(q, end, Evidence()) == end for q in range(gate_cost.PARTITIONS))
+    assert all(gate.asks(q, end, known) == () for q in range(gate_cost.PARTITIONS))
+    assert any(gate.asks(q, end, Evidence()) for q in range(gate_cost.PARTITIONS))
 
 
 def test_each_cost_has_its_case() -> None:

@@ -37,6 +37,8 @@ from kordon.client.owned import Owned
 from kordon.proxy.ordering.gate import Evidence, Gate
 from kordon.proxy.ordering.hashing import linear
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.reading import reading_place
+from kordon.proxy.ordering.streams import physical_stream
 
 N, V = 2, 16
 KEYS = 40
@@ -191,8 +193,10 @@ class World:
             self.rebalance()
             return
         gate = Gate.of(self.layout)
-        limit = gate.limit(q, at, Evidence(self.positions))
-        end = len(self.logs[q]) if limit is None else min(limit, len(self.logs[q]))
+        place = reading_place(self.layout.chain(physical_stream(q)), at, 0)
+        if place is None or gate.asks(q, at, Evidence(self.positions)):
+            return
+        end = len(self.logs[q]) if place.stay.end is None else place.stay.end
         for offset in range(at, min(end, at + self.random.randint(1, 4))):
             self.deliver(member, gate, q, offset)
 

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from kordon.proxy.ordering.gate import Evidence, Gate, told_segments
 from kordon.proxy.ordering.layout import Layout, Segment, SegmentId
+from kordon.proxy.ordering.reading import reading_place
+from kordon.proxy.ordering.streams import physical_stream
 from kordon.testing.known import known
 
 TOPIC_ID = UUID(int=7)
@@ -22,7 +24,7 @@ class Kip253Gate(Gate):
     log_ends: dict[int, int]
     """By physical partition that is marked for deletion, its log end when it was read."""
 
-    def limit(self, partition: int, offset: int, evidence: Evidence) -> int | None:
+    def asks(self, partition: int, offset: int, evidence: Evidence) -> tuple[int, ...]:
         """Looks at the direct predecessors only."""
         segment = known(self.segment_at(partition, offset))
         others = [each for each in segment.predecessors if each.partition != partition]
@@ -37,8 +39,8 @@ class Kip253Gate(Gate):
             else:
                 is_open = position >= self.log_ends[other.partition]  # 8.5.3
             if not is_open:
-                return offset
-        return segment.end
+                return (other.partition,)
+        return ()
 
 
 def grown_and_shrunk() -> Layout:
@@ -100,8 +102,11 @@ class Cluster:
     def read(self, q: int, most: int = 1 << 30) -> int:
         """Delivers what the gate allows; returns how far the reader got."""
         position = self.positions.get(q, 0)
-        limit = self.gate.limit(q, position, self.evidence)
-        end = min(self.end(q) if limit is None else min(limit, self.end(q)), position + most)
+        place = reading_place(self.layout.chain(physical_stream(q)), position, 0)
+        if place is None or self.gate.asks(q, position, self.evidence):
+            end = position
+        else:
+            end = min(self.end(q) if place.stay.end is None else place.stay.end, position + most)
         for offset in range(max(position, self.log_starts.get(q, 0)), end):
             self._deliver(q, offset)
         self.positions[q] = max(position, end)
@@ -192,7 +197,7 @@ def test_whoever_is_held_goes_on_once_all_others_have_read_on(
 
 @given(COUNTS, st.randoms(use_true_random=False), st.integers(0, 120))
 def test_few_positions_are_asked_for_at_a_time(counts: tuple[int, int], random: Random, steps: int) -> None:
-    """Not more than 2 + log2(n) of n physical partitions, and none of whoever is not held."""
+    """Not more than 2 + log2(n) of n physical partitions, each once, and never the reader's own."""
     cluster = lived(counts, random, steps)
     gate = cluster.gate
     n = len({segment.id.partition for segment in cluster.layout.segments})
@@ -201,14 +206,6 @@ def test_few_positions_are_asked_for_at_a_time(counts: tuple[int, int], random: 
         asked = gate.asks(q, offset, cluster.evidence)
         assert len(asked) <= 2 + n.bit_length() - 1
         assert len(set(asked) - {q}) == len(asked)
-        assert bool(asked) == (gate.limit(q, offset, cluster.evidence) == offset and bool(asked))
-        assert bool(asked) or not _is_held(gate, q, offset, cluster.evidence)
-
-
-def _is_held(gate: Gate, q: int, offset: int, evidence: Evidence) -> bool:
-    segment = gate.segment_at(q, offset)
-    is_over = segment is None or (segment.end is not None and offset >= segment.end)
-    return not is_over and gate.limit(q, offset, evidence) == offset
 
 
 @given(st.integers(1, 4), st.integers(0, 6))
@@ -236,7 +233,6 @@ def test_clients_reckon_as_the_proxy_does(counts: tuple[int, int], random: Rando
     ours, theirs = cluster.gate, Gate(told)
     for q in range(cluster.layout.v_count):
         for offset in range(cluster.end(q) + 1):
-            assert ours.limit(q, offset, cluster.evidence) == theirs.limit(q, offset, cluster.evidence)
             assert ours.asks(q, offset, cluster.evidence) == theirs.asks(q, offset, cluster.evidence)
 
 
@@ -323,16 +319,14 @@ def test_whoever_goes_back_may_know_who_has_gone_on_by_what_it_had_read() -> Non
     assert gate.followers(3, 94, 95) == {0}
 
 
-def test_a_segment_ends_an_answer_and_what_follows_is_judged_anew() -> None:
+def test_what_follows_a_segment_is_judged_anew() -> None:
     """3 is retired and its keys go back to 0: whoever has read 0 up to there waits for 3's reader."""
     gate = Gate.of(grown_and_shrunk())
     passed = Evidence({0: 120})
-    assert (gate.limit(3, 0, NOTHING), gate.asks(3, 0, NOTHING)) == (0, (0,))
-    assert (gate.limit(3, 0, passed), gate.asks(3, 0, passed)) == (95, ())
-    assert (gate.limit(0, 0, NOTHING), gate.limit(0, 120, NOTHING)) == (120, 300)
-    assert (gate.limit(0, 300, Evidence({3: 94})), gate.asks(0, 300, NOTHING)) == (300, (3,))
-    assert gate.limit(0, 300, Evidence({3: 95})) is None
-    assert gate.limit(1, 0, NOTHING) is None
+    assert (gate.asks(3, 0, NOTHING), gate.asks(3, 0, passed)) == ((0,), ())
+    assert gate.asks(0, 0, NOTHING) == gate.asks(0, 120, NOTHING) == gate.asks(1, 0, NOTHING) == ()
+    assert gate.asks(0, 300, NOTHING) == gate.asks(0, 300, Evidence({3: 94})) == (3,)
+    assert gate.asks(0, 300, Evidence({3: 95})) == ()
     assert gate.done(SegmentId(3, 1), Evidence({0: 120, 3: 95}))
     assert not gate.done(SegmentId(3, 1), Evidence({0: 119, 3: 95}))
     assert not gate.done(SegmentId(0, 2), Evidence({0: 1000, 3: 95}))
@@ -341,8 +335,8 @@ def test_a_segment_ends_an_answer_and_what_follows_is_judged_anew() -> None:
 def test_what_retention_has_taken_is_not_waited_for() -> None:
     """Nobody owns a retired partition any more once its log is empty: that its log begins behind the cut is enough."""
     gate = Gate.of(doubled(120))
-    assert gate.limit(1, 0, Evidence({}, {0: 119})) == 0
-    assert gate.limit(1, 0, Evidence({}, {0: 120})) is None
+    assert gate.asks(1, 0, Evidence({}, {0: 119})) == (0,)
+    assert gate.asks(1, 0, Evidence({}, {0: 120})) == ()
 
 
 def test_what_was_lost_is_not_waited_for() -> None:
@@ -350,8 +344,7 @@ def test_what_was_lost_is_not_waited_for() -> None:
     layout = doubled(200)
     layout = layout.changed(layout.next_epoch(2, shortened={0: 100}), {0: 100}, told={0: 250})
     gate = Gate.of(layout)
-    assert (gate.limit(0, 0, NOTHING), gate.limit(0, 100, NOTHING)) == (100, None)
-    assert (gate.limit(1, 0, Evidence({0: 99})), gate.limit(1, 0, Evidence({0: 100}))) == (0, None)
+    assert (gate.asks(1, 0, Evidence({0: 99})), gate.asks(1, 0, Evidence({0: 100}))) == ((0,), ())
 
 
 def test_strays_between_two_segments_belong_to_neither() -> None:
@@ -361,15 +354,14 @@ def test_strays_between_two_segments_belong_to_neither() -> None:
     gate = Gate.of(layout)
     at_cut = known(gate.segment_at(3, 96))
     assert at_cut.id == SegmentId(3, 3)
-    assert gate.limit(3, 96, Evidence({0: 309})) == 96
-    assert gate.limit(3, 96, Evidence({0: 310})) is None
+    assert (gate.asks(3, 96, Evidence({0: 309})), gate.asks(3, 96, Evidence({0: 310}))) == ((0,), ())
 
 
 def test_without_ordered_delivery_nothing_is_held() -> None:
     """enable.ordered.delivery=false of KIP-253."""
     layout = doubled(120)
     gate = Gate(layout.segments, ordered_delivery=False)
-    assert (gate.limit(1, 0, NOTHING), gate.asks(1, 0, NOTHING)) == (None, ())
+    assert gate.asks(1, 0, NOTHING) == ()
 
 
 def test_segments_that_cannot_be_are_told_so() -> None:

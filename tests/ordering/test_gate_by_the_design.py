@@ -91,7 +91,7 @@ def somewhere(random: Random, topic: Topic, q: int) -> int:
 @FEW
 @given(COUNTS, st.randoms(use_true_random=False), st.integers(0, 60))
 def test_the_gate_is_the_one_rule_of_the_design(counts: tuple[int, int], random: Random, steps: int) -> None:
-    """Whatever positions are, also such as rewinds and retention leave: `limit`, `asks` and `done` follow from it."""
+    """Whatever positions are, also such as rewinds and retention leave: `asks` and `done` follow from it."""
     topic = Topic(Layout.created(TOPIC, UUID(int=1), *counts))
     topic.live(random, steps)
     gate, partitions = Gate.of(topic.layout), range(topic.layout.v_count)
@@ -107,8 +107,6 @@ def test_the_gate_is_the_one_rule_of_the_design(counts: tuple[int, int], random:
         evidence = Evidence(told, topic.log_starts)
         is_open = Reference(topic.layout.segments, told | {q: offset}, topic.log_starts).opens(found.id)
         assert (gate.asks(q, offset, evidence) == ()) == is_open
-        end = None if found.end is None else max(found.end, offset)
-        assert gate.limit(q, offset, evidence) == (end if is_open else offset)
 
 
 @FEW
