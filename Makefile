@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 KAFKA ?=
+AT_MOST ?= 20
 export KAFKA
 
 .PHONY: help demo test quick mutate deep lint bench image lock clean
@@ -23,8 +24,8 @@ $(VENV)/ready: requirements/dev.txt pyproject.toml
 demo: $(VENV)/ready ## real clients on a real broker, direct and through Kordon, a topic that grows and shrinks, and Spark's audit of it (about 8 minutes)
 	$(BIN)/python -m kordon.testing.demo
 
-test: $(VENV)/ready ## every test, with real brokers (KAFKA=4.4, 3.9 or 2.4 for others)
-	$(BIN)/python -m kordon.testing.lanes $(PYTEST_ARGS)
+test: $(VENV)/ready ## every test, with real brokers (KAFKA=4.4, 3.9 or 2.4 for others); has failed after 20 minutes (AT_MOST=)
+	$(BIN)/python -m kordon.testing.lanes --at-most $(AT_MOST) $(PYTEST_ARGS)
 
 quick: $(VENV)/ready ## the tests that need no broker, Spark, Java, browser or image (two minutes on two cores)
 	$(BIN)/python -m kordon.testing.lanes --quick $(PYTEST_ARGS)

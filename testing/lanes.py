@@ -138,7 +138,7 @@ def main(arguments: Sequence[str]) -> int:
     code = _run(_QUICK if told.quick else _PROCESSES, for_pytest)
     minutes = (time.monotonic() - began) / 60
     if told.at_most is not None and minutes > told.at_most:
-        print(f"FAILED the tests took {minutes:.1f} minutes, {told.at_most:g} at most are allowed", flush=True)
+        print(f"FAILED the tests took {minutes:.1f} minutes; AT_MOST={told.at_most:g} allows no more", flush=True)
         return code or int(pytest.ExitCode.TESTS_FAILED)
     return code
 
