@@ -30,7 +30,7 @@ _LENGTHS: Final = (
 )
 """What lengths and counts are replaced by."""
 _PER_CONNECTION: Final = 5
-_AT_ONCE: Final = 24
+_AT_ONCE: Final = 64
 _ANSWER_SECONDS: Final = 0.2
 """For the answers to a connection's requests; some wait for other members or for records, and nobody for them."""
 _DELETES: Final = frozenset({apis.DELETE_TOPICS})
