@@ -1,7 +1,7 @@
 """Readers of physical partitions on logs in memory: nothing before its time, nothing lost, nothing of nobody's."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -25,6 +25,7 @@ from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.streams import physical_stream
 from kordon.testing.noted import Noted
 from kordon.testing.random_logs import NAME, Log, World, consume, fetch, grown_world, read_from, readers_of, worlds
+from kordon.testing.waiting import until
 
 FETCH_VERSION = 12
 GROUP: dict[str, Any] = {"group_id": "g", "generation_id": 7, "member_id": "m"}
@@ -131,15 +132,31 @@ def test_all_but_strays_is_read_once_and_each_key_in_order(
         assert [value for value in order if value in own] == expected
 
 
-async def test_a_child_is_held_with_its_true_end_until_the_group_has_passed_the_cut() -> None:
+Opened = Callable[..., Dialect]
+
+
+@pytest.fixture
+async def opened() -> AsyncIterator[Opened]:
+    """Makes clients of the dialect in front of worlds, and closes their readers at the end."""
+    made: list[Dialect] = []
+
+    def make(world: World, **options: Any) -> Dialect:
+        made.append(Dialect(world, **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        await each.readers.close()
+
+
+async def test_a_child_is_held_with_its_true_end_until_the_group_has_passed_the_cut(opened: Opened) -> None:
     """What is reported wakes a request that waits; another generation's positions, or fewer, do not open the gate."""
-    dialect = Dialect(grown_world())
+    dialect = opened(grown_world())
     dialect.reported.report({0: 1})
     held = (await dialect.fetch({1: 0}, **GROUP))[1]
     assert (held.error_code, held.high_watermark, bytes(held.records)) == (0, 1, b"")
     waiting = asyncio.ensure_future(dialect.fetch({1: 0}, **GROUP, max_wait_ms=20_000))
-    await asyncio.sleep(0.01)
-    assert dialect.gates.tally.held == 1
+    await until("it is held", lambda: dialect.gates.tally.held == 1)
     dialect.reported.report({0: 2})
     assert read_from((await waiting)[1])[0] == ["1 after"]
     for other in ({"generation_id": 8}, {"member_id": "n"}, {"group_id": "h"}, {"group_id": ""}):
@@ -147,13 +164,14 @@ async def test_a_child_is_held_with_its_true_end_until_the_group_has_passed_the_
     tally = dialect.gates.tally
     assert (tally.held, tally.holds[NAME]) == (0, 6)
     assert tally.held_seconds[NAME] > 0
-    await dialect.readers.close()
 
 
-async def test_where_there_is_nothing_new_nothing_is_done_until_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_where_there_is_nothing_new_nothing_is_done_until_there_is(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever stands at the end rests, held or not; what comes then is judged as ever, and so is a wrong count."""
     world = grown_world()
-    dialect = Dialect(world)
+    dialect = opened(world)
     ends = {0: 3, 1: 1}
     await dialect.fetch(ends, **GROUP)  # the proxy has not read these logs yet
     with monkeypatch.context() as patched:
@@ -168,40 +186,36 @@ async def test_where_there_is_nothing_new_nothing_is_done_until_there_is(monkeyp
     dialect.reported.report({0: 2})
     while read_from((await dialect.fetch({1: 1}, **GROUP))[1], 1)[0] != ["1 later"]:
         pass
-    await dialect.readers.close()
 
 
-async def test_a_report_of_a_lower_position_closes_the_gate() -> None:
+async def test_a_report_of_a_lower_position_closes_the_gate(opened: Opened) -> None:
     """The group has gone back: what it had read up to then does not count any more."""
-    dialect = Dialect(grown_world())
+    dialect = opened(grown_world())
     dialect.reported.report({0: 2})
     assert read_from((await dialect.fetch({1: 0}, **GROUP))[1])[0] == ["1 after"]
     dialect.reported.report({0: 0})
     assert read_from((await dialect.fetch({1: 0}, **GROUP))[1])[0] == []
-    await dialect.readers.close()
 
 
-async def test_an_answer_ends_where_the_segment_ends() -> None:
+async def test_an_answer_ends_where_the_segment_ends(opened: Opened) -> None:
     """What follows in 0 is judged by the next request, although it is there and nothing holds it."""
-    dialect = Dialect(grown_world())
+    dialect = opened(grown_world())
     assert read_from((await dialect.fetch({0: 0}))[0])[0] == ["0 before", "1 before"]
     assert read_from((await dialect.fetch({0: 2}))[0], 2)[0] == ["0 after"]
-    await dialect.readers.close()
 
 
-async def test_what_retention_has_taken_is_not_waited_for() -> None:
+async def test_what_retention_has_taken_is_not_waited_for(opened: Opened) -> None:
     """Nobody reads 0's first segment any more, and no group has said anything."""
     world = grown_world()
     world.logs[0].start, world.logs[0].batches = 2, world.logs[0].batches[2:]
-    dialect = Dialect(world)
+    dialect = opened(world)
     assert read_from((await dialect.fetch({1: 0}, **GROUP, max_wait_ms=2_000))[1])[0] == ["1 after"]
-    await dialect.readers.close()
 
 
-async def test_a_wrong_count_is_refused_at_once_and_when_the_layout_changes() -> None:
+async def test_a_wrong_count_is_refused_at_once_and_when_the_layout_changes(opened: Opened) -> None:
     """Whoever waits at an end hears of a change before its time is over."""
     world = grown_world()
-    dialect = Dialect(world)
+    dialect = opened(world)
     assert (await dialect.fetch({0: 0, 1: 0}, count=1))[1].error_code == INVALID_PARTITION_METADATA
     waiting = asyncio.ensure_future(dialect.fetch({0: 3}, max_wait_ms=20_000))
     held = asyncio.ensure_future(dialect.fetch({1: 0}, **GROUP, max_wait_ms=20_000))
@@ -210,16 +224,15 @@ async def test_a_wrong_count_is_refused_at_once_and_when_the_layout_changes() ->
     assert (await waiting)[0].error_code == INVALID_PARTITION_METADATA
     assert (await held)[1].error_code == INVALID_PARTITION_METADATA
     assert dialect.gates.tally.refused[NAME] == 4
-    await dialect.readers.close()
 
 
-async def test_a_retired_partition_is_told_its_end_and_strays_behind_it_are_not_shown() -> None:
+async def test_a_retired_partition_is_told_its_end_and_strays_behind_it_are_not_shown(opened: Opened) -> None:
     """Whoever has all of it waits, and is not answered again and again."""
     world = grown_world()
     world.layout = world.layout.changed(world.layout.next_epoch(1), {0: 3, 1: 1})
     world.logs[1].append(tag(1, 1, 3), ["stray"])
     world.logs[1].append(tag(physical_stream(1), 1, 3), ["stray"])
-    dialect = Dialect(world)
+    dialect = opened(world)
     row = (await dialect.fetch({1: 0}, positions={0: 2}))[1]
     assert (read_from(row)[0], row.high_watermark) == (["1 after"], 1)
     began = asyncio.get_running_loop().time()
@@ -227,25 +240,23 @@ async def test_a_retired_partition_is_told_its_end_and_strays_behind_it_are_not_
     assert asyncio.get_running_loop().time() - began >= 0.14
     assert (row.error_code, row.high_watermark, bytes(row.records)) == (0, 1, b"")
     assert dialect.gates.tally.holds[NAME] == 0
-    await dialect.readers.close()
 
 
-async def test_a_retired_partition_that_is_used_again_is_read_on_behind_its_strays() -> None:
+async def test_a_retired_partition_that_is_used_again_is_read_on_behind_its_strays(opened: Opened) -> None:
     """1 -> 2 -> 1 -> 2, with a stray between 1's two segments."""
     world = grown_world()
     world.layout = world.layout.changed(world.layout.next_epoch(1), {0: 3, 1: 1})
     world.logs[1].append(tag(1, 1, 3), ["stray"])
     world.layout = world.layout.changed(world.layout.next_epoch(2), {0: 3, 1: 2})
     world.logs[1].append(tag(1, 3, 3), ["1 again"])
-    dialect = Dialect(world)
+    dialect = opened(world)
     assert await dialect.read_all() == {0: ["0 before", "1 before", "0 after"], 1: ["1 after", "1 again"]}
-    await dialect.readers.close()
 
 
-async def test_a_fence_freezes_physical_readers_too() -> None:
+async def test_a_fence_freezes_physical_readers_too(opened: Opened) -> None:
     """FROZEN-READS: what lands while a fence stands is not shown; what physical readers were shown is told by it."""
     world = grown_world()
-    dialect = Dialect(world)
+    dialect = opened(world)
     assert read_from((await dialect.fetch({0: 2}))[0], 2)[0] == ["0 after"]
     dialect.topic.raise_fence(Fence("f", frozenset({0})))
     marks = await dialect.readers.freeze(NAME, [0])
@@ -256,38 +267,35 @@ async def test_a_fence_freezes_physical_readers_too() -> None:
     assert (read_from(row, 2)[0], row.high_watermark) == (["0 after"], 3)
     dialect.topic.cancel_fence()
     assert read_from((await dialect.fetch({0: 3}))[0], 3)[0] == ["under the fence"]
-    await dialect.readers.close()
 
 
-async def test_without_ordered_delivery_nothing_is_held() -> None:
+async def test_without_ordered_delivery_nothing_is_held(opened: Opened) -> None:
     """enable.ordered.delivery=false of KIP-253; counts are checked all the same."""
     world = grown_world()
     layout = world.layout
     world.layout = Layout(
         NAME, layout.topic_id, layout.n, layout.v_count, layout.epochs, layout.segments, ordered_delivery=False
     )
-    dialect = Dialect(world)
+    dialect = opened(world)
     assert read_from((await dialect.fetch({1: 0}))[1])[0] == ["1 after"]
     assert (await dialect.fetch({1: 0}, count=1))[1].error_code == INVALID_PARTITION_METADATA
-    await dialect.readers.close()
 
 
-async def test_while_a_topic_is_taken_over_it_is_read_without_a_count() -> None:
+async def test_while_a_topic_is_taken_over_it_is_read_without_a_count(opened: Opened) -> None:
     """Clients of the dialect see it as the ordinary topic that it was, and go on reading through the takeover."""
     layout = Layout.unmanaged(NAME, UUID(int=1), 1, 2)
     world = World(layout.changed(layout.next_epoch(1, Placement.OWN), {0: 1}), {0: Log()}, {})
     world.logs[0].append(3, ["before"])
     world.logs[0].append(tag(0, 0, 3), ["meanwhile"])
-    dialect = Dialect(world)
+    dialect = opened(world)
     assert read_from((await dialect.fetch({0: 0}))[0])[0] == ["before"]
     assert read_from((await dialect.fetch({0: 1}))[0], 1)[0] == ["meanwhile"]
     assert (await dialect.fetch({0: 0}, count=1))[0].error_code == INVALID_PARTITION_METADATA
-    await dialect.readers.close()
 
 
-async def test_a_partition_that_there_is_not_is_unknown_to_both_kinds_of_clients() -> None:
+async def test_a_partition_that_there_is_not_is_unknown_to_both_kinds_of_clients(opened: Opened) -> None:
     """Nobody gets a physical partition by the number of a virtual one, or the other way round."""
-    dialect = Dialect(grown_world())
+    dialect = opened(grown_world())
     readers: Readers = dialect.readers
     assert (await dialect.fetch({2: 0}))[2].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
     for number in (-1, 2):
@@ -297,7 +305,6 @@ async def test_a_partition_that_there_is_not_is_unknown_to_both_kinds_of_clients
         assert (row.partition_index, row.error_code) == (-1, Code.UNKNOWN_TOPIC_OR_PARTITION)
     topic: ManagedTopic = dialect.topic
     assert topic.layout.knows(physical_stream(1))
-    await readers.close()
 
 
 def told_by(noted: Noted) -> list[Any]:
@@ -308,15 +315,14 @@ def told_by(noted: Noted) -> list[Any]:
     ]
 
 
-async def test_the_gate_is_on_record_when_it_holds_and_by_what_it_opened() -> None:
+async def test_the_gate_is_on_record_when_it_holds_and_by_what_it_opened(opened: Opened) -> None:
     """However many requests find it closed, it is held once; the delivery says where the group stood."""
     noted = Noted()
-    dialect = Dialect(grown_world(), journal=noted.journal)
+    dialect = opened(grown_world(), journal=noted.journal)
     for position in (0, 1, 2):
         dialect.reported.report({0: position})
         await dialect.fetch({1: 0}, **GROUP)
     held, released, delivered = told_by(noted)
-    await dialect.readers.close()
     assert held == (Kind.HOLD, 1, None, None, {"asks": {"0": 2}})
     assert released[:4] == (Kind.RELEASE, 1, None, None)
     assert released[4]["positions"] == {"0": 2}
@@ -324,10 +330,10 @@ async def test_the_gate_is_on_record_when_it_holds_and_by_what_it_opened() -> No
     assert {(each.group_id, each.generation_id, each.member_id) for each in noted.of(Kind.HOLD)} == {("g", 7, "m")}
 
 
-async def test_a_segment_begins_with_its_evidence_and_goes_on_without() -> None:
+async def test_a_segment_begins_with_its_evidence_and_goes_on_without(opened: Opened) -> None:
     """Also behind a rewind: who goes back is judged again."""
     noted, world = Noted(), grown_world()
-    dialect = Dialect(world, journal=noted.journal)
+    dialect = opened(world, journal=noted.journal)
     world.logs[1].append(tag(1, 1, 3), ["1 more"])
     dialect.reported.report({0: 3})
     for offset in (0, 2, 0):
@@ -335,7 +341,6 @@ async def test_a_segment_begins_with_its_evidence_and_goes_on_without() -> None:
         if not offset:
             await dialect.fetch({1: 1}, **GROUP)
     told = told_by(noted)
-    await dialect.readers.close()
     by = {"positions": {"0": 3}}
     assert [each for each in told if each[0] is Kind.DELIVER] == [
         (Kind.DELIVER, 1, 0, 1, by),
@@ -344,13 +349,12 @@ async def test_a_segment_begins_with_its_evidence_and_goes_on_without() -> None:
     assert [each[0] for each in told] == [Kind.DELIVER, Kind.REWIND, Kind.DELIVER]
 
 
-async def test_a_stale_count_is_on_record_as_refused() -> None:
+async def test_a_stale_count_is_on_record_as_refused(opened: Opened) -> None:
     """With the rule that says so."""
     noted = Noted()
-    dialect = Dialect(grown_world(), journal=noted.journal)
+    dialect = opened(grown_world(), journal=noted.journal)
     await dialect.fetch({0: 0, 1: 0}, count=1)
     noted.journal.end_runs()
-    await dialect.readers.close()
     assert [(each.stream, each.reason, each.rule) for each in noted.of(Kind.REFUSE)] == [
         (physical_stream(0), "INVALID_PARTITION_METADATA", "COUNT-FENCE"),
         (physical_stream(1), "INVALID_PARTITION_METADATA", "COUNT-FENCE"),
