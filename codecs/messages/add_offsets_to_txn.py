@@ -8,10 +8,6 @@ from kordon.codecs.schema import field, message
 # A table reads line by line like its schema.
 # fmt: off
 
-# Version 1 is the same as version 0.
-# Version 2 adds the support for new error code PRODUCER_FENCED.
-# Version 3 enables flexible versions.
-# Version 4 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
 REQUEST = message(
     "AddOffsetsToTxnRequest",
     field("transactional_id", TRANSACTIONAL_ID, "0+"),
@@ -21,10 +17,6 @@ REQUEST = message(
     key=25, versions="0-4", flexible="3+",
 )
 
-# Starting in version 1, on quota violation brokers send out responses before throttling.
-# Version 2 adds the support for new error code PRODUCER_FENCED.
-# Version 3 enables flexible versions.
-# Version 4 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
 RESPONSE = message(
     "AddOffsetsToTxnResponse",
     field("throttle_time_ms", INT32, "0+"),

@@ -23,13 +23,7 @@ ADD_PARTITIONS_TO_TXN_TOPIC_RESULT = struct(
     field("results_by_partition", array(ADD_PARTITIONS_TO_TXN_PARTITION_RESULT), "0+"),
 )
 
-# Version 1 is the same as version 0.
-# Version 2 adds the support for new error code PRODUCER_FENCED.
-# Version 3 enables flexible versions.
-# Version 4 adds VerifyOnly field to check if partitions are already in transaction and adds support to batch
-# multiple transactions.
-# Version 5 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
-# Versions 3 and below will be exclusively used by clients and versions 4 and above will be used by brokers.
+# Clients ask in versions up to 3; brokers ask each other in the later ones.
 REQUEST = message(
     "AddPartitionsToTxnRequest",
     field("transactions", array(struct(
@@ -46,11 +40,6 @@ REQUEST = message(
     key=24, versions="0-5", flexible="3+",
 )
 
-# Starting in version 1, on quota violation brokers send out responses before throttling.
-# Version 2 adds the support for new error code PRODUCER_FENCED.
-# Version 3 enables flexible versions.
-# Version 4 adds support to batch multiple transactions and a top level error code.
-# Version 5 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
 RESPONSE = message(
     "AddPartitionsToTxnResponse",
     field("throttle_time_ms", INT32, "0+"),

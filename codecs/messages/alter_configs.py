@@ -8,8 +8,6 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
-# Version 1 is the same as version 0.
-# Version 2 enables flexible versions.
 REQUEST = message(
     "AlterConfigsRequest",
     field("resources", array(struct(
@@ -24,8 +22,6 @@ REQUEST = message(
     key=33, versions="0-2", flexible="2+",
 )
 
-# Starting in version 1, on quota violation brokers send out responses before throttling.
-# Version 2 enables flexible versions.
 RESPONSE = message(
     "AlterConfigsResponse",
     field("throttle_time_ms", INT32, "0+"),

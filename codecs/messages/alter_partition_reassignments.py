@@ -8,7 +8,6 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
-# Version 1 adds the ability to allow/disallow changing the replication factor as part of the request.
 REQUEST = message(
     "AlterPartitionReassignmentsRequest",
     field("timeout_ms", INT32, "0+", default=60000),
@@ -23,7 +22,6 @@ REQUEST = message(
     key=45, versions="0-1", flexible="0+",
 )
 
-# Version 1 adds the ability to allow/disallow changing the replication factor as part of the request.
 RESPONSE = message(
     "AlterPartitionReassignmentsResponse",
     field("throttle_time_ms", INT32, "0+"),

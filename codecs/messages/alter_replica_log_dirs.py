@@ -8,9 +8,6 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
-# Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
-# Version 1 is the same as version 0.
-# Version 2 enables flexible versions.
 REQUEST = message(
     "AlterReplicaLogDirsRequest",
     field("dirs", array(struct(
@@ -23,9 +20,6 @@ REQUEST = message(
     key=34, versions="0-2", flexible="2+",
 )
 
-# Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
-# Starting in version 1, on quota violation brokers send out responses before throttling.
-# Version 2 enables flexible versions.
 RESPONSE = message(
     "AlterReplicaLogDirsResponse",
     field("throttle_time_ms", INT32, "0+"),

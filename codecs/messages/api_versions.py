@@ -9,9 +9,6 @@ from kordon.codecs.schema import array, field, message, struct
 # fmt: off
 
 # Tags from 16384 up are fields of Kordon's dialect (KIP-253); who does not know them skips them.
-# Versions 0 through 2 of ApiVersionsRequest are the same.
-# Version 3 is the first flexible version and adds ClientSoftwareName and ClientSoftwareVersion.
-# Version 4 fixes KAFKA-17011, which blocked SupportedFeatures.MinVersion in the response from being 0.
 # Version 5 says whom the client means to reach; whoever is somebody else answers so (KIP-1242).
 REQUEST = message(
     "ApiVersionsRequest",
@@ -23,14 +20,9 @@ REQUEST = message(
     key=18, versions="0-5", flexible="3+",
 )
 
-# Version 1 adds throttle time to the response.
-# Starting in version 2, on quota violation, brokers send out responses before throttling.
-# Version 3 is the first flexible version. Tagged fields are only supported in the body but not in the header. The
-# length of the header must not change in order to guarantee the backward compatibility.
-# Starting from Apache Kafka 2.4 (KIP-511), ApiKeys field is populated with the supported versions of the
-# ApiVersionsRequest when an UNSUPPORTED_VERSION error is returned.
-# Version 4 fixes KAFKA-17011, which blocked SupportedFeatures.MinVersion from being 0.
 # Version 5 is the same as version 4, but for REBOOTSTRAP_REQUIRED as an error (KIP-1242).
+# Its header has no tagged fields in any version: a client reads it before it knows what the broker speaks.
+# An answer of UNSUPPORTED_VERSION is of version 0, and says which versions of ApiVersions there are (KIP-511).
 RESPONSE = message(
     "ApiVersionsResponse",
     field("error_code", INT16, "0+"),

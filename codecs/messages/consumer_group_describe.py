@@ -18,8 +18,6 @@ ASSIGNMENT = struct(
     field("topic_partitions", array(TOPIC_PARTITIONS), "0+"),
 )
 
-# Version 1 adds MemberType field to ConsumerGroupDescribeResponse (KIP-1099). For ConsumerGroupDescribeRequest,
-# version 1 is same as version 0.
 REQUEST = message(
     "ConsumerGroupDescribeRequest",
     field("group_ids", array(GROUP_ID), "0+"),
@@ -27,7 +25,6 @@ REQUEST = message(
     key=69, versions="0-1", flexible="0+",
 )
 
-# Version 1 adds MemberType field (KIP-1099).
 RESPONSE = message(
     "ConsumerGroupDescribeResponse",
     field("throttle_time_ms", INT32, "0+"),

@@ -13,8 +13,6 @@ TOPIC_PARTITIONS = struct(
     field("partitions", array(INT32), "0+"),
 )
 
-# Version 1 adds SubscribedTopicRegex (KIP-848), and requires the consumer to generate their own Member ID
-# (KIP-1082)
 REQUEST = message(
     "ConsumerGroupHeartbeatRequest",
     field("group_id", GROUP_ID, "0+"),

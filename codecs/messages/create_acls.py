@@ -8,10 +8,6 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
-# Version 0 was removed in Apache Kafka 4.0.
-# Version 1 adds the pattern type.
-# Version 2 enables flexible versions.
-# Version 3 adds the user resource type.
 REQUEST = message(
     "CreateAclsRequest",
     field("creations", array(struct(
@@ -26,10 +22,6 @@ REQUEST = message(
     key=30, versions="0-3", flexible="2+",
 )
 
-# Version 0 was removed in Apache Kafka 4.0.
-# Starting in version 1, on quota violation, brokers send out responses before throttling.
-# Version 2 enables flexible versions.
-# Version 3 adds the user resource type.
 RESPONSE = message(
     "CreateAclsResponse",
     field("throttle_time_ms", INT32, "0+"),

@@ -8,10 +8,6 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
-# Version 1 is the same as version 0.
-# Version 2 adds flexible version support
-# Version 3 is identical to version 2 but may return a THROTTLING_QUOTA_EXCEEDED error in the response if the
-# partitions creation is throttled (KIP-599).
 REQUEST = message(
     "CreatePartitionsRequest",
     field("topics", array(struct(
@@ -26,10 +22,6 @@ REQUEST = message(
     key=37, versions="0-3", flexible="2+",
 )
 
-# Starting in version 1, on quota violation, brokers send out responses before throttling.
-# Version 2 adds flexible version support
-# Version 3 is identical to version 2 but may return a THROTTLING_QUOTA_EXCEEDED error in the response if the
-# partitions creation is throttled (KIP-599).
 RESPONSE = message(
     "CreatePartitionsResponse",
     field("throttle_time_ms", INT32, "0+"),

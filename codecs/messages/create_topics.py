@@ -8,14 +8,6 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
-# Versions 0-1 were removed in Apache Kafka 4.0.
-# Version 1 adds validateOnly.
-# Version 4 makes partitions/replicationFactor optional even when assignments are not present (KIP-464)
-# Version 5 is the first flexible version.
-# Version 5 also returns topic configs in the response (KIP-525).
-# Version 6 is identical to version 5 but may return a THROTTLING_QUOTA_EXCEEDED error in the response if the
-# topics creation is throttled (KIP-599).
-# Version 7 is the same as version 6.
 REQUEST = message(
     "CreateTopicsRequest",
     field("topics", array(struct(
@@ -36,16 +28,6 @@ REQUEST = message(
     key=19, versions="0-7", flexible="5+",
 )
 
-# Versions 0-1 were removed in Apache Kafka 4.0.
-# Version 1 adds a per-topic error message string.
-# Version 2 adds the throttle time.
-# Starting in version 3, on quota violation, brokers send out responses before throttling.
-# Version 4 makes partitions/replicationFactor optional even when assignments are not present (KIP-464).
-# Version 5 is the first flexible version.
-# Version 5 also returns topic configs in the response (KIP-525).
-# Version 6 is identical to version 5 but may return a THROTTLING_QUOTA_EXCEEDED error in the response if the
-# topics creation is throttled (KIP-599).
-# Version 7 returns the topic ID of the newly created topic if creation is successful.
 RESPONSE = message(
     "CreateTopicsResponse",
     field("throttle_time_ms", INT32, "2+"),

@@ -8,17 +8,12 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
-# Version 1 is the same as version 0.
-# Version 2 is the first flexible version.
-# Version 3 is the same as version 2.
 REQUEST = message(
     "DeleteGroupsRequest",
     field("groups_names", array(GROUP_ID), "0+"),
     key=42, versions="0-3", flexible="2+",
 )
 
-# Starting in version 1, on quota violation, brokers send out responses before throttling.
-# Version 2 is the first flexible version.
 # Version 3 says why a group was not deleted.
 RESPONSE = message(
     "DeleteGroupsResponse",

@@ -8,8 +8,6 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
-# Version 1 is the same as version 0.
-# Version 2 is the first flexible version.
 REQUEST = message(
     "DeleteRecordsRequest",
     field("topics", array(struct(
@@ -23,8 +21,6 @@ REQUEST = message(
     key=21, versions="0-2", flexible="2+",
 )
 
-# Starting in version 1, on quota violation, brokers send out responses before throttling.
-# Version 2 is the first flexible version.
 RESPONSE = message(
     "DeleteRecordsResponse",
     field("throttle_time_ms", INT32, "0+"),

@@ -8,8 +8,6 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
-# Version 1 adds EndpointType for KIP-919 support.
-# Version 2 adds IncludeFencedBrokers for KIP-1073 support.
 REQUEST = message(
     "DescribeClusterRequest",
     field("include_cluster_authorized_operations", BOOL, "0+"),
@@ -18,9 +16,6 @@ REQUEST = message(
     key=60, versions="0-2", flexible="0+",
 )
 
-# Version 1 adds the EndpointType field, and makes MISMATCHED_ENDPOINT_TYPE and UNSUPPORTED_ENDPOINT_TYPE valid
-# top-level response error codes.
-# Version 2 adds IsFenced field to Brokers for KIP-1073 support.
 RESPONSE = message(
     "DescribeClusterResponse",
     field("throttle_time_ms", INT32, "0+"),

@@ -8,10 +8,6 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
-# Version 0 was removed in Apache Kafka 4.0.
-# Version 1 adds IncludeSynonyms and removes IsDefault.
-# Version 2 is the same as version 1.
-# Version 4 enables flexible versions.
 REQUEST = message(
     "DescribeConfigsRequest",
     field("resources", array(struct(
@@ -24,10 +20,6 @@ REQUEST = message(
     key=32, versions="0-4", flexible="4+",
 )
 
-# Version 0 was removed in Apache Kafka 4.0.
-# Version 1 adds ConfigSource and the synonyms.
-# Starting in version 2, on quota violation, brokers send out responses before throttling.
-# Version 4 enables flexible versions.
 RESPONSE = message(
     "DescribeConfigsResponse",
     field("throttle_time_ms", INT32, "0+"),

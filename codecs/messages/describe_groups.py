@@ -8,11 +8,6 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
-# Versions 1 and 2 are the same as version 0.
-# Starting in version 3, authorized operations can be requested.
-# Starting in version 4, the response will include group.instance.id info for members.
-# Version 5 is the first flexible version.
-# Version 6 returns error code GROUP_ID_NOT_FOUND if the group ID is not found (KIP-1043).
 REQUEST = message(
     "DescribeGroupsRequest",
     field("groups", array(GROUP_ID), "0+"),
@@ -20,12 +15,6 @@ REQUEST = message(
     key=15, versions="0-6", flexible="5+",
 )
 
-# Version 1 added throttle time.
-# Starting in version 2, on quota violation, brokers send out responses before throttling.
-# Starting in version 3, brokers can send authorized operations.
-# Starting in version 4, the response will optionally include group.instance.id info for members.
-# Version 5 is the first flexible version.
-# Version 6 returns error code GROUP_ID_NOT_FOUND if the group ID is not found (KIP-1043).
 RESPONSE = message(
     "DescribeGroupsResponse",
     field("throttle_time_ms", INT32, "1+"),

@@ -8,12 +8,6 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
-# Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
-# Version 1 is the same as version 0.
-# Version 2 is the first flexible version.
-# Version 3 is the same as version 2 (new field in response).
-# Version 4 is the same as version 2 (new fields in response).
-# Version 5 is the same as version 2 (new fields in response).
 REQUEST = message(
     "DescribeLogDirsRequest",
     field("topics", array(struct(
@@ -23,12 +17,6 @@ REQUEST = message(
     key=35, versions="0-5", flexible="2+",
 )
 
-# Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline.
-# Starting in version 1, on quota violation, brokers send out responses before throttling.
-# Version 2 is the first flexible version.
-# Version 3 adds the top-level ErrorCode field
-# Version 4 adds the TotalBytes and UsableBytes fields
-# Version 5 adds IsCordoned field
 RESPONSE = message(
     "DescribeLogDirsResponse",
     field("throttle_time_ms", INT32, "0+"),

@@ -16,8 +16,6 @@ REPLICA_STATE = struct(
     field("last_caught_up_timestamp", INT64, "1+", default=-1),
 )
 
-# Version 1 adds additional fields in the response. The request is unchanged (KIP-836).
-# Version 2 adds additional fields in the response. The request is unchanged (KIP-853).
 REQUEST = message(
     "DescribeQuorumRequest",
     field("topics", array(struct(
@@ -29,8 +27,6 @@ REQUEST = message(
     key=55, versions="0-2", flexible="0+",
 )
 
-# Version 1 adds LastFetchTimeStamp and LastCaughtUpTimestamp in ReplicaState (KIP-836).
-# Version 2 adds ErrorMessage, Nodes, ErrorMessage in PartitionData, ReplicaDirectoryId in ReplicaState (KIP-853).
 RESPONSE = message(
     "DescribeQuorumResponse",
     field("error_code", INT16, "0+"),

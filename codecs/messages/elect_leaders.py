@@ -8,8 +8,6 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
-# Version 1 implements multiple leader election types, as described by KIP-460.
-# Version 2 is the first flexible version.
 REQUEST = message(
     "ElectLeadersRequest",
     field("election_type", INT8, "1+"),
@@ -21,8 +19,6 @@ REQUEST = message(
     key=43, versions="0-2", flexible="2+",
 )
 
-# Version 1 adds a top-level error code.
-# Version 2 is the first flexible version.
 RESPONSE = message(
     "ElectLeadersResponse",
     field("throttle_time_ms", INT32, "0+"),

@@ -8,11 +8,6 @@ from kordon.codecs.schema import field, message
 # A table reads line by line like its schema.
 # fmt: off
 
-# Version 1 is the same as version 0.
-# Version 2 adds the support for new error code PRODUCER_FENCED.
-# Version 3 enables flexible versions.
-# Version 4 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
-# Version 5 enables bumping epoch on every transaction (KIP-890 Part 2)
 REQUEST = message(
     "EndTxnRequest",
     field("transactional_id", TRANSACTIONAL_ID, "0+"),
@@ -22,12 +17,6 @@ REQUEST = message(
     key=26, versions="0-5", flexible="3+",
 )
 
-# Starting in version 1, on quota violation, brokers send out responses before throttling.
-# Version 2 adds the support for new error code PRODUCER_FENCED.
-# Version 3 enables flexible versions.
-# Version 4 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
-# Version 5 enables bumping epoch on every transaction (KIP-890 Part 2), so producer ID and epoch are included in
-# the response.
 RESPONSE = message(
     "EndTxnResponse",
     field("throttle_time_ms", INT32, "0+"),

@@ -8,13 +8,7 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
-# Version 1 adds KeyType.
-# Version 2 is the same as version 1.
-# Version 3 is the first flexible version.
-# Version 4 adds support for batching via CoordinatorKeys (KIP-699)
-# Version 5 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
-# Version 6 adds support for share groups (KIP-932). For key type SHARE (2), the coordinator key format is
-# "groupId:topicId:partition".
+# The key of a share group (type 2) is its group, topic id and partition, with colons between them (KIP-932).
 REQUEST = message(
     "FindCoordinatorRequest",
     field("key", COORDINATOR_KEY, "0-3"),
@@ -23,12 +17,6 @@ REQUEST = message(
     key=10, versions="0-6", flexible="3+",
 )
 
-# Version 1 adds throttle time and error messages.
-# Starting in version 2, on quota violation, brokers send out responses before throttling.
-# Version 3 is the first flexible version.
-# Version 4 adds support for batching via Coordinators (KIP-699)
-# Version 5 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
-# Version 6 adds support for share groups (KIP-932).
 RESPONSE = message(
     "FindCoordinatorResponse",
     field("throttle_time_ms", INT32, "1+"),

@@ -8,7 +8,6 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
-# Version 1 is the first flexible version.
 REQUEST = message(
     "IncrementalAlterConfigsRequest",
     field("resources", array(struct(
@@ -24,7 +23,6 @@ REQUEST = message(
     key=44, versions="0-1", flexible="1+",
 )
 
-# Version 1 is the first flexible version.
 RESPONSE = message(
     "IncrementalAlterConfigsResponse",
     field("throttle_time_ms", INT32, "0+"),

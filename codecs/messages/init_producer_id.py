@@ -8,13 +8,6 @@ from kordon.codecs.schema import field, message
 # A table reads line by line like its schema.
 # fmt: off
 
-# Version 1 is the same as version 0.
-# Version 2 is the first flexible version.
-# Version 3 adds ProducerId and ProducerEpoch, allowing producers to try to resume after an INVALID_PRODUCER_EPOCH
-# error
-# Version 4 adds the support for new error code PRODUCER_FENCED.
-# Version 5 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
-# Version 6 adds support for 2PC (KIP-939).
 REQUEST = message(
     "InitProducerIdRequest",
     field("transactional_id", TRANSACTIONAL_ID, "0+", nullable="0+"),
@@ -26,12 +19,6 @@ REQUEST = message(
     key=22, versions="0-6", flexible="2+",
 )
 
-# Starting in version 1, on quota violation, brokers send out responses before throttling.
-# Version 2 is the first flexible version.
-# Version 3 is the same as version 2.
-# Version 4 adds the support for new error code PRODUCER_FENCED.
-# Version 5 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
-# Version 6 adds support for 2PC (KIP-939).
 RESPONSE = message(
     "InitProducerIdResponse",
     field("throttle_time_ms", INT32, "0+"),

@@ -8,14 +8,6 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
-# Version 1 adds RebalanceTimeoutMs. Version 2 and 3 are the same as version 1.
-# Starting from version 4, the client needs to issue a second request to join group
-# Starting from version 5, we add a new field called groupInstanceId to indicate member identity across restarts.
-# with assigned id.
-# Version 6 is the first flexible version.
-# Version 7 is the same as version 6.
-# Version 8 adds the Reason field (KIP-800).
-# Version 9 is the same as version 8.
 REQUEST = message(
     "JoinGroupRequest",
     field("group_id", GROUP_ID, "0+"),
@@ -32,15 +24,6 @@ REQUEST = message(
     key=11, versions="0-9", flexible="6+",
 )
 
-# Version 1 is the same as version 0.
-# Version 2 adds throttle time.
-# Starting in version 3, on quota violation, brokers send out responses before throttling.
-# Starting in version 4, the client needs to issue a second request to join group with assigned id.
-# Version 5 is bumped to apply group.instance.id to identify member across restarts.
-# Version 6 is the first flexible version.
-# Starting from version 7, the broker sends back the Protocol Type to the client (KIP-559).
-# Version 8 is the same as version 7.
-# Version 9 adds the SkipAssignment field.
 RESPONSE = message(
     "JoinGroupResponse",
     field("throttle_time_ms", INT32, "2+"),

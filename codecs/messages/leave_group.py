@@ -8,10 +8,6 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
-# Version 1 and 2 are the same as version 0.
-# Version 3 defines batch processing scheme with group.instance.id + member.id for identity
-# Version 4 is the first flexible version.
-# Version 5 adds the Reason field (KIP-800).
 REQUEST = message(
     "LeaveGroupRequest",
     field("group_id", GROUP_ID, "0+"),
@@ -24,11 +20,6 @@ REQUEST = message(
     key=13, versions="0-5", flexible="4+",
 )
 
-# Version 1 adds the throttle time.
-# Starting in version 2, on quota violation, brokers send out responses before throttling.
-# Starting in version 3, we will make leave group request into batch mode and add group.instance.id.
-# Version 4 is the first flexible version.
-# Version 5 is the same as version 4.
 RESPONSE = message(
     "LeaveGroupResponse",
     field("throttle_time_ms", INT32, "1+"),

@@ -8,10 +8,6 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
-# Version 1 and 2 are the same as version 0.
-# Version 3 is the first flexible version.
-# Version 4 adds the StatesFilter field (KIP-518).
-# Version 5 adds the TypesFilter field (KIP-848).
 REQUEST = message(
     "ListGroupsRequest",
     field("states_filter", array(STRING), "4+"),
@@ -19,11 +15,6 @@ REQUEST = message(
     key=16, versions="0-5", flexible="3+",
 )
 
-# Version 1 adds the throttle time.
-# Starting in version 2, on quota violation, brokers send out responses before throttling.
-# Version 3 is the first flexible version.
-# Version 4 adds the GroupState field (KIP-518).
-# Version 5 adds the GroupType field (KIP-848).
 RESPONSE = message(
     "ListGroupsResponse",
     field("throttle_time_ms", INT32, "1+"),

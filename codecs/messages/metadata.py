@@ -8,16 +8,8 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
-# In version 0, an empty array of topics asks for all of them. In version 1 and higher, an empty array asks for none,
-# and null asks for all.
-# Version 2 and 3 are the same as version 1.
-# Version 4 adds AllowAutoTopicCreation.
-# Starting in version 8, authorized operations can be requested for cluster and topic resource.
-# Version 9 is the first flexible version.
-# Version 10 adds topicId and allows name field to be null; not implemented on the server before version 12.
-# Version 11 deprecates IncludeClusterAuthorizedOperations. This is now exposed by the DescribeCluster API (KIP-700).
-# Version 12 supports topic Id.
-# Version 13 supports top-level error code in the response.
+# All topics are asked for by an empty array in version 0, and by null in later ones.
+# Brokers take an id without a name from version 12 on.
 REQUEST = message(
     "MetadataRequest",
     field("topics", array(struct(
@@ -31,20 +23,6 @@ REQUEST = message(
 )
 
 # Tags from 16384 up are fields of Kordon's dialect (KIP-253); who does not know them skips them.
-# Version 1 adds fields for the rack of each broker, the controller id, and whether or not the topic is internal.
-# Version 2 adds the cluster ID field.
-# Version 3 adds the throttle time.
-# Version 4 is the same as version 3.
-# Version 5 adds a per-partition offline_replicas field. This field specifies the list of replicas that are
-# offline.
-# Starting in version 6, on quota violation, brokers send out responses before throttling.
-# Version 7 adds the leader epoch to the partition metadata.
-# Starting in version 8, brokers can send authorized operations for topic and cluster.
-# Version 9 is the first flexible version.
-# Version 10 adds topicId.
-# Version 11 deprecates ClusterAuthorizedOperations. This is now exposed by the DescribeCluster API (KIP-700).
-# Version 12 supports topicId.
-# Version 13 supports top-level error code in the response.
 RESPONSE = message(
     "MetadataResponse",
     field("throttle_time_ms", INT32, "3+"),

@@ -8,13 +8,7 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
-# Versions 0-1 were removed in Apache Kafka 4.0.
-# Version 1 is the same as version 0.
-# Version 2 adds the current leader epoch to support fencing.
-# Version 3 adds ReplicaId (the default is -2 which conventionally represents a "debug" consumer which is allowed
-# to see offsets beyond the high watermark). Followers will use this replicaId when using an older version of the
-# protocol.
-# Version 4 enables flexible versions.
+# A replica id of -2 is a reader who may know of ends beyond the high watermark.
 REQUEST = message(
     "OffsetForLeaderEpochRequest",
     field("replica_id", INT32, "3+", default=-2),
@@ -29,11 +23,6 @@ REQUEST = message(
     key=23, versions="0-4", flexible="4+",
 )
 
-# Versions 0-1 were removed in Apache Kafka 4.0.
-# Version 1 added the leader epoch to the response.
-# Version 2 added the throttle time.
-# Version 3 is the same as version 2.
-# Version 4 enables flexible versions.
 RESPONSE = message(
     "OffsetForLeaderEpochResponse",
     field("throttle_time_ms", INT32, "2+"),

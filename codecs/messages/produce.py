@@ -9,24 +9,8 @@ from kordon.codecs.schema import array, field, message, struct
 # fmt: off
 
 # Tags from 16384 up are fields of Kordon's dialect (KIP-253); who does not know them skips them.
-# Versions 0-2 were removed in Apache Kafka 4.0.version 3 is the new baseline. Due to a bug in librdkafka, these
-# versions have to be included in the api versions response (see KAFKA-18659), but are rejected otherwise. See
-# `ApiKeys.PRODUCE_API_VERSIONS_RESPONSE_MIN_VERSION` for more details.
-# Version 1 and 2 are the same as version 0.
-# Version 3 adds the transactional ID, which is used for authorization when attempting to write transactional
-# data. Version 3 also adds support for Kafka Message Format v2.
-# Version 4 is the same as version 3, but the requester must be prepared to handle a KAFKA_STORAGE_ERROR.
-# Version 5 and 6 are the same as version 3.
-# Starting in version 7, records can be produced using ZStandard compression. See KIP-110.
-# Starting in Version 8, response has RecordErrors and ErrorMessage. See KIP-467.
-# Version 9 enables flexible versions.
-# Version 10 is the same as version 9 (KIP-951).
-# Version 11 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
-# Version 12 is the same as version 11 (KIP-890). Note when produce requests are used in transaction, if
-# transaction V2 (KIP_890 part 2) is enabled, the produce request will also include the function for a
-# AddPartitionsToTxn call. If V2 is disabled, the client can't use produce request version higher than 11 within a
-# transaction.
-# Version 13 replaces topic names with topic IDs (KIP-516). May return UNKNOWN_TOPIC_ID error code.
+# Kafka 4 lists versions 0 to 2 because librdkafka looks for them, and refuses requests of them (KAFKA-18659).
+# From version 12 on a write within a transaction also adds its partition to it (KIP-890).
 REQUEST = message(
     "ProduceRequest",
     field("transactional_id", TRANSACTIONAL_ID, "3+", nullable="3+", default=None),
@@ -45,21 +29,6 @@ REQUEST = message(
     key=0, versions="0-13", flexible="9+",
 )
 
-# Versions 0-2 were removed in Apache Kafka 4.0.version 3 is the new baseline. Due to a bug in librdkafka, these
-# versions have to be included in the api versions response (see KAFKA-18659), but are rejected otherwise. See
-# `ApiKeys.PRODUCE_API_VERSIONS_RESPONSE_MIN_VERSION` for more details.
-# Version 1 added the throttle time.
-# Version 2 added the log append time.
-# Version 3 is the same as version 2.
-# Version 4 added KAFKA_STORAGE_ERROR as a possible error code.
-# Version 5 added LogStartOffset to filter out spurious OutOfOrderSequenceExceptions on the client.
-# Version 8 added RecordErrors and ErrorMessage to include information about records that cause the whole batch to
-# be dropped. See KIP-467 for details.
-# Version 9 enables flexible versions.
-# Version 10 adds 'CurrentLeader' and 'NodeEndpoints' as tagged fields (KIP-951)
-# Version 11 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
-# Version 12 is the same as version 10 (KIP-890).
-# Version 13 replaces topic names with topic IDs (KIP-516). May return UNKNOWN_TOPIC_ID error code.
 RESPONSE = message(
     "ProduceResponse",
     field("responses", array(struct(

@@ -8,16 +8,12 @@ from kordon.codecs.schema import field, message
 # A table reads line by line like its schema.
 # fmt: off
 
-# Version 1 is the same as version 0.
-# Version 2 adds flexible version support
 REQUEST = message(
     "SaslAuthenticateRequest",
     field("auth_bytes", BYTES, "0+"),
     key=36, versions="0-2", flexible="2+",
 )
 
-# Version 1 adds the session lifetime.
-# Version 2 adds flexible version support
 RESPONSE = message(
     "SaslAuthenticateResponse",
     field("error_code", INT16, "0+"),

@@ -8,9 +8,6 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
-# Version 0 was used for early access of KIP-932 in Apache Kafka 4.0 but removed in Apache Kafka 4.1.
-# Version 1 is the initial stable version (KIP-932).
-# Version 2 introduces ShareAcquireMode and Renew acknowledgements (KIP-1206 and KIP-1222).
 REQUEST = message(
     "ShareFetchRequest",
     field("group_id", GROUP_ID, "0+", nullable="0+", default=None),
@@ -42,9 +39,6 @@ REQUEST = message(
     key=78, versions="1-2", flexible="0+",
 )
 
-# Version 0 was used for early access of KIP-932 in Apache Kafka 4.0 but removed in Apache Kafka 4.1.
-# Version 1 is the initial stable version (KIP-932).
-# Version 2 introduces ShareAcquireMode and Renew acknowledgements (KIP-1206 and KIP-1222).
 RESPONSE = message(
     "ShareFetchResponse",
     field("throttle_time_ms", INT32, "0+"),

@@ -8,8 +8,6 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
-# Version 0 was used for early access of KIP-932 in Apache Kafka 4.0 but removed in Apache Kafka 4.1.
-# Version 1 is the initial stable version (KIP-932).
 REQUEST = message(
     "ShareGroupHeartbeatRequest",
     field("group_id", GROUP_ID, "0+"),
@@ -25,8 +23,6 @@ TOPIC_PARTITIONS = struct(
     field("partitions", array(INT32), "0+"),
 )
 
-# Version 0 was used for early access of KIP-932 in Apache Kafka 4.0 but removed in Apache Kafka 4.1.
-# Version 1 is the initial stable version (KIP-932).
 RESPONSE = message(
     "ShareGroupHeartbeatResponse",
     field("throttle_time_ms", INT32, "0+"),

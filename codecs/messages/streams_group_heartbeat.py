@@ -36,7 +36,6 @@ TASK_IDS = struct(
     field("partitions", array(INT32), "0+"),
 )
 
-# Version 1 is the same as version 0.
 REQUEST = message(
     "StreamsGroupHeartbeatRequest",
     field("group_id", GROUP_ID, "0+"),

@@ -8,11 +8,6 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
-# Versions 1 and 2 are the same as version 0.
-# Starting from version 3, we add a new field called groupInstanceId to indicate member identity across restarts.
-# Version 4 is the first flexible version.
-# Starting from version 5, the client sends the Protocol Type and the Protocol Name to the broker (KIP-559). The
-# broker will reject the request if they are inconsistent with the Type and Name known by the broker.
 REQUEST = message(
     "SyncGroupRequest",
     field("group_id", GROUP_ID, "0+"),
@@ -28,12 +23,6 @@ REQUEST = message(
     key=14, versions="0-5", flexible="4+",
 )
 
-# Version 1 adds throttle time.
-# Starting in version 2, on quota violation, brokers send out responses before throttling.
-# Starting from version 3, syncGroupRequest supports a new field called groupInstanceId to indicate member
-# identity across restarts.
-# Version 4 is the first flexible version.
-# Starting from version 5, the broker sends back the Protocol Type and the Protocol Name to the client (KIP-559).
 RESPONSE = message(
     "SyncGroupResponse",
     field("throttle_time_ms", INT32, "1+"),

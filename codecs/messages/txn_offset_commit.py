@@ -8,15 +8,7 @@ from kordon.codecs.schema import array, field, message, struct
 # A table reads line by line like its schema.
 # fmt: off
 
-# Version 1 is the same as version 0.
-# Version 2 adds the committed leader epoch.
-# Version 3 adds the member.id, group.instance.id and generation.id.
-# Version 4 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
-# Version 5 is the same as version 4 (KIP-890). Note when TxnOffsetCommit requests are used in transaction, if
-# transaction V2 (KIP_890 part 2) is enabled, the TxnOffsetCommit request will also include the function for a
-# AddOffsetsToTxn call. If V2 is disabled, the client can't use TxnOffsetCommit request version higher than 4
-# within a transaction.
-# Version 6 names topics by their ids alone (KIP-1319).
+# From version 5 on it also adds the group to the transaction (KIP-890); version 6 names topics by their ids (KIP-1319).
 REQUEST = message(
     "TxnOffsetCommitRequest",
     field("transactional_id", TRANSACTIONAL_ID, "0+"),
@@ -39,11 +31,6 @@ REQUEST = message(
     key=28, versions="0-6", flexible="3+",
 )
 
-# Starting in version 1, on quota violation, brokers send out responses before throttling.
-# Version 2 is the same as version 1.
-# Version 3 adds illegal generation, fenced instance id, and unknown member id errors.
-# Version 4 adds support for new error code TRANSACTION_ABORTABLE (KIP-890).
-# Version 5 is the same with version 3 (KIP-890).
 # Version 6 names topics by their ids alone, and has the errors of OffsetCommit 9 and 10 (KIP-1319).
 RESPONSE = message(
     "TxnOffsetCommitResponse",

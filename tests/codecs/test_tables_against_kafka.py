@@ -4,12 +4,15 @@ import copy
 import dataclasses
 import re
 import uuid
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
+from kordon.codecs import messages
 from kordon.codecs.consumer_protocol import ASSIGNMENT, SUBSCRIPTION
 from kordon.codecs.dialect import is_private
 from kordon.codecs.headers import REQUEST_HEADER, RESPONSE_HEADER, request_header_version, response_header_version
@@ -18,7 +21,8 @@ from kordon.codecs.primitives import Primitive
 from kordon.codecs.records import CONTROL_KEY, END_TXN_MARKER
 from kordon.codecs.schema import Array, Field, Message, Struct, versions_of
 from kordon.proxy.apis import API_BY_KEY, APIS, Verdict
-from kordon.testing.jars import DEFAULT, NEWEST, VERSIONS
+from kordon.testing.jars import DEFAULT, NEWEST, VERSIONS, kafka_clients_jar
+from kordon.testing.known import known
 
 TABLES: list[tuple[Message, tuple[int | str, str]]] = [
     *((REQUESTS[key], (key, "request")) for key in REQUESTS if not is_private(key)),
@@ -301,3 +305,21 @@ def test_header_versions_follow_the_schemas(kafka: str, kafka_schemas: ReadSchem
                 expected = 1 if version in flexible else 0
                 assert request_header_version(api_key, version) == expected + 1, schema["name"]
                 assert response_header_version(api_key, version) == (0 if api_key == 18 else expected), schema["name"]
+
+
+def _words(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.lower()))
+
+
+def test_no_comment_is_kafkas() -> None:
+    """Its schemas are facts; what they are explained with is a work of others."""
+    with zipfile.ZipFile(kafka_clients_jar(NEWEST)) as archive:
+        schemas = [archive.read(name).decode() for name in archive.namelist() if name.startswith("common/message/")]
+    told = re.findall(r'//(.*)$|"about":\s*"(.*)"', "\n".join(schemas), re.MULTILINE)
+    theirs = _words(" ".join(comment or about for comment, about in told))
+    assert "starting in version 3 brokers can send authorized operations" in theirs
+    tables = known(messages.__file__)
+    ours = [
+        line for file in Path(tables).parent.glob("*.py") for line in re.findall(r"# (.*)$", file.read_text(), re.M)
+    ]
+    assert [line for line in ours if len(line.split()) > 3 and _words(line) in theirs] == []
