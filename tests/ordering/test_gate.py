@@ -5,7 +5,7 @@ from random import Random
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kordon.proxy.ordering.gate import Evidence, Gate, told_segments
@@ -138,10 +138,12 @@ class Cluster:
         self.reported[q] = self.positions.get(q, 0)
 
     def read_out(self) -> None:
-        """Everybody reads on and reports, until nobody gets on."""
-        while sum(self.read(q) + self.step_over_strays(q) for q in range(self.layout.v_count)):
-            for q in range(self.layout.v_count):
+        """Everybody reports and reads on, until nobody gets on."""
+        partitions, is_on = range(self.layout.v_count), True
+        while is_on:
+            for q in partitions:
                 self.report(q)
+            is_on = sum(self.read(q) + self.step_over_strays(q) for q in partitions) > 0
 
 
 def lived(counts: tuple[int, int], random: Random, steps: int) -> Cluster:
@@ -182,6 +184,7 @@ def test_no_record_is_delivered_before_an_earlier_one_of_its_key(
 
 
 @given(COUNTS, st.randoms(use_true_random=False), st.integers(0, 120))
+@example((1, 2), Random(1445), 5)  # all has been read that may be, and not reported
 def test_whoever_is_held_goes_on_once_all_others_have_read_on(
     counts: tuple[int, int], random: Random, steps: int
 ) -> None:
