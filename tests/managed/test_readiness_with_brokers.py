@@ -3,6 +3,7 @@
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -10,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kordon.proxy.control.layouts_topic import LAYOUTS_TOPIC, layouts_configs
 from kordon.testing.cluster import Cluster
+from kordon.testing.known import known
 from kordon.testing.managed_clients import create_managed
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.short_leases import PROGRAM
@@ -42,6 +44,22 @@ def readiness(proxy: ProxyProcess) -> Readiness:
     return Readiness(status, "; ".join(said["reasons"]), "; ".join(said["notes"]))
 
 
+def readiness_when(what: str, proxy: ProxyProcess, says: Callable[[Readiness], bool]) -> Readiness:
+    """Waits until /readyz says something; returns that answer."""
+
+    def found() -> Readiness | None:
+        answer = readiness(proxy)
+        return answer if says(answer) else None
+
+    return known(wait_until(what, found))
+
+
+def wait_until_well(proxy: ProxyProcess) -> None:
+    """Waits until it serves managed topics and has nothing to tell."""
+    wait_until("it serves", lambda: proxy.metric("kordon_managed_serving") == 1)
+    wait_until("it is well", lambda: readiness(proxy) == (200, "", ""))
+
+
 def test_a_fault_of_all_proxies_leaves_them_ready_and_one_that_knows_no_layouts_is_not() -> None:
     """A proxy that serves goes on under its lease; one that has to read the layouts anew says what is wrong for all.
 
@@ -60,23 +78,18 @@ def test_a_fault_of_all_proxies_leaves_them_ready_and_one_that_knows_no_layouts_
         ):
             create_managed(running.bootstrap, TOPIC)
             for proxy in (running, other):
-                wait_until("it serves", lambda proxy=proxy: proxy.metric("kordon_managed_serving") == 1)  # type: ignore[misc]
-                assert readiness(proxy) == (200, "", "")
+                wait_until_well(proxy)
             holder.stop()
             other.kill()
-            wait_until("the group goes on", lambda: readiness(running).notes)
-            found = readiness(running)
+            found = readiness_when("it names the cause", running, lambda answer: CAUSE in answer.notes)
             assert found.status == 200
             assert found.reasons == ""
             assert "all proxies share the cause" in found.notes
-            assert CAUSE in found.notes
             assert AdminClient({"bootstrap.servers": running.bootstrap}).list_topics(timeout=60).brokers
             other.start_again(wait_ready=False)
-            wait_until("it says why", lambda: CAUSE in readiness(other).reasons)
-            found = readiness(other)
+            found = readiness_when("it says why", other, lambda answer: CAUSE in answer.reasons)
             assert found.status == 503
             assert "the layouts have not been read yet" in found.reasons
             holder.start()
             for proxy in (running, other):
-                wait_until("it is well", lambda proxy=proxy: readiness(proxy) == (200, "", ""))  # type: ignore[misc]
-                assert proxy.metric("kordon_managed_serving") == 1
+                wait_until_well(proxy)

@@ -171,10 +171,14 @@ def test_a_wrong_password_is_the_brokers_to_refuse(secure_cluster: Cluster) -> N
         wrong = {**SASL["PLAIN"], "sasl.password": "wrong", "security.protocol": "SASL_PLAINTEXT"}
         errors: list[Any] = []
         producer = Producer({"bootstrap.servers": proxy.bootstrap, "error_cb": errors.append, **wrong})
+
+        def is_refused() -> bool:
+            producer.poll(0.1)
+            return any("Invalid username or password" in error.str() for error in errors)
+
+        wait_until("it is refused", is_refused)
         with pytest.raises(KafkaException):
-            producer.list_topics(timeout=8)
-        producer.poll(1)
-        assert any("Invalid username or password" in error.str() for error in errors)
+            producer.list_topics(timeout=1)
         assert "wrong" not in proxy.log()
 
 
