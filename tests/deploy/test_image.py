@@ -37,6 +37,7 @@ MAX_AUDIT_IMAGE_MB = 1300
 STOP_SECONDS = 40
 BUILD_SECONDS = 1800
 AUDIT_SECONDS = 900
+FIND_PARTS = "import importlib.util as u, sys; print(*(each for each in sys.argv[1:] if u.find_spec(each)))"
 PORTS = 10
 """Admin, bootstrap, and brokers with node ids below 8."""
 
@@ -269,6 +270,9 @@ def test_image_serves_real_clients_and_drains_on_sigterm(engine: Engine, cluster
         carry_records(f"127.0.0.1:{listen[0]}", listen)
         code, table = engine.inside("kordon-entrypoint", "status", environment=environment)
         assert (code, "Traceback" in table) == (0, False), table
+        parts = ("kordon.proxy", "kordon.testing", "kordon.bench")
+        code, found = engine.inside("/opt/kordon/bin/python", "-c", FIND_PARTS, *parts)
+        assert (code, found.split()) == (0, ["kordon.proxy"]), "rigs are nothing for users"
         engine.stop(process)
         output, _ = process.communicate(timeout=STOP_SECONDS)
         assert process.returncode == 0, output
