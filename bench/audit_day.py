@@ -8,6 +8,7 @@ follows from the round's number, so any part of it can be made alone.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,9 +17,6 @@ from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from kordon.codecs.fetched import Fetched
 from kordon.codecs.records import HEADER_BYTES, LOG_OVERHEAD
@@ -34,14 +32,9 @@ _LAYOUTS_OFFSET: Final = 1
 _FIRST_ROUND_OFFSET: Final = 10
 _PRODUCER: Final = 1_000
 _STEPS_EVERY: Final = 60
-_CHUNK_ROUNDS: Final = 2_000
+_FILE_ROUNDS: Final = 2_000
 _STEPS: Final = ("hold", "release", "fence", "acknowledge", "cancel")
 """Once a minute, in this order."""
-
-_join: Final[Any] = pc.binary_join_element_wise  # pyright: ignore[reportAttributeAccessIssue]  # made when imported
-
-Column = Any
-"""An array of pyarrow's, or one value for all rows."""
 
 
 @dataclass(frozen=True)
@@ -86,18 +79,17 @@ class Day:
 
 def write_decisions(day: Day, folder: Path) -> int:
     """Writes the decision files of all workers; returns their size in bytes."""
-    numbers = dict.fromkeys(range(day.workers), 0)
-    for first in range(0, day.rounds, _CHUNK_ROUNDS):
-        rounds = np.arange(first, min(day.rounds, first + _CHUNK_ROUNDS))
-        for worker in numbers:
-            table = _decisions(day, worker, rounds)
-            if first == 0:
-                table = pa.concat_arrays([pa.array([_adopted(day, worker)]), table])
-            lines = _numbered(table, worker, numbers[worker])
-            numbers[worker] += len(lines)
+    size = 0
+    for worker in range(day.workers):
+        numbers = itertools.count()
+        for first in range(0, day.rounds, _FILE_ROUNDS):
+            head = {"schema": 1, "host": "bench", "worker": f"w{worker}"}
+            rounds = range(first, min(day.rounds, first + _FILE_ROUNDS))
+            rows = itertools.chain([_adopted(day)] if first == 0 else [], _decisions(day, worker, rounds))
+            lines = [json.dumps({**head, "number": next(numbers), **row}, separators=(",", ":")) for row in rows]
             path = folder / f"decisions-w{worker}-{first:09}.jsonl"
-            path.write_bytes("\n".join([*lines.to_pylist(), ""]).encode())
-    return sum(path.stat().st_size for path in folder.glob("*.jsonl"))
+            size += path.write_bytes("\n".join([*lines, ""]).encode())
+    return size
 
 
 def fetched(day: Day, partition: int, offset: int, most_bytes: int) -> Fetched:
@@ -122,38 +114,32 @@ def fetched(day: Day, partition: int, offset: int, most_bytes: int) -> Fetched:
     return Fetched(error_code=0, high_watermark=day.end, log_start_offset=0, records=data.reshape(-1).data)
 
 
-def _adopted(day: Day, worker: int) -> str:
+def _adopted(day: Day) -> dict[str, Any]:
     layout = Layout.created(TOPIC, UUID(int=1), day.partitions, day.streams)
-    evidence = {"layout": json.loads(LAYOUT_JSON.dump_json(layout))}
-    told = {
+    return {
         "kind": "adopt",
         "at_ms": START_MS,
         "topic": TOPIC,
         "layout_epoch": 0,
         "layouts_offset": _LAYOUTS_OFFSET,
-        "evidence": evidence,
+        "evidence": {"layout": json.loads(LAYOUT_JSON.dump_json(layout))},
     }
-    return json.dumps(told, separators=(",", ":"))[1:]
 
 
-def _decisions(day: Day, worker: int, rounds: npt.NDArray[np.int64]) -> Any:
-    """Returns a worker's decisions of some rounds, without their heads, in their order."""
-    streams = np.arange(day.streams)[np.arange(day.streams) % day.workers == worker]
-    at, v = np.repeat(rounds, len(streams)), np.tile(streams, len(rounds))
-    runs = [_admits(day, at, v), _deliveries(day, at, v)]
-    order = [np.stack([at * 4 + place, v]) for place in (1, 2)]
-    steps = rounds[rounds % _STEPS_EVERY == 0] if worker == 0 else rounds[:0]
-    for place, lines in enumerate(_steps(steps)):
-        runs.append(lines)
-        order.append(np.stack([steps * 4 + 3, np.full(len(steps), place)]))
-    keys = np.concatenate(order, axis=1)
-    return pc.take(pa.concat_arrays(runs), pa.array(np.lexsort((keys[1], keys[0]))))
+def _decisions(day: Day, worker: int, rounds: range) -> Iterator[dict[str, Any]]:
+    """Yields a worker's decisions of some rounds, in their order."""
+    streams = range(worker, day.streams, day.workers)
+    for at in rounds:
+        yield from (_admit(day, at, v) for v in streams)
+        yield from (_delivery(day, at, v) for v in streams)
+        if worker == 0 and at % _STEPS_EVERY == 0:
+            yield from _steps(at)
 
 
-def _place(v: npt.NDArray[np.int64]) -> dict[str, Any]:
+def _place(v: int) -> dict[str, Any]:
     return {
-        "client_id": '"bench"',
-        "topic": f'"{TOPIC}"',
+        "client_id": "bench",
+        "topic": TOPIC,
         "stream": v,
         "partition": v // VIRTUAL,
         "layout_epoch": 0,
@@ -162,78 +148,52 @@ def _place(v: npt.NDArray[np.int64]) -> dict[str, Any]:
     }
 
 
-def _admits(day: Day, at: npt.NDArray[np.int64], v: npt.NDArray[np.int64]) -> Any:
+def _admit(day: Day, at: int, v: int) -> dict[str, Any]:
     records = day.batches * day.records
     first = at * day.round_records + v % VIRTUAL * day.records
-    return _lines(
-        kind='"admit"',
-        at_ms=START_MS + at * 1_000,
-        connection=v,
+    return {
+        "kind": "admit",
+        "at_ms": START_MS + at * 1_000,
+        "connection": v,
         **_place(v),
-        producer_id=_PRODUCER + v % VIRTUAL,
-        producer_epoch=0,
-        first_sequence=at * records,
-        last_sequence=(at + 1) * records - 1,
-        first_offset=first,
-        last_offset=first + day.round_records - (VIRTUAL - 1) * day.records - 1,
-        batches=day.batches,
-        records=records,
-        bytes=day.batches * day.batch_bytes,
-    )
-
-
-def _deliveries(day: Day, at: npt.NDArray[np.int64], v: npt.NDArray[np.int64]) -> Any:
-    return _lines(
-        kind='"deliver"',
-        at_ms=START_MS + at * 1_000 + 500,
-        connection=day.streams + v,
-        **_place(v),
-        first_offset=at * day.round_records,
-        last_offset=(at + 1) * day.round_records - 1,
-        records=day.batches * day.records,
-        bytes=day.batches * day.batch_bytes,
-    )
-
-
-def _steps(at: npt.NDArray[np.int64]) -> Iterator[Any]:
-    """Yields what is decided once a minute."""
-    held = {
-        "at_ms": START_MS + at * 1_000 + 600,
-        "topic": f'"{TOPIC}"',
-        "stream": 0,
-        "partition": 0,
-        "reason": '"leader"',
+        "producer_id": _PRODUCER + v % VIRTUAL,
+        "producer_epoch": 0,
+        "first_sequence": at * records,
+        "last_sequence": (at + 1) * records - 1,
+        "first_offset": first,
+        "last_offset": first + day.round_records - (VIRTUAL - 1) * day.records - 1,
+        "batches": day.batches,
+        "records": records,
+        "bytes": day.batches * day.batch_bytes,
     }
-    fence = [f'"f{each}"' for each in at.tolist()]
+
+
+def _delivery(day: Day, at: int, v: int) -> dict[str, Any]:
+    return {
+        "kind": "deliver",
+        "at_ms": START_MS + at * 1_000 + 500,
+        "connection": day.streams + v,
+        **_place(v),
+        "first_offset": at * day.round_records,
+        "last_offset": (at + 1) * day.round_records - 1,
+        "records": day.batches * day.records,
+        "bytes": day.batches * day.batch_bytes,
+    }
+
+
+def _steps(at: int) -> Iterator[dict[str, Any]]:
+    """Yields what is decided once a minute."""
+    held = {"at_ms": START_MS + at * 1_000 + 600, "topic": TOPIC, "stream": 0, "partition": 0, "reason": "leader"}
     change = {
         "at_ms": START_MS + at * 1_000 + 700,
-        "topic": f'"{TOPIC}"',
+        "topic": TOPIC,
         "layout_epoch": 1,
         "layouts_offset": _FIRST_ROUND_OFFSET + at,
-        "fence": pa.array(fence, type=pa.string()),
+        "fence": f"f{at}",
     }
-    yield _lines(kind='"hold"', **held)
-    yield _lines(kind='"release"', **held)
-    yield _lines(kind='"fence"', **change, evidence='{"members":["w0","w1"],"sealed":[0],"kind":"change"}')
-    yield _lines(kind='"acknowledge"', **change)
-    yield _lines(kind='"cancel"', **change)
-
-
-def _lines(**fields: Column) -> Any:
-    """Writes JSON objects, without their opening braces: a field is a column of numbers, or JSON for all rows."""
-    parts: list[Any] = []
-    for place, (name, values) in enumerate(fields.items()):
-        comma = "," if place else ""
-        parts.append(f'{comma}"{name}":')
-        if isinstance(values, np.ndarray):
-            parts.append(pc.cast(pa.array(values), pa.string()))
-        else:
-            parts.append(values if isinstance(values, pa.Array) else str(values))
-    return _join(*parts, "}", "")
-
-
-def _numbered(lines: Any, worker: int, first: int) -> Any:
-    """Puts the heads in front: by whom, and its number."""
-    numbers = pc.cast(pa.array(np.arange(first, first + len(lines))), pa.string())
-    head = f'{{"schema":1,"host":"bench","worker":"w{worker}","number":'
-    return _join(head, numbers, ",", lines, "")
+    evidence = {"members": ["w0", "w1"], "sealed": [0], "kind": "change"}
+    yield {"kind": "hold", **held}
+    yield {"kind": "release", **held}
+    yield {"kind": "fence", **change, "evidence": evidence}
+    yield {"kind": "acknowledge", **change}
+    yield {"kind": "cancel", **change}
