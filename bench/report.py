@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kordon.bench import results
-from kordon.bench.report_audit import audit_table
-from kordon.bench.report_sdk import sdk_tables
-from kordon.bench.results import DIRECT, FLOOR, KORDON, MANAGED, Results, ratio
-from kordon.bench.tables import middle, number, section, shown, table
+from kordon.bench.results import DIRECT, FLOOR, KORDON, MANAGED, Results, Spread, ratio
 from kordon.bench.verdicts import verdicts
 
 _FIGURES: Final = (
@@ -19,6 +16,26 @@ _FIGURES: Final = (
     (results.RSS_MB, "peak memory MB", 0),
 )
 
+_SDK_FIGURES: Final = (
+    (results.PRODUCE_MB, "produce MB/s", 1),
+    (results.CONSUME_MB, "consume MB/s", 1),
+    (results.PRODUCE_CLIENT_CPU, "client's CPU s/GB produced", 1),
+    (results.CONSUME_CLIENT_CPU, "client's CPU s/GB consumed", 1),
+    (results.PRODUCE_CPU, "Kordon's CPU s/GB produced", 2),
+    (results.CONSUME_CPU, "Kordon's CPU s/GB consumed", 2),
+    (results.FETCH_US, "Kordon's CPU µs per Fetch", 0),
+)
+_AUDIT_FIGURES: Final = (
+    (results.AUDIT_DECISIONS, "decisions per CPU s", 0),
+    (results.AUDIT_MB, "MB of topic data per CPU s", 0),
+    (results.AUDIT_BATCH_CPU, "CPU s per micro-batch", 1),
+    (results.AUDIT_STATE_MIDDLE_ROWS, "rows of state, halfway", 0),
+    (results.AUDIT_STATE_ROWS, "at the end", 0),
+    (results.AUDIT_STATE_MB, "state and summaries, MB", 1),
+    (results.AUDIT_JVM_MB, "JVM, peak MB", 0),
+    (results.AUDIT_PYTHON_MB, "Python, peak MB", 0),
+    (results.AUDIT_FINDINGS, "findings", 0),
+)
 _CPU: Final = (results.PRODUCE_CPU, results.CONSUME_CPU)
 _WHO_PAUSES: Final = (
     (results.SEALED, "sealed partitions"),
@@ -98,7 +115,7 @@ def report(figures: Results, picture: str) -> str:
     lines += [f"![throughput, processor time and latency of each contender]({picture})", ""]
     lines += _base(figures) + _latency(figures) + _memory(figures)
     lines += _managed(figures) + _log(figures) + _resizes(figures) + _holding(figures)
-    lines += sdk_tables(figures) + audit_table(figures) + _matrix(figures)
+    lines += _sdk_tables(figures) + _audit_table(figures) + _matrix(figures)
     lines += [*_machine(figures), _HOW]
     return "\n".join(lines)
 
@@ -109,57 +126,57 @@ def _bar(figures: Results) -> list[str]:
         [each.what, each.wanted, each.got, "reached" if each.reached else "**not reached**"]
         for each in verdicts(figures)
     ]
-    return lines + table(["", "wanted", "measured", ""], rows)
+    return lines + _table(["", "wanted", "measured", ""], rows)
 
 
 def _base(figures: Results) -> list[str]:
     names = ["contender", *(title for _, title, _ in _FIGURES), "produce / consume of direct"]
     rows: list[list[str]] = []
     for contender in figures.contenders(figures.base):
-        cells = [shown(figures.spread(figures.base, contender, figure), digits) for figure, _, digits in _FIGURES]
+        cells = [_shown(figures.spread(figures.base, contender, figure), digits) for figure, _, digits in _FIGURES]
         rows.append([contender, *cells, _of_direct(figures, figures.base, contender)])
-    return section(f"Base case: {figures.base}, {figures.rounds} rounds", names, rows)
+    return _section(f"Base case: {figures.base}, {figures.rounds} rounds", names, rows)
 
 
 def _latency(figures: Results) -> list[str]:
     case, percentiles = figures.latency, (results.P50_MS, results.P99_MS)
     rows = [
-        [contender, *(shown(figures.spread(case, contender, name), 0) for name in percentiles)]
+        [contender, *(_shown(figures.spread(case, contender, name), 0) for name in percentiles)]
         for contender in figures.contenders(case)
     ]
-    return section(case.capitalize(), ["contender", "p50 ms", "p99 ms"], rows)
+    return _section(case.capitalize(), ["contender", "p50 ms", "p99 ms"], rows)
 
 
 def _memory(figures: Results) -> list[str]:
     rows = [
-        [contender, case, shown(figures.spread(case, contender, results.START_MB), 0), shown(idle, 0)]
+        [contender, case, _shown(figures.spread(case, contender, results.START_MB), 0), _shown(idle, 0)]
         for case in (figures.memory, figures.memory_tls)
         for contender in figures.contenders(case)
         if (idle := figures.spread(case, contender, results.IDLE_MB))
     ]
-    return section("Memory", ["contender", "with", "before, MB", "then, MB"], rows)
+    return _section("Memory", ["contender", "with", "before, MB", "then, MB"], rows)
 
 
 def _managed(figures: Results) -> list[str]:
     rows: list[list[str]] = []
     for case in figures.managed:
         for contender in figures.contenders(case):
-            cells = [shown(figures.spread(case, contender, figure), digits) for figure, _, digits in _FIGURES[:4]]
+            cells = [_shown(figures.spread(case, contender, figure), digits) for figure, _, digits in _FIGURES[:4]]
             cpu = (ratio(figures, case, contender, figure, KORDON) for figure in _CPU)
-            relative = " / ".join(number(value) for value in cpu) if contender == MANAGED else "-"
-            read = middle(figures.spread(case, contender, results.AMPLIFICATION), 2)
+            relative = " / ".join(_number(value) for value in cpu) if contender == MANAGED else "-"
+            read = _middle(figures.spread(case, contender, results.AMPLIFICATION), 2)
             rows.append([case, contender, *cells, _of_direct(figures, case, contender), relative, read])
     names = ["case", "contender", *(title for _, title, _ in _FIGURES[:4]), "produce / consume of direct"]
-    return section("Managed topics", [*names, "CPU of the untouched path's", "bytes read per byte given"], rows)
+    return _section("Managed topics", [*names, "CPU of the untouched path's", "bytes read per byte given"], rows)
 
 
 def _log(figures: Results) -> list[str]:
     rows = [
-        [contender, *(shown(figures.spread(figures.log, contender, figure), 2) for figure in _CPU)]
+        [contender, *(_shown(figures.spread(figures.log, contender, figure), 2) for figure in _CPU)]
         for contender in figures.contenders(figures.log)
     ]
     names = ["contender", "CPU s/GB produced", "CPU s/GB consumed"]
-    return section(f"What the decision log costs: {figures.log}", names, rows)
+    return _section(f"What the decision log costs: {figures.log}", names, rows)
 
 
 def _resizes(figures: Results) -> list[str]:
@@ -168,8 +185,8 @@ def _resizes(figures: Results) -> list[str]:
         for who, title in _WHO_PAUSES:
             spreads = [figures.spread(case, MANAGED, f"{who}_{figure}_ms") for figure in ("p50", "p99", "max")]
             if all(spreads):
-                rows.append([case, title, *(middle(spread, 0) for spread in spreads)])
-    return section("Pauses of writes while a managed topic grows and shrinks", _PAUSES, rows)
+                rows.append([case, title, *(_middle(spread, 0) for spread in spreads)])
+    return _section("Pauses of writes while a managed topic grows and shrinks", _PAUSES, rows)
 
 
 def _holding(figures: Results) -> list[str]:
@@ -177,9 +194,51 @@ def _holding(figures: Results) -> list[str]:
     for case in figures.holding:
         spreads = [figures.spread(case, MANAGED, name) for name in (results.HELD_MB, results.HELD_KB, results.IDLE_CPU)]
         if all(spreads):
-            rows.append([case, *(middle(spread, 1) for spread in spreads)])
+            rows.append([case, *(_middle(spread, 1) for spread in spreads)])
     names = ["managed", "memory, MB", "KB per virtual partition", "CPU ms/s while nobody writes"]
-    return section("What virtual partitions cost that are at rest", names, rows)
+    return _section("What virtual partitions cost that are at rest", names, rows)
+
+
+def _sdk_tables(figures: Results) -> list[str]:
+    """Draws the SDK beside aiokafka, and what gate and heartbeats cost; nothing where that was not measured."""
+    if not figures.sdk or figures.sdk[0] not in figures.cases():
+        return []
+    case, *of_worker = figures.sdk
+    rows: list[list[str]] = []
+    for contender in figures.contenders(case):
+        cells = [_shown(figures.spread(case, contender, figure), digits) for figure, _, digits in _SDK_FIGURES]
+        shares = (
+            ratio(figures, case, contender, figure, results.AIOKAFKA_MANAGED)
+            for figure in (results.PRODUCE_MB, results.CONSUME_MB)
+        )
+        rows.append([contender, *cells, " / ".join(_number(share) for share in shares)])
+    names = ["clients", *(title for _, title, _ in _SDK_FIGURES), "produce / consume of aiokafka's, managed"]
+    lines = [f"## {case}: OrderedProducer and OrderedConsumer beside aiokafka's own", "", *_table(names, rows)]
+    costs = [row for each in of_worker for row in _costs(figures, each)]
+    return lines + _table(["what it costs a worker", "CPU µs"], costs) if costs else lines
+
+
+def _costs(figures: Results, case: str) -> list[list[str]]:
+    titles = (
+        (results.GATE_US, case),
+        (results.HEARTBEAT_US, case),
+        (results.HEARTBEAT_MOVED_US, f"{case}, that tells another position"),
+    )
+    spreads = [(title, figures.spread(case, results.WORKER, figure)) for figure, title in titles]
+    return [[title, _middle(spread, 1)] for title, spread in spreads if spread is not None]
+
+
+def _audit_table(figures: Results) -> list[str]:
+    """Draws what an audit costs; nothing where that was not measured."""
+    rows = [
+        [
+            case,
+            *(_middle(figures.spread(case, results.AUDITOR, figure), digits) for figure, _, digits in _AUDIT_FIGURES),
+        ]
+        for case in figures.audit
+        if case in figures.cases()
+    ]
+    return _section("The auditor", ["case", *(title for _, title, _ in _AUDIT_FIGURES)], rows)
 
 
 def _matrix(figures: Results) -> list[str]:
@@ -194,12 +253,12 @@ def _matrix(figures: Results) -> list[str]:
     rows: list[list[str]] = []
     for case in cases:
         direct = " / ".join(
-            middle(figures.spread(case, DIRECT, figure), 0) for figure in (results.PRODUCE_MB, results.CONSUME_MB)
+            _middle(figures.spread(case, DIRECT, figure), 0) for figure in (results.PRODUCE_MB, results.CONSUME_MB)
         )
         shares = [_of_direct(figures, case, each) for each in others]
         cpu = (ratio(figures, case, KORDON, figure, FLOOR) for figure in (results.PRODUCE_CPU, results.CONSUME_CPU))
-        rows.append([case, direct, *shares, " / ".join(number(value) for value in cpu)])
-    return lines + table(names, rows)
+        rows.append([case, direct, *shares, " / ".join(_number(value) for value in cpu)])
+    return lines + _table(names, rows)
 
 
 def _is_matrix(figures: Results, case: str) -> bool:
@@ -217,5 +276,32 @@ def _machine(figures: Results) -> list[str]:
 
 def _of_direct(figures: Results, case: str, contender: str) -> str:
     return " / ".join(
-        number(ratio(figures, case, contender, figure)) for figure in (results.PRODUCE_MB, results.CONSUME_MB)
+        _number(ratio(figures, case, contender, figure)) for figure in (results.PRODUCE_MB, results.CONSUME_MB)
     )
+
+
+def _shown(spread: Spread | None, digits: int) -> str:
+    """Writes a figure as `median (least-most)`, a dash where there is none."""
+    if spread is None:
+        return "-"
+    return f"{spread.median:.{digits}f} ({spread.least:.{digits}f}-{spread.most:.{digits}f})"
+
+
+def _middle(spread: Spread | None, digits: int) -> str:
+    return "-" if spread is None else f"{spread.median:.{digits}f}"
+
+
+def _number(value: float | None) -> str:
+    """Writes a ratio, a dash where there is none."""
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _section(title: str, names: list[str], rows: list[list[str]]) -> list[str]:
+    """Draws a table below its title; nothing where there are no rows."""
+    return [f"## {title}", "", *_table(names, rows)] if rows else []
+
+
+def _table(names: list[str], rows: list[list[str]]) -> list[str]:
+    """Draws a table in Markdown, with an empty line behind it."""
+    ruler = ["---"] * len(names)
+    return [*("| " + " | ".join(row) + " |" for row in [names, ruler, *rows]), ""]

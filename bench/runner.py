@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
+
+from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.bench import loads, results
 from kordon.bench.contenders import Contender, watched
@@ -16,6 +17,7 @@ from kordon.bench.plan import Latency, Memory, Part, Plan, Throughput
 from kordon.bench.resizes import measure_resizes
 from kordon.bench.results import Measurement
 from kordon.bench.sdk import Way, measure_way, measure_worker
+from kordon.testing.proxy_process import ProxyProcess
 
 SETTLE_SECONDS: Final = 1.0
 """Between opening connections and reading memory."""
@@ -34,31 +36,26 @@ Progress = Callable[..., None]
 """Is told that a run begins: its case, who is measured, and the round if there are several."""
 
 
-@dataclass(frozen=True)
 class Topics:
-    """Makes and deletes topics on the broker itself, without starting a Java process each time.
+    """Makes and deletes topics without starting a Java process each time; managed ones, if through Kordon."""
 
-    Attributes:
-        managed: Whether the admin client leads through Kordon, and topics are to be managed.
-    """
-
-    admin: Any
-    new_topic: Callable[..., Any]
-    managed: bool = False
+    def __init__(self, bootstrap: str, *, managed: bool = False) -> None:
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+        self._managed = managed
 
     def create(self, names: Sequence[str], partitions: int) -> None:
         """Creates topics with one replica and waits until clients see that many partitions of each."""
         config: dict[str, str] = {}
-        if self.managed:
+        if self._managed:
             config = {"kordon.virtual.partitions": str(partitions)}
             partitions //= _VIRTUAL
-        new = [self.new_topic(name, partitions, 1, config=config) for name in names]
-        for done in self.admin.create_topics(new, request_timeout=_ADMIN_SECONDS).values():
+        new = [NewTopic(name, partitions, 1, config=config) for name in names]
+        for done in self._admin.create_topics(new, request_timeout=_ADMIN_SECONDS).values():
             done.result(_ADMIN_SECONDS)
 
     def delete(self, names: Sequence[str]) -> None:
         """Deletes topics; their files go with them."""
-        for done in self.admin.delete_topics(list(names), request_timeout=_ADMIN_SECONDS).values():
+        for done in self._admin.delete_topics(list(names), request_timeout=_ADMIN_SECONDS).values():
             done.result(_ADMIN_SECONDS)
 
 
@@ -66,12 +63,11 @@ class Runner:
     """Measures.
 
     Args:
-        contenders: In the order of their turns.
+        contenders: In the order of their turns; the first is the broker itself.
         managed: Kordon once more, for topics that are managed.
-        topics: Makes topics; by the name of the contender who needs others.
-        proxies: Runs more Kordons while its block runs.
-        fresh: Runs, while its block runs, a Kordon with managed topics whose decisions are on record or not, by the
-            contender's name; with what makes topics through it.
+        tool: Runs Kafka's tools.
+        progress: Is told what runs.
+        keep: Takes each measurement as it is made.
     """
 
     def __init__(
@@ -80,20 +76,19 @@ class Runner:
         managed: Contender,
         *,
         tool: loads.Tool,
-        topics: Mapping[str, Topics],
         progress: Progress,
         keep: Callable[[Measurement], None],
-        proxies: Callable[[int], AbstractContextManager[list[Contender]]],
-        fresh: Callable[[str], AbstractContextManager[tuple[Contender, Topics]]],
     ) -> None:
         self.contenders = list(contenders)
         self.managed = managed
+        self._bootstrap = contenders[0].bootstrap
         self._tool = tool
-        self._topics = topics
+        self._topics = {
+            results.DIRECT: Topics(self._bootstrap),
+            managed.name: Topics(managed.bootstrap, managed=True),
+        }
         self._progress = progress
         self._keep = keep
-        self._proxies = proxies
-        self._fresh = fresh
         self._topic_number = 0
 
     def run(self, plan: Plan) -> None:
@@ -136,7 +131,10 @@ class Runner:
 
     def _compare_log(self, plan: Plan) -> None:
         """Measures managed topics with their decisions on record and not, in two Kordons that have just begun."""
-        with self._fresh(results.MANAGED) as (unrecorded, theirs), self._fresh(results.RECORDED) as (recorded, topics):
+        with (
+            _fresh(self._bootstrap, results.MANAGED) as (unrecorded, theirs),
+            _fresh(self._bootstrap, results.RECORDED) as (recorded, topics),
+        ):
             # each makes its own: a proxy that is told of a topic by another has more to do at first
             before = self._topics
             self._topics = {**before, unrecorded.name: theirs, recorded.name: topics}
@@ -195,7 +193,7 @@ class Runner:
     def _resize(self, plan: Plan) -> None:
         for case in plan.resizes:
             self._progress(case.name, self.managed.name)
-            with self._proxies(case.proxies - 1) as others:
+            with _proxies(self._bootstrap, case.proxies - 1) as others:
                 ways = [self.managed.bootstrap, *(other.bootstrap for other in others)]
                 figures = measure_resizes(case, ways, *self._new_topics())
             self._keep(Measurement(case.name, self.managed.name, 1, figures | {results.PROXIES: float(case.proxies)}))
@@ -212,7 +210,7 @@ class Runner:
         for case in plan.holding:
             self._progress(case.name, self.managed.name)
             topics, names = self._topics[self.managed.name], self._new_topics(case.topics)
-            with self._proxies(1) as (kordon,):
+            with _proxies(self._bootstrap, 1) as (kordon,):
                 topics.create(names, case.virtual_partitions)
                 figures = measure_holding(case, kordon, names)
                 topics.delete(names)
@@ -249,3 +247,19 @@ def idle_figures(case: Memory, contender: Contender, context: Any = None) -> dic
         time.sleep(SETTLE_SECONDS)
         held = contender.rss_bytes()
     return {results.START_MB: before / 1e6, results.IDLE_MB: held / 1e6}
+
+
+@contextmanager
+def _proxies(bootstrap: str, count: int) -> Generator[list[Contender], None, None]:
+    with ExitStack() as stack:
+        started = [stack.enter_context(ProxyProcess.start(bootstrap=bootstrap)) for _ in range(count)]
+        yield [Contender(results.MANAGED, each.bootstrap, each.pid) for each in started]
+
+
+@contextmanager
+def _fresh(bootstrap: str, name: str) -> Generator[tuple[Contender, Topics], None, None]:
+    """Runs a Kordon with managed topics, whose decisions are on record if its name says so."""
+    config = {"decisions": {"to": "topic"}} if name == results.RECORDED else {}
+    with ProxyProcess.start(bootstrap=bootstrap, config=config) as kordon:
+        topics = Topics(kordon.bootstrap, managed=True)
+        yield Contender(name, kordon.bootstrap, kordon.pid, kordon.metrics), topics

@@ -9,11 +9,9 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 from rich.console import Console
 
 from kordon.bench import results
@@ -21,7 +19,7 @@ from kordon.bench.contenders import Contender, Peer, start_floor, stop_process
 from kordon.bench.loads import TOOL_SECONDS, Tool, ToolError
 from kordon.bench.plan import Memory, Part, Plan
 from kordon.bench.results import Measurement, Results
-from kordon.bench.runner import Runner, Topics, idle_figures
+from kordon.bench.runner import Runner, idle_figures
 from kordon.bench.sdk import WORKER_CASES
 from kordon.testing.certificates import make_certificates
 from kordon.testing.cluster import Cluster
@@ -58,22 +56,7 @@ def measure(plan: Plan, profile: str, peers: Sequence[Peer], console: Console, s
             figures.save(save_to)
 
         with _contenders(cluster, floor_port, peers, logs) as (contenders, managed):
-            topics = {
-                results.DIRECT: Topics(_admin(cluster.bootstrap("PLAINTEXT")), NewTopic),
-                managed.name: Topics(_admin(managed.bootstrap), NewTopic, managed=True),
-            }
-            proxies = partial(_proxies, cluster.bootstrap("PLAINTEXT"))
-            runner = Runner(
-                contenders,
-                managed,
-                tool=_tool(cluster),
-                topics=topics,
-                progress=shown,
-                keep=keep,
-                proxies=proxies,
-                fresh=partial(_fresh, cluster.bootstrap("PLAINTEXT")),
-            )
-            runner.run(plan)
+            Runner(contenders, managed, tool=_tool(cluster), progress=shown, keep=keep).run(plan)
         if plan.with_tls and Part.MEMORY in plan.parts:
             shown(figures.memory_tls, results.KORDON)
             keep(_idle_tls(plan.memory, figures.memory_tls, cluster.bootstrap("PLAINTEXT"), logs))
@@ -103,26 +86,6 @@ def _contenders(
             stack.callback(stop_process, process)
             contenders.append(Contender(peer.name, f"127.0.0.1:{peer.port}", process.pid))
         yield contenders, Contender(results.MANAGED, kordon.bootstrap, kordon.pid, kordon.metrics)
-
-
-@contextmanager
-def _proxies(bootstrap: str, count: int) -> Generator[list[Contender], None, None]:
-    with ExitStack() as stack:
-        started = [stack.enter_context(ProxyProcess.start(bootstrap=bootstrap)) for _ in range(count)]
-        yield [Contender(results.MANAGED, each.bootstrap, each.pid) for each in started]
-
-
-@contextmanager
-def _fresh(bootstrap: str, name: str) -> Generator[tuple[Contender, Topics], None, None]:
-    """Runs a Kordon with managed topics, whose decisions are on record if its name says so."""
-    config = {"decisions": {"to": "topic"}} if name == results.RECORDED else {}
-    with ProxyProcess.start(bootstrap=bootstrap, config=config) as kordon:
-        topics = Topics(_admin(kordon.bootstrap), NewTopic, managed=True)
-        yield Contender(name, kordon.bootstrap, kordon.pid, kordon.metrics), topics
-
-
-def _admin(bootstrap: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
 
 
 def _tool(cluster: Cluster) -> Tool:

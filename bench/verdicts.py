@@ -6,35 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from kordon.bench.results import (
-    AIOKAFKA_MANAGED,
-    AUDIT_DECISIONS,
-    AUDIT_MB,
-    AUDITOR,
-    CONSUME_CPU,
-    CONSUME_MB,
-    DIRECT,
-    FETCH_US,
-    FLOOR,
-    GATE_US,
-    HEARTBEAT_MOVED_US,
-    HEARTBEATS_CORES,
-    IDLE_MB,
-    KORDON,
-    MANAGED,
-    OTHERS,
-    P99_MS,
-    PRODUCE_CPU,
-    PRODUCE_MB,
-    PROXIES,
-    QUIET,
-    RECORDED,
-    SDK,
-    SEALED,
-    WORKER,
-    Results,
-    ratio,
-)
+from kordon.bench import results
+from kordon.bench.results import Results, ratio
 
 MIN_PRODUCE: Final = 0.95
 MIN_CONSUME: Final = 0.90
@@ -60,10 +33,13 @@ NOISE_MS: Final = 5.0
 """A pause of those whom no resize concerns is none, if it is no longer than this above that of quiet times."""
 
 
-_LEAST: Final = {KORDON: (MIN_PRODUCE, MIN_CONSUME), MANAGED: (MIN_MANAGED_PRODUCE, MIN_MANAGED_CONSUME)}
+_LEAST: Final = {
+    results.KORDON: (MIN_PRODUCE, MIN_CONSUME),
+    results.MANAGED: (MIN_MANAGED_PRODUCE, MIN_MANAGED_CONSUME),
+}
 _AUDIT: Final = (
-    (AUDIT_DECISIONS, "decisions audited per CPU second", MIN_AUDIT_DECISIONS),
-    (AUDIT_MB, "MB of topic data audited per CPU second", MIN_AUDIT_MB),
+    (results.AUDIT_DECISIONS, "decisions audited per CPU second", MIN_AUDIT_DECISIONS),
+    (results.AUDIT_MB, "MB of topic data audited per CPU second", MIN_AUDIT_MB),
 )
 
 
@@ -79,22 +55,24 @@ class Verdict:
 
 def verdicts(figures: Results) -> list[Verdict]:
     """Compares Kordon with the bar; what was not measured is left out."""
-    found = [*_against_direct(figures, figures.base, KORDON, (FLOOR, "the floor's", MAX_CPU))]
+    found = [*_against_direct(figures, figures.base, results.KORDON, (results.FLOOR, "the floor's", MAX_CPU))]
     found += [*_latency(figures)]
-    if (idle := _median(figures, figures.memory, KORDON, IDLE_MB)) is not None:
+    if (idle := _median(figures, figures.memory, results.KORDON, results.IDLE_MB)) is not None:
         what, wanted = f"memory at {figures.memory}", f"< {MAX_IDLE_MB:.0f} MB"
         found.append(Verdict(what, wanted, f"{idle:.0f} MB", idle < MAX_IDLE_MB))
     for case in figures.managed[:1]:
-        found += _against_direct(figures, case, MANAGED, (KORDON, "the untouched path's", MAX_MANAGED_CPU))
-    for figure, done in ((PRODUCE_CPU, "produced"), (CONSUME_CPU, "consumed")):
+        found += _against_direct(
+            figures, case, results.MANAGED, (results.KORDON, "the untouched path's", MAX_MANAGED_CPU)
+        )
+    for figure, done in ((results.PRODUCE_CPU, "produced"), (results.CONSUME_CPU, "consumed")):
         what = f"processor time per GB {done} with decisions on record, of that without a decision log"
-        found += _most(what, ratio(figures, figures.log, RECORDED, figure, MANAGED), MAX_RECORDED_CPU)
+        found += _most(what, ratio(figures, figures.log, results.RECORDED, figure, results.MANAGED), MAX_RECORDED_CPU)
     found += _sdk(figures, *figures.sdk) if figures.sdk else []
     for case in figures.resizes:
         found += _pauses(figures, case)
     for case in figures.audit[1:]:  # tiny ones come first and have no bar
         for figure, what, least in _AUDIT:
-            found += _least(f"{what}, {case}", _median(figures, case, AUDITOR, figure), least, "{:,.0f}")
+            found += _least(f"{what}, {case}", _median(figures, case, results.AUDITOR, figure), least, "{:,.0f}")
     return found
 
 
@@ -118,19 +96,19 @@ def _median(figures: Results, case: str, contender: str, figure: str) -> float |
 def _against_direct(figures: Results, case: str, contender: str, cpu: tuple[str, str, float]) -> Iterator[Verdict]:
     """Judges throughput by that of direct, and processor time by that of another, who is named, with the most of it."""
     whose, title, most = cpu
-    where = " managed topics" if contender == MANAGED else ""
+    where = " managed topics" if contender == results.MANAGED else ""
     done = (f"produced{where and f' to{where}'}", f"consumed{where and f' from{where}'}")
-    for what, figure, least in zip(done, (PRODUCE_MB, CONSUME_MB), _LEAST[contender], strict=True):
+    for what, figure, least in zip(done, (results.PRODUCE_MB, results.CONSUME_MB), _LEAST[contender], strict=True):
         yield from _least(f"throughput {what}, of direct", ratio(figures, case, contender, figure), least)
-    for what, figure in zip(done, (PRODUCE_CPU, CONSUME_CPU), strict=True):
+    for what, figure in zip(done, (results.PRODUCE_CPU, results.CONSUME_CPU), strict=True):
         value = ratio(figures, case, contender, figure, whose)
         yield from _most(f"processor time per GB {what}, of {title}", value, most)
 
 
 def _latency(figures: Results) -> list[Verdict]:
     """Within the noise is: no more above direct's median than direct's own rounds lie apart (1 ms, the tool's step)."""
-    own = _median(figures, figures.latency, KORDON, P99_MS)
-    direct = figures.spread(figures.latency, DIRECT, P99_MS)
+    own = _median(figures, figures.latency, results.KORDON, results.P99_MS)
+    direct = figures.spread(figures.latency, results.DIRECT, results.P99_MS)
     if own is None or direct is None:
         return []
     noise, added = max(direct.most - direct.least, 1.0), own - direct.median
@@ -140,14 +118,14 @@ def _latency(figures: Results) -> list[Verdict]:
 
 def _sdk(figures: Results, case: str, *of_worker: str) -> Iterator[Verdict]:
     """Judges the SDK's clients; of what was measured without a broker, the largest case beside the smallest."""
-    for figure, done in ((PRODUCE_MB, "produced"), (CONSUME_MB, "consumed")):
+    for figure, done in ((results.PRODUCE_MB, "produced"), (results.CONSUME_MB, "consumed")):
         what = f"throughput {done} by the SDK, of aiokafka's on a managed topic"
-        yield from _least(what, ratio(figures, case, SDK, figure, AIOKAFKA_MANAGED), MIN_SDK)
+        yield from _least(what, ratio(figures, case, results.SDK, figure, results.AIOKAFKA_MANAGED), MIN_SDK)
     gates, moved, cores = (
-        [(each, value) for each in of_worker if (value := _median(figures, each, WORKER, figure)) is not None]
-        for figure in (GATE_US, HEARTBEAT_MOVED_US, HEARTBEATS_CORES)
+        [(each, value) for each in of_worker if (value := _median(figures, each, results.WORKER, figure)) is not None]
+        for figure in (results.GATE_US, results.HEARTBEAT_MOVED_US, results.HEARTBEATS_CORES)
     )
-    fetch_us = _median(figures, case, SDK, FETCH_US)
+    fetch_us = _median(figures, case, results.SDK, results.FETCH_US)
     if gates and fetch_us:
         gate, gate_us = gates[-1]
         yield from _most(f"{gate}, of a worker's time for a Fetch", gate_us / fetch_us, MAX_GATE_SHARE, "{:.1%}")
@@ -160,8 +138,8 @@ def _sdk(figures: Results, case: str, *of_worker: str) -> Iterator[Verdict]:
 
 def _pauses(figures: Results, case: str) -> list[Verdict]:
     """Those of sealed partitions have a bound; others may pause no longer than when nothing is resized."""
-    names = (PROXIES, f"{SEALED}_p99_ms", f"{OTHERS}_p99_ms", f"{QUIET}_p99_ms")
-    proxies, sealed, others, quiet = (_median(figures, case, MANAGED, name) for name in names)
+    names = (results.PROXIES, f"{results.SEALED}_p99_ms", f"{results.OTHERS}_p99_ms", f"{results.QUIET}_p99_ms")
+    proxies, sealed, others, quiet = (_median(figures, case, results.MANAGED, name) for name in names)
     if proxies is None or quiet is None:
         return []
     most, why = MAX_PAUSE_MS.get(int(proxies), MAX_PAUSE_OF_MANY_MS), ", as without resizes"
