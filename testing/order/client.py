@@ -6,22 +6,21 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from random import Random
 from typing import Any, Final, Literal, Self
 
+from kordon.testing.order.history import Recorder, recorded
+
 TELL_SECONDS: Final = 0.3
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What every client is told on its command line, as name=value."""
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """How much clients do, and how they behave."""
 
-    bootstrap: str
-    topic: str
-    folder: Path
-    """For histories."""
     seed: int = 1
     keys: int = 300
     """Of each producer."""
@@ -32,14 +31,15 @@ class Settings:
     rate: int = 600
     """Records a second of each producer."""
     consume_rate: int = 0
-    """Records a second that each member processes while producers run; 0: as many as there are."""
+    """Records a second that each member processes while producers run; 0: all there are. Less than what is produced
+    makes a backlog."""
     members: int = 2
     """Of each group."""
     fetch_bytes: int = 32_768
     """Consumers take of a partition at once: little, so that none of several partitions waits long."""
-    churn_ms: int = 8000
-    """Members leave after this time, or up to twice of it; 0: they stay."""
-    rewind_ms: int = 0
+    churn_seconds: float = 8.0
+    """Members leave after this time, or up to twice of it, and others join; 0: they stay."""
+    rewind_seconds: float = 0.0
     """A member of a dialect group goes back about once in this time; 0: never."""
     killed_percent: int = 0
     """Of the members of a dialect group that leave: they do so by SIGKILL."""
@@ -48,14 +48,25 @@ class Settings:
     slow_percent: int = 0
     """Of such members: they process a tenth of what others do."""
 
+
+@dataclass(frozen=True)
+class Settings(Load):
+    """What every client is told on its command line, as name=value."""
+
+    bootstrap: str
+    topic: str
+    folder: Path
+    """For histories."""
+
     def arguments(self) -> list[str]:
         return [f"{each.name}={getattr(self, each.name)}" for each in fields(self)]
 
     @classmethod
     def from_arguments(cls, arguments: list[str]) -> Self:
         told = dict(argument.split("=", 1) for argument in arguments)
-        numbers = {name: int(value) for name, value in told.items() if name not in {"bootstrap", "topic", "folder"}}
-        return cls(told["bootstrap"], told["topic"], Path(told["folder"]), **numbers)
+        bootstrap, topic, folder = (told.pop(name) for name in ("bootstrap", "topic", "folder"))
+        numbers: dict[str, Any] = {name: json.loads(number) for name, number in told.items()}
+        return cls(bootstrap, topic, Path(folder), **numbers)
 
 
 class Orders:
@@ -156,3 +167,34 @@ def sequence_of(value: bytes | str | None) -> int:
     """Returns the sequence that a record's value begins with."""
     text = value.decode() if isinstance(value, bytes) else value or ""
     return int(text.split(" ", 1)[0])
+
+
+def work_as_group(name: str, come_and_go: Callable[[str, Settings, Orders, State], None]) -> None:
+    """Has members come and go, each named by a stem, until standard input says "stop"."""
+    settings, orders, state = Settings.from_arguments(sys.argv[1:]), Orders(), State("group", name)
+    state.tell_until(orders.stopping)
+    members = [
+        threading.Thread(target=come_and_go, args=(f"{name}-{number}", settings, orders, state))
+        for number in range(settings.members)
+    ]
+    for member in members:
+        member.start()
+    for member in members:
+        member.join()
+
+
+def work_as_producer(name: str, produce: Callable[[Settings, Orders, Recorder, State], bool], **whose: str) -> None:
+    """Has a producer send until standard input says "finish".
+
+    Args:
+        name: Of the producer; it begins the keys.
+        produce: Does it; returns whether the outcome of every record is known.
+        whose: What else its history says of it.
+    """
+    settings, orders, state = Settings.from_arguments(sys.argv[1:]), Orders(), State("producer", name)
+    state.tell_until(orders.stopping)
+    with recorded(settings.folder, name, producer=name, **whose) as recorder:
+        if produce(settings, orders, recorder, state):
+            recorder.note("ended", now_us())
+    state.done = True
+    orders.stopping.wait()

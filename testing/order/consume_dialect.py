@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 from random import Random
 from typing import Any, Final
@@ -23,7 +24,16 @@ from aiokafka.structs import TopicPartition
 
 from kordon.client.consumer import OrderedConsumer
 from kordon.client.listener import PartitionKeyRebalanceListener
-from kordon.testing.order.client import TELL_SECONDS, Orders, Settings, State, key_of, now_us, sequence_of
+from kordon.testing.order.client import (
+    TELL_SECONDS,
+    Orders,
+    Settings,
+    State,
+    key_of,
+    now_us,
+    sequence_of,
+    work_as_group,
+)
 from kordon.testing.order.history import Recorder, recorded
 
 GROUP: Final = "dialect-group"
@@ -125,7 +135,7 @@ class Member(ConsumerRebalanceListener, PartitionKeyRebalanceListener):  # type:
         self._recorder.note("committed", now_us(), at=list(at.items()))
 
     def _next_rewind(self) -> float:
-        seconds = self._settings.rewind_ms / 1000
+        seconds = self._settings.rewind_seconds
         return time.monotonic() + seconds * self._chance.uniform(0.5, 1.5) if seconds else float("inf")
 
     def _go_back(self) -> None:
@@ -191,13 +201,13 @@ def live(settings: Settings, name: str, group: Connection, stay_seconds: float) 
         recorder.note("ended", now_us())
 
 
-def come_and_go(stem: str, settings: Settings, orders: Orders, state: State, processes: Any) -> None:
+def come_and_go(processes: Any, stem: str, settings: Settings, orders: Orders, state: State) -> None:
     """Lets one member after another live; some are killed."""
     chance = Random(f"{stem} {settings.seed}")  # noqa: S311 - chance that can be repeated
     life = 0
     while not orders.stopping.is_set():
-        stay_seconds = settings.churn_ms * chance.uniform(1, 2) / 1000 or 1e9
-        is_killed = settings.churn_ms > 0 and chance.random() * 100 < settings.killed_percent
+        stay_seconds = settings.churn_seconds * chance.uniform(1, 2) or 1e9
+        is_killed = settings.churn_seconds > 0 and chance.random() * 100 < settings.killed_percent
         ours, theirs = processes.Pipe()
         told = settings, f"{stem}.{life}", theirs, 1e9 if is_killed else stay_seconds
         process = processes.Process(target=live, args=told, daemon=True)
@@ -242,23 +252,9 @@ def _add(state: State, told: State) -> None:
             state.ends[partition] = max(offset, state.ends.get(partition, -1))
 
 
-def main() -> None:
-    """Runs until standard input says "stop"."""
-    settings, orders, state = Settings.from_arguments(sys.argv[1:]), Orders(), State("group", GROUP)
-    state.tell_until(orders.stopping)
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["kordon.client"])
-    members = [
-        threading.Thread(target=come_and_go, args=(f"{GROUP}-{number}", settings, orders, state, processes))
-        for number in range(settings.members)
-    ]
-    for member in members:
-        member.start()
-    for member in members:
-        member.join()
+if __name__ == "__main__":
+    forkserver = multiprocessing.get_context("forkserver")
+    forkserver.set_forkserver_preload(["kordon.client"])
+    work_as_group(GROUP, partial(come_and_go, forkserver))
     if _FAILED:
         sys.exit(f"members ended with exit codes {_FAILED}")
-
-
-if __name__ == "__main__":
-    main()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 import time
 from random import Random
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from kordon.testing.order.client import Orders, Settings, State, key_of, now_us, sequence_of
+from kordon.testing.order.client import Orders, Settings, State, key_of, now_us, sequence_of, work_as_group
 from kordon.testing.order.history import Recorder, recorded
 
 GROUP: Final = "librdkafka-group"
@@ -111,7 +109,7 @@ def come_and_go(stem: str, settings: Settings, orders: Orders, state: State) -> 
     chance = Random(f"{stem} {settings.seed}")  # noqa: S311 - chance that can be repeated
     life = 0
     while not orders.stopping.is_set():
-        stay_seconds = settings.churn_ms * chance.uniform(1, 2) / 1000 or float("inf")
+        stay_seconds = settings.churn_seconds * chance.uniform(1, 2) or float("inf")
         name = f"{stem}.{life}"
         with recorded(settings.folder, name, group=GROUP, member=name) as recorder:
             member = Member(settings, orders, state, recorder)
@@ -121,19 +119,5 @@ def come_and_go(stem: str, settings: Settings, orders: Orders, state: State) -> 
         life += 1
 
 
-def main() -> None:
-    """Runs until standard input says "stop"."""
-    settings, orders, state = Settings.from_arguments(sys.argv[1:]), Orders(), State("group", GROUP)
-    state.tell_until(orders.stopping)
-    members = [
-        threading.Thread(target=come_and_go, args=(f"{GROUP}-{number}", settings, orders, state))
-        for number in range(settings.members)
-    ]
-    for member in members:
-        member.start()
-    for member in members:
-        member.join()
-
-
 if __name__ == "__main__":
-    main()
+    work_as_group(GROUP, come_and_go)

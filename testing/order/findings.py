@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 WRITES: Final = "writes"
 """Stands where a group's name would, for what producers' histories alone show."""
@@ -49,12 +49,6 @@ class Example:
     offset: int | None
     time_us: int | None
     told: str
-
-    def plain(self) -> dict[str, Any]:
-        return {
-            "key": self.key, "sequence": self.sequence, "partition": self.partition, "offset": self.offset,
-            "time_us": self.time_us, "told": self.told,
-        }  # fmt: skip
 
 
 class Findings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from kordon.testing.order.history import Acknowledged, Done, Write
 
@@ -18,13 +18,6 @@ class Gaps:
 
     by_producer: dict[str, int] = field(default_factory=dict[str, int])
     by_partition: dict[int, int] = field(default_factory=dict[int, int])
-
-    def plain(self) -> dict[str, Any]:
-        """Returns it fit for JSON, in milliseconds."""
-        return {
-            "longest_ms_by_producer": {name: us / 1000 for name, us in sorted(self.by_producer.items())},
-            "longest_ms_by_partition": {str(number): us / 1000 for number, us in sorted(self.by_partition.items())},
-        }
 
 
 @dataclass(frozen=True, slots=True)

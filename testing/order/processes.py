@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from kordon.testing.jars import jars_dir, kafka_version
@@ -24,6 +23,13 @@ GROUPS: Final = ("librdkafka-group", "java-classic", "java-kip848")
 DIALECT_PRODUCERS: Final = ("dialect",)
 """Beside the others: they know partitions by other numbers, so histories of both kinds are judged apart."""
 DIALECT_GROUPS: Final = ("dialect-group",)
+_PYTHON_CLIENTS: Final = {
+    "librdkafka": "produce_librdkafka",
+    "aiokafka": "produce_aiokafka",
+    "dialect": "produce_dialect",
+    "dialect-group": "consume_dialect",
+    "librdkafka-group": "consume_librdkafka",
+}
 _PROTOCOLS: Final = {"java-classic": "classic", "java-kip848": "consumer"}
 _END_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
@@ -107,25 +113,15 @@ class Clients:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.kill()
 
     def _start(self) -> None:
-        python = (sys.executable, "-m")
-        if "librdkafka" in self._producers:
-            self._add("librdkafka", *python, "kordon.testing.order.produce_librdkafka")
-        if "aiokafka" in self._producers:
-            # It never goes back to its bootstrap addresses, so it is given only the one that no action cuts.
-            first = self._bootstraps[:1]
-            self._add("aiokafka", *python, "kordon.testing.order.produce_aiokafka", bootstraps=first)
-        if "dialect" in self._producers:
-            self._add("dialect", *python, "kordon.testing.order.produce_dialect")
-        if "dialect-group" in self._groups:
-            self._add("dialect-group", *python, "kordon.testing.order.consume_dialect")
-        if "librdkafka-group" in self._groups:
-            self._add("librdkafka-group", *python, "kordon.testing.order.consume_librdkafka")
+        for name, module in _PYTHON_CLIENTS.items():
+            if name in (*self._producers, *self._groups):
+                # aiokafka never goes back to its bootstrap addresses, so it is given only the one that no action cuts
+                bootstraps = self._bootstraps[:1] if name == "aiokafka" else ()
+                self._add(name, sys.executable, "-m", f"kordon.testing.order.{module}", bootstraps=bootstraps)
         java = [word for name in ("java",) if name in self._producers for word in ("producer", name)]
         java += [
             word for name, protocol in _PROTOCOLS.items() if name in self._groups for word in ("group", name, protocol)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaTimeoutError, MessageSizeTooLargeError, TopicAuthorizationFailedError
 
-from kordon.testing.order.client import Orders, Records, Settings, State, now_us
-from kordon.testing.order.history import Recorder, recorded
+from kordon.testing.order.client import Orders, Records, Settings, State, now_us, work_as_producer
+from kordon.testing.order.history import Recorder
 
 NAME: Final = "aiokafka"
 FLUSH_SECONDS: Final = 60.0
@@ -49,11 +48,7 @@ class Outcomes:
 async def produce(
     kind: Callable[..., AIOKafkaProducer], settings: Settings, orders: Orders, recorder: Recorder, state: State
 ) -> bool:
-    """Sends until told to finish; returns whether the outcome of every record is known.
-
-    Args:
-        state: Of the producer; its name begins the keys.
-    """
+    """Sends until told to finish; returns whether the outcome of every record is known."""
     config: dict[str, Any] = {
         "enable_idempotence": True,
         "linger_ms": 5,
@@ -78,18 +73,12 @@ async def produce(
 
 
 def main(name: str = NAME, kind: Callable[..., AIOKafkaProducer] = AIOKafkaProducer, **whose: str) -> None:
-    """Runs until standard input says "finish".
+    """Works as a producer of some kind."""
 
-    Args:
-        whose: What else its history says of it.
-    """
-    settings, orders, state = Settings.from_arguments(sys.argv[1:]), Orders(), State("producer", name)
-    state.tell_until(orders.stopping)
-    with recorded(settings.folder, name, producer=name, **whose) as recorder:
-        if asyncio.run(produce(kind, settings, orders, recorder, state)):
-            recorder.note("ended", now_us())
-    state.done = True
-    orders.stopping.wait()
+    def run(settings: Settings, orders: Orders, recorder: Recorder, state: State) -> bool:
+        return asyncio.run(produce(kind, settings, orders, recorder, state))
+
+    work_as_producer(name, run, **whose)
 
 
 if __name__ == "__main__":

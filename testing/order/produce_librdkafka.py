@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from kordon.testing.order.client import Orders, Records, Settings, State, key_of, now_us
-from kordon.testing.order.history import UNKNOWN_OFFSET, Recorder, recorded
+from kordon.testing.order.client import Orders, Records, Settings, State, key_of, now_us, work_as_producer
+from kordon.testing.order.history import UNKNOWN_OFFSET, Recorder
 
 NAME: Final = "librdkafka"
 FLUSH_SECONDS: Final = 60.0
@@ -60,16 +59,5 @@ def produce(settings: Settings, orders: Orders, recorder: Recorder, state: State
     return left == 0
 
 
-def main() -> None:
-    """Runs until standard input says "finish"."""
-    settings, orders, state = Settings.from_arguments(sys.argv[1:]), Orders(), State("producer", NAME)
-    state.tell_until(orders.stopping)
-    with recorded(settings.folder, NAME, producer=NAME) as recorder:
-        if produce(settings, orders, recorder, state):
-            recorder.note("ended", now_us())
-    state.done = True
-    orders.stopping.wait()
-
-
 if __name__ == "__main__":
-    main()
+    work_as_producer(NAME, produce)

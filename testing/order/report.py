@@ -1,14 +1,13 @@
-"""A verdict and the pauses as tables for a terminal of 80 columns, and as JSON."""
+"""A verdict and the pauses as tables for a terminal of 80 columns."""
 
 from __future__ import annotations
 
 import statistics
-from typing import Any
 
 from rich import box
 from rich.table import Table
 
-from kordon.testing.order.findings import WRITES, Account, Anomaly, Verdict
+from kordon.testing.order.findings import WRITES, Anomaly, Verdict
 from kordon.testing.order.pauses import Gaps, Pauses
 
 _ABOUT_WRITES = frozenset({Anomaly.NONMONOTONIC_SEND, Anomaly.INVERSION})
@@ -50,34 +49,6 @@ def pauses_table(pauses: Pauses) -> Table:
     return drawn
 
 
-def as_json(verdict: Verdict, pauses: Pauses | None = None) -> dict[str, Any]:
-    """Returns all that is known, with examples of each anomaly."""
-    counts, examples = verdict.findings.counts, verdict.findings.examples
-    places = [
-        {
-            "place": name,
-            **_plain(account),
-            "anomalies": {str(each): counts[each, name] for each in Anomaly},
-            "examples": {
-                str(each): [one.plain() for one in examples[each, name]] for each in Anomaly if counts[each, name]
-            },
-        }
-        for name, account in verdict.accounts.items()
-    ]
-    told: dict[str, Any] = {"passed": verdict.passed, "places": places}
-    if pauses is not None:
-        told["usual"] = pauses.usual.plain()
-        told["actions"] = [
-            {
-                "what": pause.done.what,
-                "took_ms": (pause.done.ended_us - pause.done.began_us) / 1000,
-                **pause.gaps.plain(),
-            }
-            for pause in pauses.pauses
-        ]
-    return told
-
-
 def _table(title: str, columns: list[str]) -> Table:
     drawn = Table(title=title, title_style="bold", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     drawn.add_column(columns[0], no_wrap=True)
@@ -107,11 +78,3 @@ def _ms(gap_us: float | None) -> str:
 def _over_partitions(gaps: Gaps) -> tuple[str, str]:
     found = list(gaps.by_partition.values())
     return (_ms(statistics.median(found)), _ms(max(found))) if found else ("", "")
-
-
-def _plain(account: Account) -> dict[str, int]:
-    return {
-        "records": account.records, "failed": account.failed, "again": account.again,
-        "stints": account.stints, "commits": account.commits, "flushes": account.flushes, "loads": account.loads,
-        "moved": account.moved, "torn": account.torn,
-    }  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # pyrigh
 
 from kordon.testing.folders import make_folder, remove_folder
 from kordon.testing.order.checker import check_all
-from kordon.testing.order.client import Settings, now_us
+from kordon.testing.order.client import Load, Settings, now_us
 from kordon.testing.order.findings import Verdict
 from kordon.testing.order.history import Done, actions, note_action, writes
 from kordon.testing.order.pauses import Pauses
@@ -45,8 +45,8 @@ class Action:
     do: Callable[[], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+@dataclass(frozen=True)
+class Plan(Load):
     """What is run."""
 
     bootstraps: Sequence[str]
@@ -60,50 +60,15 @@ class Plan:
     """Offsets by which each group must be behind before the first resize, which waits for that."""
     least_records: int = 0
     """That must be acknowledged before producers end, however long it takes on a busy machine."""
-    rate: int = 600
-    """Records a second of each producer."""
-    consume_rate: int = 0
-    """Records a second that each member processes; less than what is produced makes a backlog. 0: all there are."""
-    keys: int = 300
-    """Of each producer."""
-    members: int = 2
-    """Of each group."""
-    churn_seconds: float = 8.0
-    """Members leave after this time, or up to twice of it, and others join; 0: they stay."""
-    rewind_seconds: float = 0.0
-    """A member of a dialect group goes back about once in this time; 0: never."""
-    killed_percent: int = 0
-    """Of the members of a dialect group that leave: they do so by SIGKILL."""
-    silent_percent: int = 0
-    """Of the calls of such a member around a key's move: they are never answered."""
-    slow_percent: int = 0
-    """Of such members: they process a tenth of what others do."""
-    acks: int = -1
-    """Of librdkafka's producer: all, idempotent; 0 and 1 are without idempotence."""
     drain_seconds: float = 240.0
     """For groups to catch up when producers have ended."""
     producers: Sequence[str] = PRODUCERS
     groups: Sequence[str] = GROUPS
-    seed: int = 1
     actions: Sequence[Action] = ()
 
     def settings(self, folder: Path) -> Settings:
-        return Settings(
-            bootstrap=",".join(self.bootstraps),
-            topic=self.topic,
-            folder=folder,
-            seed=self.seed,
-            keys=self.keys,
-            rate=self.rate,
-            acks=self.acks,
-            consume_rate=self.consume_rate,
-            members=self.members,
-            churn_ms=int(self.churn_seconds * 1000),
-            rewind_ms=int(self.rewind_seconds * 1000),
-            killed_percent=self.killed_percent,
-            silent_percent=self.silent_percent,
-            slow_percent=self.slow_percent,
-        )
+        load = {each.name: getattr(self, each.name) for each in fields(Load)}
+        return Settings(",".join(self.bootstraps), self.topic, folder, **load)
 
 
 @dataclass(slots=True)

@@ -21,12 +21,10 @@ def growth_under_backlog(
     )
 
 
-def coming_and_going(
-    bootstraps: Sequence[str], topic: str, *, resize_to: Sequence[int] = (), seconds: float = 12
-) -> Plan:
+def coming_and_going(bootstraps: Sequence[str], topic: str) -> Plan:
     """Returns a plan in which members leave every few seconds, half of them without a commit, and others join."""
-    plan = Plan(bootstraps, topic, seconds=seconds, resize_to=resize_to, churn_seconds=4)
-    return replace(plan, least_records=int(seconds * plan.rate * len(plan.producers) / 2) + 1)
+    plan = Plan(bootstraps, topic, seconds=12, churn_seconds=4)
+    return replace(plan, least_records=int(plan.seconds * plan.rate * len(plan.producers) / 2) + 1)
 
 
 def dialect_in_trouble(

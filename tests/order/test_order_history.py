@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kordon.testing.order.checker import check_folder
-from kordon.testing.order.findings import Anomaly
+from kordon.testing.order.findings import Anomaly, Example
 from kordon.testing.order.history import (
     Acknowledged,
     Assigned,
@@ -24,7 +24,6 @@ from kordon.testing.order.history import (
     writes,
 )
 from kordon.testing.order.pauses import Pauses
-from kordon.testing.order.report import as_json
 
 
 def write_run(folder: Path) -> None:
@@ -92,19 +91,14 @@ def test_line_that_means_nothing_is_told_with_its_place(tmp_path: Path, line: st
 
 
 def test_result_has_examples_of_each_anomaly(tmp_path: Path) -> None:
-    """The JSON tells which record, where, and what is wrong with it."""
+    """It tells which record, where, and what is wrong with it."""
     write_run(tmp_path)
     file = tmp_path / "g-0.0.history"
     file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if "processed" not in line))
-    told = as_json(check_folder(tmp_path))
-    assert not told["passed"]
-    place = next(each for each in told["places"] if each["place"] == "g")
-    assert place["anomalies"][Anomaly.UNSEEN] == 1
-    assert place["examples"] == {
-        "unseen": [
-            {"key": "p-0", "sequence": 0, "partition": 2, "offset": 7, "time_us": None, "told": "never processed"}
-        ]
-    }
+    verdict = check_folder(tmp_path)
+    assert not verdict.passed
+    assert verdict.count(Anomaly.UNSEEN, "g") == 1
+    assert verdict.findings.examples == {(Anomaly.UNSEEN, "g"): [Example("p-0", 0, 2, 7, None, "never processed")]}
 
 
 def test_gap_around_a_resize_is_that_resizes(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 import java.io.BufferedReader;
-import java.io.BufferedWriter;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.io.PrintWriter;
 import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -48,46 +48,30 @@ public class OrderClients {
 
     /** One file of history. */
     private static final class Recorder implements AutoCloseable {
-        private final BufferedWriter file;
+        private final PrintWriter file;
 
         Recorder(String name, String whose) {
             try {
                 Path path = Path.of(SETTINGS.get("folder"), name + ".history");
-                file = Files.newBufferedWriter(path, StandardOpenOption.CREATE_NEW);
+                file = new PrintWriter(Files.newBufferedWriter(path, StandardOpenOption.CREATE_NEW));
             } catch (IOException error) {
                 throw new UncheckedIOException(error);
             }
-            line(whose);
-        }
-
-        synchronized void line(String line) {
-            try {
-                file.write(line);
-                file.write('\n');
-            } catch (IOException error) {
-                throw new UncheckedIOException(error);
-            }
+            file.print(whose + "\n");
         }
 
         void note(String event, String rest) {
-            line("{\"e\":\"" + event + "\",\"t\":" + nowUs() + rest + "}");
+            file.print("{\"e\":\"" + event + "\",\"t\":" + nowUs() + rest + "}\n");
         }
 
-        synchronized void flush() {
-            try {
-                file.flush();
-            } catch (IOException error) {
-                throw new UncheckedIOException(error);
-            }
+        void flush() {
+            if (file.checkError()) throw new IllegalStateException("the history cannot be written");
         }
 
         @Override
-        public synchronized void close() {
-            try {
-                file.close();
-            } catch (IOException error) {
-                throw new UncheckedIOException(error);
-            }
+        public void close() {
+            flush();
+            file.close();
         }
     }
 
@@ -222,8 +206,8 @@ public class OrderClients {
     private static void consume(String group, String stem, String protocol, State state) {
         Random chance = new Random(stem.hashCode() + number("seed"));
         for (int life = 0; !stopping; life++) {
-            long churn = number("churn_ms");
-            long until = System.nanoTime() + (churn + chance.nextInt(number("churn_ms") + 1)) * 1_000_000L;
+            int churn = (int) (Double.parseDouble(SETTINGS.get("churn_seconds")) * 1000);
+            long until = System.nanoTime() + (churn + chance.nextInt(churn + 1)) * 1_000_000L;
             Member member = new Member(group, stem + "." + life, protocol, state, chance.nextBoolean());
             member.live(churn == 0 ? Long.MAX_VALUE : until);
             for (int waited = 0; waited < 1000 && !finishing; waited += 50) sleep(50);
