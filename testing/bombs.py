@@ -20,19 +20,17 @@ _OLD_FRONT: Final = Struct(">qiI")
 _OLD_HEADER: Final = Struct(">bbqii")
 
 
-def bomb(codec: str, value_bytes: int, *, identity: tuple[int, int, int] = (-1, -1, -1), key: bytes = b"k") -> bytes:
+def bomb(codec: str, value_bytes: int) -> bytes:
     """Makes a batch of one record, whose value is zeros.
 
     Args:
         codec: `gzip`, `snappy`, `lz4` or `zstd`.
         value_bytes: Below 2 GiB.
-        identity: Producer id, epoch and first sequence.
-        key: Of the record.
     """
-    inner = b"\0\0\0" + _zigzag(len(key)) + key + _zigzag(value_bytes)
+    inner = b"\0\0\0" + _zigzag(1) + b"k" + _zigzag(value_bytes)
     length = len(inner) + value_bytes + 1
     records = packed(codec, _pieces(_zigzag(length) + inner, value_bytes, b"\0"))
-    covered = _HEADER.pack(CODECS[codec], 0, 1_000, 1_000, *identity, 1) + records
+    covered = _HEADER.pack(CODECS[codec], 0, 1_000, 1_000, -1, -1, -1, 1) + records
     return _FRONT.pack(0, 9 + len(covered), -1, 2, google_crc32c.value(covered)) + covered
 
 

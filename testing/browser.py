@@ -81,9 +81,9 @@ class Page:
     def move_pointer(self, x: float, y: float) -> None:
         self._ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
-    def picture(self, *, is_whole: bool = False) -> bytes:
-        """Returns what is seen, or the page in full length, as PNG."""
-        return b64decode(self._ask("Page.captureScreenshot", captureBeyondViewport=is_whole)["data"])
+    def picture(self) -> bytes:
+        """Returns what is seen, as PNG."""
+        return b64decode(self._ask("Page.captureScreenshot")["data"])
 
     def paper(self) -> bytes:
         return b64decode(self._ask("Page.printToPDF", printBackground=True)["data"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
 from typing import Final, Self
 
 from confluent_kafka import Consumer, TopicPartition
@@ -25,9 +24,7 @@ class ChangeSteps:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._consumer.close()
 
     def wait_for(self, step: str, seconds: float = 60) -> None:

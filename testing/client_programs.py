@@ -13,17 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from kordon.testing.jars import PROJECT, MissingTool, cache_dir, locked
+from kordon.testing.jars import PROJECT, cache_dir, copy_dependencies, locked, need
+from kordon.testing.java_programs import java_program
 
 _SOURCES: Final = PROJECT / "tests" / "clients"
-_PACKAGES: Final = {
-    "node": "nodejs",
-    "npm": "npm",
-    "go": "golang-go (1.26 or newer)",
-    "java": "openjdk-17-jdk-headless",
-    "javac": "openjdk-17-jdk-headless",
-    "mvn": "maven",
-}
 _BUILD_SECONDS: Final = 600
 
 
@@ -65,12 +58,8 @@ def franz_go(package: str = ".") -> list[str]:
 def streams_word_count() -> list[str]:
     """Returns the command of the word count with Kafka Streams; raises MissingTool."""
     source = _SOURCES / "streams"
-    jars = _jars(source / "pom.xml")
-    classes = cache_dir() / f"word_count-{_digest(source / 'WordCount.java')}"
-    with locked("word_count"):
-        if not (classes / "WordCount.class").exists():
-            _build([_need("javac"), "-cp", f"{jars}/*", "-d", str(classes), str(source / "WordCount.java")], source)
-    return [_need("java"), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{classes}:{jars}/*", "WordCount"]
+    end = java_program(source / "WordCount.java", _jars(source / "pom.xml"))
+    return [_need("java"), "-Xmx256m", "-XX:TieredStopAtLevel=1", *end]
 
 
 def spark_copy(checkpoint: Path) -> list[str]:
@@ -86,19 +75,13 @@ def _jars(pom: Path) -> Path:
     folder = cache_dir() / f"{pom.parent.name}-{_digest(pom)}"
     with locked(folder.name):
         if not (folder / "complete").exists():
-            maven = [_need("mvn"), "--batch-mode", "--quiet", "--file", str(pom)]
-            _build([*maven, "dependency:copy-dependencies", f"-DoutputDirectory={folder}"], pom.parent)
+            copy_dependencies(pom, folder)
             (folder / "complete").touch()
     return folder
 
 
 def _need(program: str) -> str:
-    found = shutil.which(program)
-    if found is None:
-        raise MissingTool(
-            f"{program} is missing: install {_PACKAGES[program]}, or leave its client out by KORDON_SKIP_CLIENTS"
-        )
-    return found
+    return need(program, ", or leave its client out by KORDON_SKIP_CLIENTS")
 
 
 def _build(command: Sequence[str], folder: Path) -> None:

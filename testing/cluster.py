@@ -6,11 +6,8 @@ By hand: `python -m kordon.testing.cluster --brokers 3` prints the bootstrap add
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import signal
-import socket
-import struct
 import subprocess
 import time
 import uuid
@@ -18,7 +15,6 @@ from base64 import urlsafe_b64encode
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from kordon.proxy import apis
@@ -38,6 +34,7 @@ from kordon.testing.java_process import DIES_WITH_PARENT, START_SECONDS, Cluster
 from kordon.testing.kafka_tools import tool_command
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.ports import free_ports
+from kordon.testing.waiting import wait_until
 from kordon.testing.zookeeper import ZooKeeper
 
 __all__ = ["DIES_WITH_PARENT", "Broker", "Cluster", "ClusterFailed"]
@@ -174,9 +171,7 @@ class Cluster:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     def stop(self) -> None:
@@ -196,7 +191,7 @@ class Cluster:
         return [*tool_command(name, self.version, self.folder), *arguments]
 
     def tool(
-        self, name: str, *arguments: str, stdin: str | None = None, timeout: float = TOOL_SECONDS, check: bool = True
+        self, name: str, *arguments: str, stdin: str | None = None, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
         """Runs one of Kafka's tools to its end.
 
@@ -204,24 +199,24 @@ class Cluster:
             name: As its script is called, or a Java class.
         """
         command = self.tool_command(name, *arguments)
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=TOOL_SECONDS, check=False)
         if check and done.returncode:
             raise RuntimeError(f"{name} {' '.join(arguments)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
         return done
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Makes a broker the leader of a partition that it has a copy of; raises ClusterFailed."""
+        """Makes a broker the leader of a partition that it has a copy of; raises TimeoutError."""
         others = [broker.node_id for broker in self.brokers if broker.node_id != node_id]
         place = {"partition_index": partition, "replicas": [node_id, *others]}
         self._ask_controller(
             apis.ALTER_PARTITION_REASSIGNMENTS, 0, {"topics": [{"name": topic, "partitions": [place]}]}
         )
-        deadline = time.monotonic() + START_SECONDS
-        while self.leader(topic, partition) != node_id:
+
+        def leads() -> bool:
             self.elect_preferred({topic: [partition]})
-            if time.monotonic() > deadline:
-                raise ClusterFailed(f"broker {node_id} did not become leader of {topic}-{partition}")
-            time.sleep(_POLL_SECONDS)
+            return self.leader(topic, partition) == node_id
+
+        wait_until(f"broker {node_id} leads {topic}-{partition}", leads, START_SECONDS)
 
     def elect_preferred(self, partitions: Mapping[str, Sequence[int]] | None = None) -> None:
         """Has partitions led by the first of their copies, as far as those are in sync.
@@ -267,25 +262,10 @@ def _archive_classes(version: str, jars: Path) -> None:
 
 
 def known_brokers(host: str, port: int) -> set[int]:
-    """Asks a broker's plain listener, and returns the node ids of all brokers that it tells of."""
-    # Metadata v0 (every Kafka to 4.4 takes it) for no topics, as v0 cannot say so: for one that is not a legal name.
-    name = b"/"
-    ask = struct.pack(">hhih", 3, 0, 1, -1) + struct.pack(">ih", 1, len(name)) + name
-    with suppress(OSError, struct.error), socket.create_connection((host, port), 5) as sock:
-        sock.sendall(struct.pack(">i", len(ask)) + ask)
-        stream = sock.makefile("rb")
-        with stream:
-            (size,) = struct.unpack(">i", stream.read(4))
-            answer = io.BytesIO(stream.read(size))
-        _, count = struct.unpack(">ii", answer.read(8))
-        return {_next_broker(answer) for _ in range(count)}
+    """Returns the node ids of all brokers that one tells of at its plain listener; none where it says nothing."""
+    with suppress(OSError, EOFError), PlainConnection(f"{host}:{port}", timeout_seconds=5) as connection:
+        return {int(each.node_id) for each in connection.ask(apis.METADATA, 1, {"topics": []}).brokers}
     return set()
-
-
-def _next_broker(answer: io.BytesIO) -> int:
-    node_id, host_length = struct.unpack(">ih", answer.read(6))
-    answer.seek(host_length + 4, io.SEEK_CUR)
-    return int(node_id)
 
 
 def _take_ports(brokers: int, listeners: Sequence[str], extra: Mapping[str, int]) -> list[BrokerPorts]:

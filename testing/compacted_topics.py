@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
-from kordon.proxy import apis
 from kordon.proxy.ordering.identity import tag
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import VIRTUAL_PARTITIONS
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, read_to_ends, set_configs
 from kordon.testing.plain_connection import PlainConnection
+from kordon.testing.play_requests import assert_accepted, produce
 
 # confluent_kafka.admin re-exports these without saying so.
 # pyright: reportPrivateImportUsage=false
@@ -66,26 +66,10 @@ class Writer:
 
 
 def read_from_0(bootstrap: str, topic: str, partitions: int = VIRTUAL_PARTITIONS) -> list[tuple[bytes, bytes | None]]:
-    """Reads all there is of a topic, partition by partition to its end."""
-    config = {"bootstrap.servers": bootstrap, "group.id": f"group-{time.time_ns()}", "enable.partition.eof": True}
-    consumer = Consumer(config)
-    consumer.assign([TopicPartition(topic, q, 0) for q in range(partitions)])
-    got: list[tuple[bytes, bytes | None]] = []
-    at_end: set[int] = set()
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while len(at_end) < partitions:
-        assert time.monotonic() < deadline, f"{sorted(at_end)} of {partitions} partitions read to their end"
-        message = consumer.poll(1.0)
-        if message is None:
-            continue
-        error = message.error()
-        if error is not None:
-            assert error.code() == KafkaError._PARTITION_EOF, error
-            at_end.add(message.partition() or 0)
-        elif not (key := message.key() or b"").startswith((b"roll-", b"__kordon")):
-            got.append((key, message.value()))
-    consumer.close()
-    return got
+    """Reads all there is of the first partitions, but for what `Writer.roll` and Kordon have written."""
+    read = read_to_ends({"bootstrap.servers": bootstrap}, topic, range(partitions))
+    records = [(message.key() or b"", message.value()) for message in read]
+    return [(key, value) for key, value in records if not key.startswith((b"roll-", b"__kordon"))]
 
 
 def land_strays(brokers: Cluster, topic: str, keys: Sequence[bytes]) -> None:
@@ -93,15 +77,10 @@ def land_strays(brokers: Cluster, topic: str, keys: Sequence[bytes]) -> None:
     builder = DefaultRecordBatchBuilder(2, 0, 0, tag(0, 7, 5), 0, 0, 16_000_000)
     for offset, key in enumerate(keys):
         builder.append(offset, timestamp=time.time_ns() // 1_000_000, key=key, value=None, headers=[])
-    row = {"name": topic, "partition_data": [{"index": 0, "records": bytes(builder.build())}]}
     with PlainConnection(brokers.bootstrap()) as broker:
-        written = broker.ask(apis.PRODUCE, 9, {"acks": -1, "timeout_ms": 9_000, "topic_data": [row]})
-        assert written.responses[0].partition_responses[0].error_code == 0
+        assert_accepted(produce(broker, topic, 0, bytes(builder.build())))
 
 
 def configure(bootstrap: str, topic: str, values: Mapping[str, str]) -> None:
-    set_ = AlterConfigOpType.SET
-    entries = [ConfigEntry(name, value, incremental_operation=set_) for name, value in values.items()]
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.incremental_alter_configs([resource])[resource].result(60)
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # lives until it is answered
+    set_configs(admin, topic, values).result(60)

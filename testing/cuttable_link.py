@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
-from types import TracebackType
 from typing import Final, Self
 
 _CHUNK_BYTES: Final = 64 * 1024
@@ -44,9 +43,7 @@ class CuttableLink:
         assert self._listening.wait(_START_SECONDS), f"nothing listens on port {self._port}"
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join(_START_SECONDS)
         self._loop.close()

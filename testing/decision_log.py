@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import Consumer, TopicPartition
-
 from kordon.codecs.decision import Entry, Kind
+from kordon.testing.managed_clients import read_to_ends
 
 TOPIC: Final = "__kordon.decisions"
-_PATIENCE_SECONDS: Final = 60.0
 
 
 def read_topic(bootstrap: str) -> list[Entry]:
@@ -22,30 +19,13 @@ def read_topic(bootstrap: str) -> list[Entry]:
     Args:
         bootstrap: Of the brokers: clients of Kordon do not see the topic.
     """
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "nobody", "enable.auto.commit": False})
-    try:
-        partitions = consumer.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions
-        entries: list[Entry] = []
-        for number in partitions:
-            entries += _read_partition(consumer, number)
-        return entries
-    finally:
-        consumer.close()
-
-
-def _read_partition(consumer: Consumer, number: int) -> Iterable[Entry]:
-    first, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=60)
-    consumer.assign([TopicPartition(TOPIC, number, first)])
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    position = first
-    while position < end:
-        assert time.monotonic() < deadline, f"partition {number} could not be read to {end}, but to {position}"
-        for message in consumer.consume(5_000, 0.5):
-            assert message.error() is None, message.error()
-            entry = Entry.load(message.value() or b"")
-            assert message.key() == entry.worker.encode()
-            position = (message.offset() or 0) + 1
-            yield entry
+    messages = read_to_ends({"bootstrap.servers": bootstrap}, TOPIC)
+    entries: list[Entry] = []
+    for message in sorted(messages, key=lambda message: message.partition() or 0):
+        entry = Entry.load(message.value() or b"")
+        assert message.key() == entry.worker.encode()
+        entries.append(entry)
+    return entries
 
 
 def read_files(folder: Path) -> list[Entry]:

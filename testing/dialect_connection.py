@@ -28,7 +28,7 @@ class DialectConnection(PlainConnection):
         try:
             self.offered: Any = self.ask(apis.API_VERSIONS, API_VERSIONS, asked)
         except BaseException:
-            self.__exit__(None, None, None)
+            self.close()
             raise
         """The answer to ApiVersions."""
 

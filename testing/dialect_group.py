@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from struct import Struct
-from types import TracebackType
 from typing import Any, Final, Self
 
 from kordon.proxy import apis
@@ -63,13 +62,11 @@ class GroupMember:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.connection.__exit__(kind, error, traceback)
+    def __exit__(self, *error: object) -> None:
+        self.connection.close()
 
     def go_to(self, bootstrap: str) -> None:
-        self.connection.__exit__(None, None, None)
+        self.connection.close()
         self.connection = _to_coordinator(bootstrap, self.group_id, self._user)
 
     def join(self) -> Sequence[str]:

@@ -51,7 +51,7 @@ class DialectReader:
         self._count = -1
 
     def close(self) -> None:
-        self.connection.__exit__(None, None, None)
+        self.connection.close()
 
     def refresh(self) -> None:
         row = self.connection.metadata(self._topic)

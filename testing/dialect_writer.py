@@ -219,5 +219,5 @@ class DialectWriter(threading.Thread):
 
     def _hang_up(self) -> None:
         if self._connection is not None:
-            self._connection.__exit__(None, None, None)
+            self._connection.close()
             self._connection = None

@@ -32,8 +32,8 @@ from kordon.proxy.ordering.records import AckRecord, FenceRecord
 
 _LOOK_SECONDS: Final = 0.01
 
-Put = Callable[[Any, str, Any], None]
-"""Replaces an attribute: `setattr`, or what takes it back behind a test."""
+_put: Final = setattr
+"""By name, as type checkers let nobody assign to a method."""
 
 
 class Fault(StrEnum):
@@ -53,7 +53,7 @@ class Fault(StrEnum):
     """A decision is not on record, once: to admit, or of the kind that is named."""
 
 
-def inject(fault: Fault, put: Put = setattr, *, of: str = "") -> None:
+def inject(fault: Fault, of: str = "") -> None:
     """Breaks a promise in this process.
 
     Args:
@@ -61,23 +61,23 @@ def inject(fault: Fault, put: Put = setattr, *, of: str = "") -> None:
             1 by default.
     """
     if fault is Fault.DROPPED_DECISION:
-        _dropped_decision(put, Kind(of or Kind.ADMIT))
+        _dropped_decision(Kind(of or Kind.ADMIT))
     elif fault is Fault.WRITE_AFTER_FENCE:
-        _LateWrite(int(of or 1)).put(put)
+        _LateWrite(int(of or 1)).put()
     else:
-        _FAULTS[fault](put)
+        _FAULTS[fault]()
 
 
-def _stale_count(put: Put) -> None:
+def _stale_count() -> None:
     kept = line._is_outdated
 
     def is_outdated(write: line.Write, home: Stay, count: int | None) -> bool:
         return home.end is not None and kept(write, home, count)  # nobody can write to what is retired
 
-    put(line, "_is_outdated", is_outdated)
+    _put(line, "_is_outdated", is_outdated)
 
 
-def _early_child(put: Put) -> None:
+def _early_child() -> None:
     portion = gated_fetching._GatedPortion
     judge = portion._is_gated
 
@@ -85,20 +85,20 @@ def _early_child(put: Put) -> None:
         judge(self)  # what it rests upon stays on record as it is
         return False
 
-    put(portion, "_is_gated", is_gated)
+    _put(portion, "_is_gated", is_gated)
 
 
-def _doubled_sequence(put: Put) -> None:
+def _doubled_sequence() -> None:
     kept = images.sequence_at_home
 
     def sequence_at_home(*asked: Any) -> int | Refusal:
         verdict = kept(*asked)
         return 0 if verdict is Refusal.DUPLICATE else verdict
 
-    put(writers, "sequence_at_home", sequence_at_home)
+    _put(writers, "sequence_at_home", sequence_at_home)
 
 
-def _skipped_range(put: Put) -> None:
+def _skipped_range() -> None:
     kept = logs._take_from
     skipped: list[Any] = []
 
@@ -109,10 +109,10 @@ def _skipped_range(put: Put) -> None:
             skipped.append(taken.entries.pop(had + 1))
             taken.size_bytes -= len(skipped[0].data)
 
-    put(logs, "_take_from", take_from)
+    _put(logs, "_take_from", take_from)
 
 
-def _dropped_decision(put: Put, of: Kind) -> None:
+def _dropped_decision(of: Kind) -> None:
     """The queue is full for one decision of a kind, whichever way it comes."""
     dropped: list[Kind] = []
 
@@ -128,7 +128,7 @@ def _dropped_decision(put: Put, of: Kind) -> None:
             kept(self, decision, *more)
             self._most_bytes = most_bytes
 
-        put(Backlog, name, take)
+        _put(Backlog, name, take)
 
     for name in ("add", "add_later"):
         if hasattr(Backlog, name):
@@ -163,7 +163,7 @@ class _LateWrite:
         elif self.topic is None:
             self.topic, self.partitions = fence.topic, fence.sealed
 
-    def put(self, put: Put) -> None:
+    def put(self) -> None:
         """Replaces what keeps the promise."""
         late = self
 
@@ -196,14 +196,14 @@ class _LateWrite:
                 await late._drain(late._lanes, topic, late.partitions)
             return await late._read_cuts(leading, command)
 
-        put(Lanes, "drain", drain)
-        put(Lanes, "_open_home", open_home)
-        put(MemberMinutes, "acknowledged", acknowledged)
-        put(Journal, "admitted", admitted)
-        put(Leading, "_cuts", cuts)
+        _put(Lanes, "drain", drain)
+        _put(Lanes, "_open_home", open_home)
+        _put(MemberMinutes, "acknowledged", acknowledged)
+        _put(Journal, "admitted", admitted)
+        _put(Leading, "_cuts", cuts)
 
 
-_FAULTS: Final[dict[Fault, Callable[[Put], None]]] = {
+_FAULTS: Final[dict[Fault, Callable[[], None]]] = {
     Fault.STALE_COUNT: _stale_count,
     Fault.EARLY_CHILD: _early_child,
     Fault.DOUBLED_SEQUENCE: _doubled_sequence,

@@ -9,5 +9,5 @@ from kordon.testing.faults import Fault, inject
 
 if __name__ == "__main__":
     fault, _, of = sys.argv.pop(1).partition(":")
-    inject(Fault(fault), of=of)
+    inject(Fault(fault), of)
     main(prog_name="kordon")

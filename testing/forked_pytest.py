@@ -17,12 +17,13 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path, PurePath
+from queue import SimpleQueue
 from types import CodeType, ModuleType
 from typing import IO, Any, Final
 
@@ -135,6 +136,28 @@ class ForkedPytest:
         assert self._process.stdin is not None
         with self._process:  # which closes its other end, and waits
             self._process.stdin.close()
+
+
+Run = Callable[..., tuple[int, str]]
+"""Runs tests as `ForkedPytest.run` does."""
+
+
+@contextmanager
+def forked_pytests(root: Path, count: int) -> Iterator[Run]:
+    """Starts several; gives what runs tests in one that is free, and is called by as many threads at once."""
+    with ExitStack() as stack:
+        free = SimpleQueue[ForkedPytest]()
+        for _ in range(count):
+            free.put(stack.enter_context(closing(ForkedPytest(root))))
+
+        def run(tests: Iterable[str], replaced: Replaced | None = None) -> tuple[int, str]:
+            taken = free.get()
+            try:
+                return taken.run(tests, replaced)
+            finally:
+                free.put(taken)
+
+        yield run
 
 
 def _run(asked: dict[str, Any], words: IO[str]) -> int:

@@ -17,13 +17,14 @@ PROJECT: Final = Path(__file__).resolve().parent.parent
 NEWEST: Final = "4.4.0"
 """Whose messages the tables have; docs/kafka-versions.md says how another one is taken in."""
 DEFAULT: Final = "4.3.0"
-"""What tests run on where nobody says otherwise: the newest that is published with its tools."""
+"""What tests run on where nobody says hint: the newest that is published with its tools."""
 _WITHOUT_TOOLS: Final = frozenset({"4.4.0"})
 """Are published without their tools so far: those of `DEFAULT` go with them."""
 VERSIONS: Final = {"4.4": NEWEST, "4.3": DEFAULT, "3.9": "3.9.2", "2.4": "2.4.1"}
 """Short names that `KAFKA=` takes."""
 _DEPLOY: Final = PROJECT / "deploy"
-_PACKAGES: Final = {"java": "openjdk-17-jdk-headless", "javac": "openjdk-17-jdk-headless", "mvn": "maven"}
+_JDK: Final = "openjdk-17-jdk-headless"
+_PACKAGES: Final = {"java": _JDK, "javac": _JDK, "mvn": "maven", "node": "nodejs", "go": "golang-go (1.26 or newer)"}
 _FETCH_SECONDS: Final = 900
 
 
@@ -37,12 +38,12 @@ def kafka_version() -> str:
     return VERSIONS.get(asked, asked)
 
 
-def need(program: str) -> str:
+def need(program: str, hint: str = "") -> str:
     """Returns the path of a program; raises MissingTool."""
     found = shutil.which(program)
     if found is None:
         package = _PACKAGES.get(program, program)
-        raise MissingTool(f"{program} is missing: install {package} (Debian: apt install {package})")
+        raise MissingTool(f"{program} is missing: install {package} (Debian: apt install {package}){hint}")
     return found
 
 
@@ -84,7 +85,7 @@ def class_archive(jars: Path) -> Path:
 
 
 def tools_dir(version: str) -> Path:
-    """Returns the folder with the jars of the tools that go with brokers of a version; otherwise as `jars_dir`."""
+    """Returns the folder with the jars of the tools that go with brokers of a version; hint as `jars_dir`."""
     return jars_dir(DEFAULT if version in _WITHOUT_TOOLS else version)
 
 
@@ -93,17 +94,20 @@ def kafka_clients_jar(version: str) -> Path:
     return jars_dir(version) / f"kafka-clients-{version}.jar"
 
 
-def _fetch(version: str, folder: Path) -> None:
-    need("java")
-    command = [
-        need("mvn"), "--batch-mode", "--quiet", "--file", str(_DEPLOY / "pom.xml"),
-        f"-Dkafka.version={version}", "dependency:copy-dependencies", f"-DoutputDirectory={folder}",
-    ]  # fmt: skip
-    print(f"fetching Kafka {version} (once, about 100 MB) …", flush=True)
+def copy_dependencies(pom: Path, folder: Path, *options: str) -> None:
+    """Has Maven fetch what a POM depends on; raises RuntimeError, and leaves nothing behind then."""
+    what = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+    command = [need("mvn"), "--batch-mode", "--quiet", "--file", str(pom), *options, *what]
     result = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False)
     if result.returncode:
         shutil.rmtree(folder, ignore_errors=True)
-        raise RuntimeError(f"Maven could not fetch Kafka {version}:\n{result.stdout[-3000:]}{result.stderr[-1000:]}")
+        raise RuntimeError(f"Maven could not fetch {folder.name}:\n{result.stdout[-3000:]}{result.stderr[-1000:]}")
+
+
+def _fetch(version: str, folder: Path) -> None:
+    need("java")
+    print(f"fetching Kafka {version} (once, about 100 MB) …", flush=True)
+    copy_dependencies(_DEPLOY / "pom.xml", folder, f"-Dkafka.version={version}")
     if version in VERSIONS.values() and (unknown := unlisted(folder, _DEPLOY / LISTED)):
         shutil.rmtree(folder, ignore_errors=True)
         raise RuntimeError(f"Maven fetched other jars than deploy/{LISTED} has: {', '.join(unknown)}")

@@ -128,8 +128,8 @@ class JavaProcess:
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
 
-    def log_tail(self, lines: int = 40) -> str:
-        return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-lines:])
+    def log_tail(self) -> str:
+        return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-40:])
 
 
 def _listens(port: int) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from confluent_kafka import Consumer, Message, Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -73,6 +73,11 @@ def manage(admin: AdminClient, topic: str, takeover: str = "", **how: str) -> Fu
         {"kordon.takeover": takeover} if takeover else {}
     )
     values |= {f"kordon.takeover.{name.replace('_', '.')}": value for name, value in how.items()}
+    return set_configs(admin, topic, values)
+
+
+def set_configs(admin: AdminClient, topic: str, values: Mapping[str, str]) -> Future[Any]:
+    """Sets some configs of a topic and leaves the others."""
     set_ = AlterConfigOpType.SET
     entries = [ConfigEntry(name, value, incremental_operation=set_) for name, value in values.items()]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
@@ -186,6 +191,35 @@ def read_all(bootstrap: str, topic: str, count: int) -> list[tuple[bytes, int]]:
     """Reads a topic from its beginning as a new group; returns keys and numbers."""
     messages = read({"bootstrap.servers": bootstrap}, topic, count)
     return [(message.key() or b"", int(message.value() or b"-1")) for message in messages]
+
+
+def read_to_ends(settings: Mapping[str, Any], topic: str, partitions: Iterable[int] | None = None) -> list[Message]:
+    """Reads what stands in a topic now; the records of one partition come in their order.
+
+    Args:
+        settings: Of the client.
+        topic: Its name.
+        partitions: Those to be read; all by default.
+    """
+    config = {"group.id": f"group-{time.time_ns()}", "enable.auto.commit": False, "enable.partition.eof": True}
+    consumer = Consumer({**config, **settings})
+    try:
+        unread = set(consumer.list_topics(topic, 60).topics[topic].partitions if partitions is None else partitions)
+        consumer.assign([TopicPartition(topic, q, OFFSET_BEGINNING) for q in unread])
+        found: list[Message] = []
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while unread:
+            assert time.monotonic() < deadline, f"{topic}: partitions {sorted(unread)} could not be read to their end"
+            for message in consumer.consume(5_000, 0.5):
+                error = message.error()
+                if error is None:
+                    found.append(message)
+                else:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    unread.discard(message.partition() or 0)
+        return found
+    finally:
+        consumer.close()
 
 
 def assert_all_once_and_in_order(sender: Sender, got: list[tuple[bytes, int]]) -> None:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, Final, Self
 
 from aiokafka import AIOKafkaProducer
@@ -118,9 +117,7 @@ class Traffic:
             thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self._sending_ends.set()
         self._reading_ends.set()
         patience = _PATIENCE_SECONDS if kind is None else _END_SECONDS  # what has failed may never get its answers
@@ -128,7 +125,7 @@ class Traffic:
             thread.join(patience)
         self.sender.close()
 
-    def wait_flowing(self, seconds: float = _PATIENCE_SECONDS) -> None:
+    def wait_flowing(self) -> None:
         """Waits until what is sent from now on is acknowledged, to both producers, and read by both groups."""
         began = {"key-": self.sender.sent, "aio-": self.aio_sender.sent}
 
@@ -142,7 +139,7 @@ class Traffic:
             )
             return acknowledged and all(has_new(reader.got, list(began)) for reader in self.readers)
 
-        wait_until(f"records of {self.topic} flow", flows, seconds)
+        wait_until(f"records of {self.topic} flow", flows, _PATIENCE_SECONDS)
 
     def wait_still(self, seconds: float) -> None:
         """Waits until nothing has been acknowledged for so long."""

@@ -7,95 +7,61 @@ They are written to the brokers as Kordon writes: tagged with the virtual partit
 from __future__ import annotations
 
 import argparse
-import socket
 import struct
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import Any, Final
+from itertools import zip_longest
+from typing import Final
 
 import google_crc32c
+import psutil
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
-from kordon.codecs.messages import request
 from kordon.codecs.records import CRC_AT, CRC_FROM
+from kordon.proxy import apis
 from kordon.proxy.control.batches import Entry, Identity, build_batch
 from kordon.proxy.ordering.hashing import home
 from kordon.proxy.ordering.identity import tag
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, read_all, resize
+from kordon.testing.plain_connection import PlainConnection
+from kordon.testing.play_requests import assert_accepted
 from kordon.testing.proxy_process import ProxyProcess
 
 PARTITIONS: Final = 12
 VIRTUAL_PARTITIONS: Final = 48
-_PRODUCE, _VERSION = 0, 7
+_VERSION: Final = 7
 _PRODUCER_ID_AT: Final = 43
-_IN_FLIGHT: Final = 20
 _KEY: Final = "of a short-lived one"
 _LOOK_SECONDS: Final = 0.01
-_INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
 _CRC: Final = struct.Struct(">I")
-_HEADER: Final = struct.Struct(">hhih")
 
 
-class Batches:
-    """Makes one small batch for each producer id."""
-
-    def __init__(self, value: bytes = b"0") -> None:
-        self._batch = bytearray(build_batch([Entry(_KEY, value)], Identity(0, 0, 0), is_transactional=False))
-
-    def of(self, producer_id: int) -> bytes:
-        """Returns the first batch of a producer."""
-        _INT64.pack_into(self._batch, _PRODUCER_ID_AT, producer_id)
-        _CRC.pack_into(self._batch, CRC_AT, google_crc32c.value(bytes(self._batch[CRC_FROM:])))
-        return bytes(self._batch)
-
-
-def flood(address: tuple[str, int], topic: str, ids: Mapping[int, Sequence[int]]) -> None:
+def flood(bootstrap: str, topic: str, ids: Mapping[int, Sequence[int]]) -> None:
     """Writes a batch of each producer id to a partition, straight to the broker that leads all of them.
 
     Args:
+        bootstrap: Of the broker.
+        topic: Its name.
         ids: Producer ids as the log has them, by physical partition.
-
-    Raises:
-        AssertionError: The broker refused a batch.
     """
-    batches = Batches()
-    with socket.create_connection(address) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        answers = connection.makefile("rb")
-        unanswered = 0
-        for frame in _requests(topic, ids, batches):
-            connection.sendall(frame)
-            unanswered += 1
-            if unanswered == _IN_FLIGHT:
-                _read(answers)
-                unanswered -= 1
-        for _ in range(unanswered):
-            _read(answers)
+    batch = bytearray(build_batch([Entry(_KEY, b"0")], Identity(0, 0, 0), is_transactional=False))
 
+    def of(producer_id: int) -> bytes:
+        _INT64.pack_into(batch, _PRODUCER_ID_AT, producer_id)
+        _CRC.pack_into(batch, CRC_AT, google_crc32c.value(bytes(batch[CRC_FROM:])))
+        return bytes(batch)
 
-def _requests(topic: str, ids: Mapping[int, Sequence[int]], batches: Batches) -> Iterator[bytes]:
-    for number in range(max(map(len, ids.values()))):
-        rows = [{"index": q, "records": batches.of(each[number])} for q, each in ids.items() if number < len(each)]
-        topics = [{"name": topic, "partition_data": rows}]
-        fields = {"transactional_id": None, "acks": 1, "timeout_ms": 30_000, "topic_data": topics}
-        body = _HEADER.pack(_PRODUCE, _VERSION, number, -1) + request(_PRODUCE).build(_VERSION, fields)
-        yield _INT32.pack(len(body)) + body
-
-
-def _read(answers: Any) -> None:
-    (size,) = _INT32.unpack(answers.read(4))
-    body = answers.read(size)
-    topics_at = 8 + 2 + struct.unpack_from(">h", body, 8)[0]
-    (count,) = _INT32.unpack_from(body, topics_at)
-    for row in range(count):
-        _, error_code = struct.unpack_from(">ih", body, topics_at + 4 + 30 * row)
-        assert error_code == 0, f"the broker refuses a batch: {error_code}"
+    with PlainConnection(bootstrap) as broker:
+        for each in zip_longest(*ids.values()):
+            rows = [{"index": q, "records": of(its)} for q, its in zip(ids, each, strict=True) if its is not None]
+            fields = {"acks": 1, "timeout_ms": 30_000, "topic_data": [{"name": topic, "partition_data": rows}]}
+            answer = broker.ask(apis.PRODUCE, _VERSION, fields)
+            assert_accepted(*(row.error_code for row in answer.responses[0].partition_responses))
 
 
 def ids_of(
@@ -142,11 +108,6 @@ class Prober:
                 self.longest_seconds = max(self.longest_seconds, time.monotonic() - began)
 
 
-def memory_bytes(pid: int) -> int:
-    (line,) = [each for each in Path(f"/proc/{pid}/status").read_text().splitlines() if each.startswith("VmRSS")]
-    return int(line.split()[1]) * 1024
-
-
 def main() -> None:
     """Measures a growth from 12 to 24 partitions, which seals all of them."""
     parser = argparse.ArgumentParser(description=main.__doc__)
@@ -157,10 +118,9 @@ def main() -> None:
         config = {"kordon.virtual.partitions": str(VIRTUAL_PARTITIONS)}
         admin.create_topics([NewTopic("many", PARTITIONS, 1, config=config)])["many"].result(60)
         time.sleep(1)
-        before = [memory_bytes(proxy.pid) for proxy in (one, other)]
+        before = [psutil.Process(proxy.pid).memory_info().rss for proxy in (one, other)]
         began = time.monotonic()
-        broker = cluster.brokers[0]
-        flood((broker.host, broker.port()), "many", ids_of(count))
+        flood(cluster.bootstrap(), "many", ids_of(count))
         print(f"{count} producers written in {time.monotonic() - began:.1f} s")
         sender = Sender(other.bootstrap, "many")
         sender.send_for(1.0)
@@ -192,7 +152,7 @@ def _tell(proxy: ProxyProcess, prober: Prober, bytes_before: int) -> None:
     }
     times = ", ".join(f"{phase} {1000 * seconds:.0f} ms" for phase, seconds in phases.items())
     attempts = proxy.metric("kordon_managed_fence_seconds_count", phase="hold")
-    grown = (memory_bytes(proxy.pid) - bytes_before) / 1e6
+    grown = (psutil.Process(proxy.pid).memory_info().rss - bytes_before) / 1e6
     print(f"{'controller' if proxy.leads() else 'member'}: {times}; {attempts:.0f} fences")
     print(f"  slowest /livez {1000 * prober.longest_seconds:.0f} ms, memory +{grown:.0f} MB")
     print(f"  carried {proxy.metric('kordon_managed_producers_carried'):.0f}")

@@ -17,19 +17,18 @@ import re
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Final
 
 import pytest
 
 from kordon.testing.drawn_mutations import Areas, Drawn, drawn
-from kordon.testing.forked_pytest import NEVER_IMPORTED, ForkedPytest, Replaced
+from kordon.testing.forked_pytest import NEVER_IMPORTED, Replaced, Run, forked_pytests
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 LIST: Final = Path("tests", "mutations.toml")
@@ -87,8 +86,8 @@ class Verdict(StrEnum):
     """The test did not run."""
 
 
-def listed(root: Path = ROOT) -> list[Mutation]:
-    areas = tomllib.loads((root / LIST).read_text())
+def listed() -> list[Mutation]:
+    areas = tomllib.loads((ROOT / LIST).read_text())
     return [Mutation(area, **row) for area, rows in areas.items() for row in rows]
 
 
@@ -105,13 +104,13 @@ def _extent(text: str, within: str) -> tuple[int, int]:
     return node.lineno, node.end_lineno or node.lineno
 
 
-def tried(mutation: Mutation, pytest_: ForkedPytest) -> tuple[Verdict, str]:
+def tried(mutation: Mutation, run: Run) -> tuple[Verdict, str]:
     """Tries one; returns what came of it, and what there is to say of one that was not noticed."""
     try:
         text = mutation.applied((ROOT / mutation.file).read_text())
     except VanishedError as error:
         return Verdict.VANISHED, str(error)
-    code, words = pytest_.run([mutation.test], Replaced.of(mutation.file, text))
+    code, words = run([mutation.test], Replaced.of(mutation.file, text))
     if code == _NOTICED:
         return Verdict.NOTICED, ""
     if code == _SURVIVED:
@@ -123,21 +122,10 @@ def tried(mutation: Mutation, pytest_: ForkedPytest) -> tuple[Verdict, str]:
 def _try_all(mutations: Sequence[Mutation], processes: int) -> int:
     """Tries all; returns how many were not noticed, or 1 if the tests do not pass as it is."""
     counts = Counter[Verdict]()
-    with ExitStack() as stack, ThreadPoolExecutor(processes) as threads:
-        free = SimpleQueue[ForkedPytest]()
-        for _ in range(processes):
-            free.put(stack.enter_context(closing(ForkedPytest(ROOT))))
-
-        def one(mutation: Mutation) -> tuple[Verdict, str]:
-            with _taken(free) as taken:
-                return tried(mutation, taken)
-
-        def unbroken() -> tuple[int, str]:
-            with _taken(free) as taken:
-                return taken.run(sorted({each.test for each in mutations}))
-
-        as_it_is = threads.submit(unbroken)
-        for mutation, (verdict, words) in zip(mutations, threads.map(one, mutations), strict=True):
+    with forked_pytests(ROOT, processes) as run, ThreadPoolExecutor(processes) as threads:
+        as_it_is = threads.submit(run, sorted({each.test for each in mutations}))
+        verdicts = threads.map(partial(tried, run=run), mutations)
+        for mutation, (verdict, words) in zip(mutations, verdicts, strict=True):
             counts[verdict] += 1
             if verdict is not Verdict.NOTICED:
                 print(f"{verdict}: {mutation.area}: {mutation.breaks}\n    {words}", flush=True)
@@ -156,15 +144,11 @@ def _try_all(mutations: Sequence[Mutation], processes: int) -> int:
 def _try_drawn(seed: int, count: int, processes: int) -> int:
     """Tries mutations that are drawn; returns how many were not noticed."""
     areas, mutations, noticed = Areas(ROOT), drawn(ROOT, seed, count), 0
-    with ExitStack() as stack, ThreadPoolExecutor(processes) as threads:
-        free = SimpleQueue[ForkedPytest]()
-        for _ in range(processes):
-            free.put(stack.enter_context(closing(ForkedPytest(ROOT))))
+    with forked_pytests(ROOT, processes) as run, ThreadPoolExecutor(processes) as threads:
 
         def one(mutation: Drawn) -> tuple[int, str]:
-            with _taken(free) as taken:
-                text = mutation.applied((ROOT / mutation.file).read_text())
-                return taken.run([*_QUICK, *areas.tests_of(mutation.file)], Replaced.of(mutation.file, text))
+            text = mutation.applied((ROOT / mutation.file).read_text())
+            return run([*_QUICK, *areas.tests_of(mutation.file)], Replaced.of(mutation.file, text))
 
         for mutation, (code, words) in zip(mutations, threads.map(one, mutations), strict=True):
             failed = re.search(r"^(?:FAILED|ERROR) (\S+)", words, re.MULTILINE)
@@ -177,15 +161,6 @@ def _try_drawn(seed: int, count: int, processes: int) -> int:
                 print(f"{Verdict.UNTRIED}: {mutation}\n{words}", flush=True)
     print(f"{len(mutations)} mutations drawn by {seed}: {noticed} noticed, {len(mutations) - noticed} not")
     return len(mutations) - noticed
-
-
-@contextmanager
-def _taken(free: SimpleQueue[ForkedPytest]) -> Iterator[ForkedPytest]:
-    taken = free.get()
-    try:
-        yield taken
-    finally:
-        free.put(taken)
 
 
 def _show(progress: str) -> None:

@@ -10,9 +10,9 @@ from kordon.proxy.decisions.journal import Journal
 class Noted:
     """Keeps what is noted, as it would be written."""
 
-    def __init__(self, worker: str = "me", run_ms: int = 3_600_000) -> None:
-        self._backlog = Backlog("here", worker, 2**30, lambda: 0)
-        self.journal = Journal(self._backlog, run_ms, lambda: 0)
+    def __init__(self) -> None:
+        self._backlog = Backlog("here", "me", 2**30, lambda: 0)
+        self.journal = Journal(self._backlog, 3_600_000, lambda: 0)
 
     @property
     def entries(self) -> list[Entry]:

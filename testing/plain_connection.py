@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Self
 
 from kordon.codecs.headers import build_request_header, parse_response_header
 from kordon.codecs.messages import request, response
 
-_TIMEOUT_SECONDS = 60
-
 
 class PlainConnection:
     """Asks one question at a time."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, *, timeout_seconds: float = 60) -> None:
         host, _, port = bootstrap.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=_TIMEOUT_SECONDS)
+        self._socket = socket.create_connection((host, int(port)), timeout=timeout_seconds)
         self._stream = self._socket.makefile("rb")
         self._correlation_id = 0
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._stream.close()
         self._socket.close()
 
@@ -54,15 +52,18 @@ class PlainConnection:
             EOFError: The other side closed the connection.
         """
         self._send(frame)
-        size = self._stream.read(4)
-        if len(size) < 4:
-            raise EOFError("the other side closed the connection")
-        return self._stream.read(int.from_bytes(size, "big"))
+        return self._read(int.from_bytes(self._read(4), "big"))
 
     def _frame(self, api_key: int, version: int, fields: Mapping[str, Any]) -> bytes:
         self._correlation_id += 1
         header = build_request_header(api_key, version, self._correlation_id, "test")
         return header + request(api_key).build(version, fields)
+
+    def _read(self, count: int) -> bytes:
+        read = self._stream.read(count)
+        if len(read) < count:
+            raise EOFError("the other side closed the connection")
+        return read
 
     def _send(self, frame: bytes) -> None:
         self._socket.sendall(len(frame).to_bytes(4, "big") + frame)

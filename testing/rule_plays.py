@@ -78,14 +78,11 @@ def decided(kind: str, number: int, *, worker: str = "w1", seconds: float = 0, *
     }
 
 
-def play(
-    spark: SparkSession, rule: Rule, micro_batches: Iterable[MicroBatch | Sequence[Row]], *, late_ms: int = 600_000
-) -> Played:
+def play(spark: SparkSession, rule: Rule, micro_batches: Iterable[MicroBatch | Sequence[Row]]) -> Played:
     """Runs a rule over micro-batches; gaps are found as the engine's first rule would.
 
     Args:
         micro_batches: Decisions alone, or all that is new.
-        late_ms: As in `Facts`.
     """
     played = Played()
     segments: Sequence[Row] = ()
@@ -107,7 +104,7 @@ def play(
             read_to=table(spark, batch.read_to, READ_TO),
             batch_id=batch_id,
             newest_ms=newest_ms,
-            late_ms=late_ms,
+            late_ms=600_000,
             is_last=batch.is_last,
             placed=table(spark, [], belonging.PLACED),
             gaps=table(spark, gaps, GAPS),

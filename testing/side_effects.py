@@ -12,11 +12,10 @@ from __future__ import annotations
 import hashlib
 import socket
 import struct
-import time
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
@@ -27,10 +26,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from kordon.testing.managed_clients import read_to_ends
 from kordon.testing.steps import TIMESTAMP_MS, in_order
-
-READ_SECONDS = 60
-"""A topic that takes longer to read is not readable."""
 
 _FETCH, _FETCH_VERSION = 1, 4
 _BATCH = struct.Struct(">qiibIhiqqqhii")
@@ -74,33 +71,18 @@ def _topic(admin: AdminClient, bootstrap: str, topic: str) -> dict[str, Any]:
 
 def _contents(bootstrap: str, topic: str, partitions: Collection[int]) -> dict[int, dict[str, Any]]:
     """Reads a whole topic; returns bounds of each partition and a digest of keys, values and headers in their order."""
-    config = {"bootstrap.servers": bootstrap, "group.id": "reads-side-effects", "enable.partition.eof": True}
-    consumer = Consumer({**config, "enable.auto.commit": False, "isolation.level": "read_uncommitted"})
-    try:
-        found: dict[int, dict[str, Any]] = {}
-        for partition in partitions:
-            start, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), 10)
-            found[partition] = {"start": start, "end": end}
-        consumer.assign([TopicPartition(topic, partition, at["start"]) for partition, at in found.items()])
-        digests = {partition: hashlib.sha256() for partition in found}
-        unread = {partition for partition, at in found.items() if at["start"] < at["end"]}
-        deadline = time.monotonic() + READ_SECONDS
-        while unread:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{topic}: partitions {sorted(unread)} could not be read to their end")
-            for message in consumer.consume(1000, 0.2):
-                if message.error():
-                    if message.error().code() != KafkaError._PARTITION_EOF:
-                        raise KafkaException(message.error())
-                    unread.discard(message.partition())
-                    continue
-                record = (message.offset(), message.key(), message.value(), message.headers())
-                digests[message.partition()].update(repr(record).encode())
-                if message.offset() == found[message.partition()]["end"] - 1:
-                    unread.discard(message.partition())
-    finally:
-        consumer.close()
-    return {partition: {**of, "records": digests[partition].hexdigest()[:16]} for partition, of in found.items()}
+    digests = {partition: hashlib.sha256() for partition in partitions}
+    everything = {"bootstrap.servers": bootstrap, "isolation.level": "read_uncommitted"}
+    for message in read_to_ends(everything, topic):
+        record = (message.offset(), message.key(), message.value(), message.headers())
+        digests[message.partition() or 0].update(repr(record).encode())
+    asking = Consumer({"bootstrap.servers": bootstrap, "group.id": "reads-side-effects"})
+    found: dict[int, dict[str, Any]] = {}
+    for partition, digest in digests.items():
+        start, end = asking.get_watermark_offsets(TopicPartition(topic, partition), 10)
+        found[partition] = {"start": start, "end": end, "records": digest.hexdigest()[:16]}
+    asking.close()
+    return found
 
 
 def _batches_of(fetcher: _Fetcher, topic: str, partition: int, start: int, end: int) -> list[dict[str, Any]]:

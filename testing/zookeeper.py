@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import socket
-import time
 from pathlib import Path
 from typing import Final
 
 from kordon.testing.broker_config import write_properties
-from kordon.testing.java_process import START_SECONDS, ClusterFailed, JavaProcess, java_command
+from kordon.testing.java_process import START_SECONDS, JavaProcess, java_command
+from kordon.testing.waiting import wait_until
 
 _HOST: Final = "127.0.0.1"
-_POLL_SECONDS: Final = 0.1
 
 
 class ZooKeeper(JavaProcess):
@@ -26,16 +25,9 @@ class ZooKeeper(JavaProcess):
         self._port = port
 
     def wait_forgotten(self, node_id: int) -> None:
-        """Waits for the end of a killed broker's session: its successor would not start before that.
-
-        Raises:
-            ClusterFailed: It does not end.
-        """
-        deadline = time.monotonic() + START_SECONDS
-        while self._may_hold(f"/brokers/ids/{node_id}"):
-            if time.monotonic() > deadline:
-                raise ClusterFailed(f"ZooKeeper still holds the session of the former broker {node_id}")
-            time.sleep(_POLL_SECONDS)
+        """Waits for the end of a killed broker's session: only then a successor starts; raises TimeoutError."""
+        held = f"/brokers/ids/{node_id}"
+        wait_until(f"ZooKeeper has let {held} go", lambda: not self._may_hold(held), START_SECONDS)
 
     def _may_hold(self, path: str) -> bool:
         """Whether a path that ends with its session is there; True, too, while ZooKeeper is too busy to tell."""

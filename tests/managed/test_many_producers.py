@@ -35,9 +35,8 @@ def test_many_producers_are_carried_and_a_fence_asks_for_none_of_them(
 ) -> None:
     """Their images are written ahead: what comes again is known, what follows goes on, a gap is one (SEQ-IMAGE)."""
     admin = create_managed(proxies[0].bootstrap, TOPIC)
-    broker = open_cluster.brokers[0]
     ids = ids_of(COUNT, first=FIRST, partitions=3, virtual_partitions=VIRTUAL_PARTITIONS)
-    flood((broker.host, broker.port("PLAINTEXT")), TOPIC, ids)
+    flood(open_cluster.bootstrap("PLAINTEXT"), TOPIC, ids)
     sender = Sender(proxies[1].bootstrap, TOPIC)
     sender.send_for(0.5)
     for count in (6, 4):
