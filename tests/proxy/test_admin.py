@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from kordon.proxy import admin
 from kordon.proxy.admin import AdminServer, fetch_page
 from kordon.proxy.config import HostPort
+from kordon.testing.ports import free_ports
 from kordon.testing.waiting import until
 
 
@@ -51,8 +51,7 @@ class Fake:
 @asynccontextmanager
 async def serving(fake: Fake, *, probes_alone: bool = False) -> AsyncIterator[HostPort]:
     """Serves the pages on a free port."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        address = HostPort("127.0.0.1", probe.getsockname()[1])
+    address = HostPort("127.0.0.1", free_ports(1))
     server = AdminServer(fake, probes_alone=probes_alone)
     await server.listen(address)
     try:

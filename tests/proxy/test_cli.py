@@ -1,7 +1,6 @@
 """The command line as a person meets it: help, exit codes, one clear line per mistake."""
 
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from kordon.proxy.cli import main
 from kordon.proxy.config_options import options
 from kordon.proxy.config_source import FLAGS, dotted, variable_of
 from kordon.proxy.topics_cli import topics
+from kordon.testing.ports import free_ports
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 PROXY = Path(__file__).parents[2] / "proxy"
@@ -110,8 +110,7 @@ def test_unknown_flag_is_a_usage_error(kordon_cli: Callable[..., Result]) -> Non
 
 def test_status_of_nobody_exits_with_one(kordon_cli: Callable[..., Result]) -> None:
     """No Kordon at the address is a failure with its cure."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_ports(1)
     result = kordon_cli("status", KORDON_ADMIN__ADDRESS=f"127.0.0.1:{port}")
     assert result.exit_code == 1
     assert f"no Kordon answers at 127.0.0.1:{port}" in result.stderr

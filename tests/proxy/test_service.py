@@ -19,6 +19,8 @@ import psutil
 import pytest
 import trustme
 
+from kordon.testing.ports import free_ports
+
 SECONDS = 90.0
 
 
@@ -78,12 +80,6 @@ class Run:
         return [line["event"] for line in self.heard]
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    return port
-
-
 def page(address: str, path: str) -> tuple[int, Any]:
     """Status and JSON of an admin page."""
     connection = http.client.HTTPConnection(address, timeout=SECONDS)
@@ -98,7 +94,8 @@ def page(address: str, path: str) -> tuple[int, Any]:
 @pytest.fixture
 def addresses() -> tuple[str, str, str]:
     """A bootstrap address where nobody is, and free ones to listen on and for the admin pages."""
-    return f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    first = free_ports(3)
+    return f"127.0.0.1:{first}", f"127.0.0.1:{first + 1}", f"127.0.0.1:{first + 2}"
 
 
 @pytest.fixture

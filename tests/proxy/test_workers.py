@@ -19,6 +19,7 @@ from kordon.proxy.config import HostPort
 from kordon.proxy.config_load import Loaded, load
 from kordon.proxy.lifecycle import EXIT_FAILED, EXIT_OK, Stop
 from kordon.proxy.workers import Supervisor, Worker
+from kordon.testing.ports import free_ports
 from kordon.testing.waiting import until
 
 WORKER = """
@@ -64,17 +65,11 @@ asyncio.run(serve())
 """Takes configurations as lines, answers the admin pages, ends on SIGTERM and at the end of its input."""
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    return port
-
-
 def a_configuration(**environment: str) -> Loaded:
     """Two workers on a free port, with a short patience."""
     given = {
         "KORDON_UPSTREAM__BOOTSTRAP": "127.0.0.1:1",
-        "KORDON_LISTEN__ADDRESS": f"127.0.0.1:{free_port()}",
+        "KORDON_LISTEN__ADDRESS": f"127.0.0.1:{free_ports(1)}",
         "KORDON_WORKERS": "2",
         "KORDON_DRAIN__TIMEOUT_MS": "1",
     }
