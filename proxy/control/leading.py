@@ -218,8 +218,7 @@ class Leading:
             UpstreamUnavailable: The cluster does not answer; lead again later, from the beginning.
         """
         try:
-            await self._writer.open()
-            await read_to_end()
+            await self._take_over(read_to_end)
             now = clock()
             found = known()
             if not found:
@@ -253,6 +252,11 @@ class Leading:
             self._ledger.controller = None
             await self._tasks.stop()
             await self._writer.close()
+
+    async def _take_over(self, read_to_end: Callable[[], Awaitable[object]]) -> None:
+        """Fences all former controllers, and only then reads what they have written (ONE-CONTROLLER)."""
+        await self._writer.open()
+        await read_to_end()
 
     async def _tick(self, controller: Controller) -> None:
         while not await self._ledger.failed(TICK_SECONDS):

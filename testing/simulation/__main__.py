@@ -54,7 +54,7 @@ def _lived(seed: int, *, has_dialect_writers: bool) -> list[str]:
         cluster = run(seed, has_dialect_writers=has_dialect_writers)
     except Exception:
         return traceback.format_exc().splitlines()
-    return [*cluster.world.story[-40:], *cluster.failures] if cluster.failures else []
+    return [*cluster.world.story[-40:], *cluster.wrong] if cluster.wrong else []
 
 
 if __name__ == "__main__":

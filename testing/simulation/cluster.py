@@ -12,17 +12,24 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from math import nextafter
 from typing import Final
+from unittest.mock import patch
 from uuid import UUID
 
+from kordon.proxy.control import ahead, keeper
+from kordon.proxy.control.batches import Entry
+from kordon.proxy.control.group import Member
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.records import TopicRecord, Value
+from kordon.proxy.ordering.records import TopicRecord, Value, dump
 from kordon.testing.simulation import promises
+from kordon.testing.simulation.admin import FACE_ID
 from kordon.testing.simulation.clients import Consumer, IdempotentProducer, PlainProducer, Producer
 from kordon.testing.simulation.dialect_clients import DialectProducer
 from kordon.testing.simulation.groups import DialectGroup
-from kordon.testing.simulation.kafka import Group, LayoutsLog, Partition, Record
-from kordon.testing.simulation.leading import FACE_ID
+from kordon.testing.simulation.kafka import Group, LayoutsLog, Partition, Record, load_once
+from kordon.testing.simulation.logs import told_in
+from kordon.testing.simulation.loop import clocks_of
 from kordon.testing.simulation.nemesis import Nemesis
+from kordon.testing.simulation.operators import Operator
 from kordon.testing.simulation.proxies import Proxy
 from kordon.testing.simulation.reading import Views
 from kordon.testing.simulation.rules import without as taken_out
@@ -31,12 +38,14 @@ from kordon.testing.simulation.world import World
 N, V = 2, 8
 TROUBLE_SECONDS: Final = 60.0
 """How long things go wrong."""
-HEAL_SECONDS: Final = 200.0
+HEAL_SECONDS: Final = 150.0
 """By when all that was asked for must have come true once nothing goes wrong any more."""
 DRAIN_SECONDS: Final = 60.0
 """By when a dialect group has read all there is."""
 _TAKEN_OVER_SHARE: Final = 0.3
 """Of the seeds, in which the topic has data."""
+_WISH_SECONDS: Final = (2.0, 8.0)
+"""From when to when somebody may begin to want that topic managed: so early that it is while things go wrong."""
 _NEMESIS_SHARE: Final = 0.65
 """Of the others, in which what goes wrong is arranged; else it happens by chance."""
 _MOST_BESIDE_NEMESIS: Final = 0.1
@@ -47,14 +56,19 @@ _ELECTION_SHARE: Final = 0.5
 _LATE_SHARE: Final = 0.5
 """Of the layouts of a topic with data, which one proxy reads later than all others."""
 _LATE_SECONDS: Final = 1.5
+_LOOK_SECONDS: Final = 0.1
+"""Between two looks whether all that was asked for has come true."""
 _LEAST_SECONDS: Final = 0.0005
 """Of a message's way."""
+_MANY_EVERY: Final = 4
+"""Of so many seeds, one has a topic with very many producers."""
 _BUSY_SECONDS: Final = 0.04
 """Between two batches of a producer while something happens, or has just happened."""
 _CALM_SECONDS: Final = 0.16
 """The same at other times, when more of them would show no more."""
-_LONGEST_BEFORE_SECONDS: Final = 5.0
-"""How long a proxy is away at most while the topic is an ordinary one: such topics are served without a lease."""
+_LONGEST_BEFORE_SECONDS: Final = 1.0
+"""How long a proxy is away at most while the topic is an ordinary one, so that the group does not give it up: such
+topics are served without a lease, and whoever is away longer goes round Kordon (docs/managed-topics.md)."""
 
 
 _UNMANAGED: Final = Layout.unmanaged("orders", UUID(int=1), N, V)
@@ -76,6 +90,9 @@ class Cluster:
     def __init__(self, world: World, *, has_dialect_writers: bool = False) -> None:
         self.world = world
         self.failures: list[str] = []
+        """Broken promises."""
+        self.errors: list[str] = []
+        """Exceptions that the product has caught at an outermost edge, as nobody has reckoned with them."""
         self.over = False
         self.settled = False
         """Whether everything that was asked for has come true."""
@@ -91,8 +108,13 @@ class Cluster:
         self._busy_until = 0.0
         if not self.is_taken_over:
             created = Layout.created(self.topic, UUID(int=1), N, V)
-            self.layouts.append(f"topic/{self.topic}", TopicRecord(created, FACE_ID))
+            record = TopicRecord(created, FACE_ID)
+            self.layouts.append([Entry(f"topic/{self.topic}", dump(record))])
         self.group = Group(world)
+        self.about: dict[str, Member] = {}
+        """What proxies have told of themselves, by incarnation."""
+        self.physical = N
+        """How many partitions the topic has at the brokers."""
         self.committed: dict[int, int] = {}
         """By the consumers' group."""
         self.delivered: list[Record] = []
@@ -101,10 +123,13 @@ class Cluster:
         self._proxy_count = 0
         self._last_id = 10
         calm = world.random.choice([0, 1, 4, 12])  # every few seeds something else prevails
-        self._moods = ["kill", "restart", "pause", "cut", "lanes", "election", *["resize"] * (1 + calm)]
+        self._moods = ["kill", "restart", "pause", "cut", "lanes", "election", "overtake", *["resize"] * (1 + calm)]
         self.trouble_share = world.random.choice([0.0, 0.1, 1.0])
         """How much is very late."""
         self.nemesis = Nemesis(self)
+        self.operator = Operator(self)
+        self.ended: list[Proxy] = []
+        """Proxies that have others in their place."""
         self.fences = promises.FenceWatch(self)
         self.proxies = [self.new_proxy() for _ in range(3)]
         self.all_producers: list[Producer] = [
@@ -117,6 +142,11 @@ class Cluster:
         self.consumers = [Consumer(self, v) for v in range(V)]
         self.dialect_group = None if self.is_taken_over else DialectGroup(self, world.seed)
         """Where the topic is managed from the beginning: what was written before is in no order with what follows."""
+
+    @property
+    def wrong(self) -> list[str]:
+        """All that should not have happened."""
+        return [*self.failures, *self.errors]
 
     @property
     def is_troubled(self) -> bool:
@@ -134,16 +164,14 @@ class Cluster:
         record = self.layouts.newest.get(f"topic/{self.topic}")
         return record.layout if isinstance(record, TopicRecord) else _UNMANAGED
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether all that was asked for has come true."""
-        if self.is_troubled or not all(each.is_done for each in self.all_producers):
-            return False
+    def look(self) -> bool:
+        """Looks whether all that was asked for has come true; returns whether it is to be looked again."""
         topics = [proxy.topic for proxy in self.proxies]
-        return all(
+        self.settled = all(each.is_done for each in self.all_producers) and all(
             topic is not None and topic.layout.u == self.wanted and topic.takeover is None and topic.fence is None
             for topic in topics
         )
+        return not self.settled
 
     def pace(self) -> float:
         """Returns how long a producer waits until its next batch."""
@@ -250,6 +278,7 @@ class Cluster:
         self._replace(proxy)
 
     def _replace(self, proxy: Proxy) -> None:
+        self.ended.append(proxy)
         self.proxies = [each for each in self.proxies if each is not proxy] + [self.new_proxy()]
 
     def trouble(self) -> bool:
@@ -272,6 +301,9 @@ class Cluster:
                 proxy.lose_lanes()
             case "election":
                 self._elect(self.world.random.randrange(V))
+            case "overtake":
+                self.world.say("the next layout is late")
+                self.nemesis.overtake()
             case _:
                 self.change_mind()
         return self.is_troubled
@@ -305,6 +337,14 @@ def _nothing_collected() -> Iterator[None]:
             gc.enable()
 
 
+@contextmanager
+def _many(seed: int) -> Iterator[None]:
+    """Has the topic of some clusters have very many producers; what proxies read is read once for all of them."""
+    few = 0 if seed % _MANY_EVERY == _MANY_EVERY - 1 else ahead.FEW_PRODUCERS
+    with patch.object(ahead, "FEW_PRODUCERS", few), patch.object(keeper, "load", load_once):
+        yield
+
+
 def run(seed: int, without: str = "", *, has_dialect_writers: bool = False) -> Cluster:
     """Lets a cluster live through one seed.
 
@@ -314,21 +354,23 @@ def run(seed: int, without: str = "", *, has_dialect_writers: bool = False) -> C
         has_dialect_writers: Whether clients of the dialect write beside all others.
 
     Returns:
-        The cluster; `failures` is empty if every promise held.
+        The cluster; `wrong` is empty if every promise held.
     """
-    with taken_out(without), _nothing_collected():
-        world = World(seed)
+    world = World(seed)
+    errors: list[str] = []
+    with taken_out(without), _nothing_collected(), clocks_of(world), told_in(world, errors.append), _many(seed):
         cluster = Cluster(world, has_dialect_writers=has_dialect_writers)
+        cluster.errors = errors
         if cluster.is_taken_over:
-            world.after(world.random.uniform(3.0, 15.0), cluster.wish)
+            world.after(world.random.uniform(*_WISH_SECONDS), cluster.wish)
         if not cluster.is_taken_over and world.chance(_NEMESIS_SHARE):
             cluster.trouble_share = min(cluster.trouble_share, _MOST_BESIDE_NEMESIS)
             world.each(_NEMESIS_SECONDS, cluster.nemesis.strike)
         else:
             world.each(3.0, cluster.trouble)
         world.run(nextafter(TROUBLE_SECONDS, 0.0), cluster.failures.__len__)  # it does not settle before
-        world.run(HEAL_SECONDS, lambda: cluster.is_settled or bool(cluster.failures))
-        cluster.settled = cluster.is_settled
+        world.each(_LOOK_SECONDS, cluster.look)
+        world.run(HEAL_SECONDS, lambda: cluster.settled or cluster.failures)
         cluster.nemesis.release()
         for proxy in cluster.proxies:
             proxy.paused_until = 0.0
@@ -342,5 +384,7 @@ def run(seed: int, without: str = "", *, has_dialect_writers: bool = False) -> C
             promises.check(cluster)
             promises.check_rewind(cluster)
         cluster.over = True
+        for proxy in (*cluster.ended, *cluster.proxies):
+            proxy.loop.end()
         world.end()
         return cluster

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, NamedTuple
 
+from kordon.proxy.control import batches
+from kordon.proxy.control.batches import Entry
 from kordon.proxy.control.codes import Code
 from kordon.proxy.ordering.line import NO_PRODUCER
-from kordon.proxy.ordering.records import Value
+from kordon.proxy.ordering.records import Unreadable, Value, load
 from kordon.testing.simulation.world import World
 
+CONTROLLERS_ID: Final = 7
+"""The producer id of controllers' transactions."""
 _REMEMBERED: Final = 5
 """Batches per producer and partition that a broker knows again."""
+
+load_once: Final = lru_cache(maxsize=2**14)(load)
+"""Reads a record as the product does, and once for all proxies: they share what they have read of a layout."""
+
+
+def read(entry: Entry) -> Value | None:
+    """Returns what a record of the layouts says, as those that Kordon writes can be read; None: it is a tombstone."""
+    value = None if entry.value is None else load_once(entry.key, entry.value)
+    assert not isinstance(value, Unreadable), value
+    return value
 
 
 class Record(NamedTuple):
@@ -105,28 +120,35 @@ class LayoutsLog:
     """The layouts topic."""
 
     def __init__(self) -> None:
-        self.records: list[tuple[str, Value | None]] = []
+        self.records: list[batches.Record] = []
         self.newest: dict[str, Value | None] = {}
         """By key, the last record."""
         self._writer_epoch = 0
+        self._waiting: list[Callable[[], None]] = []
 
-    def append(self, key: str, value: Value | None) -> None:
-        """Writes one record."""
-        self.records.append((key, value))
-        self.newest[key] = value
+    def append(self, entries: Sequence[Entry], producer_id: int = NO_PRODUCER) -> list[int]:
+        """Writes records; returns their offsets."""
+        first = len(self.records)
+        for entry in entries:
+            self.records.append(batches.Record(entry.key, entry.value, len(self.records), producer_id))
+            self.newest[entry.key] = read(entry)
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each()
+        return list(range(first, len(self.records)))
+
+    def when_written(self, what: Callable[[], None]) -> None:
+        """Lets something happen when the next record is written, once."""
+        self._waiting.append(what)
 
     def open_writer(self) -> int:
         """Fences all former controllers (InitProducerId)."""
         self._writer_epoch += 1
         return self._writer_epoch
 
-    def commit(self, writer_epoch: int, records: tuple[tuple[str, Value | None], ...]) -> bool:
-        """Writes one transaction; False: another controller has taken over."""
-        if writer_epoch != self._writer_epoch:
-            return False
-        for key, value in records:
-            self.append(key, value)
-        return True
+    def commit(self, writer_epoch: int, entries: Sequence[Entry]) -> list[int] | None:
+        """Writes one transaction; None: another controller has taken over."""
+        return self.append(entries, CONTROLLERS_ID) if writer_epoch == self._writer_epoch else None
 
 
 class Group:

@@ -3,13 +3,16 @@
 The writes of one proxy are kept on their way while it is paused or killed and its lease ends, a layout is changed
 meanwhile, and they land where they do most harm: between the two looks at a cut (STILL-CUT), or just behind it, while
 another proxy has not read the new layout yet (FROZEN-READS, NO-FALSE-END). The first one then wakes up with answers
-from before (LATE-ANSWER), and with a lease sooner than with the layouts (READ-BEFORE-SERVE).
+from before (LATE-ANSWER), and with a lease sooner than with the layouts (READ-BEFORE-SERVE). Or a controller is cut off
+with a layout on its way, which lands when another one takes over (ONE-CONTROLLER).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
+
+from kordon.proxy.control.batches import Entry
 
 if TYPE_CHECKING:
     from kordon.testing.simulation.cluster import Cluster
@@ -37,6 +40,8 @@ _LAG_SECONDS: Final = 3.0
 _WOKEN_LAG_SECONDS: Final = 2.2
 """By so much the victim has a lease sooner than the layouts: less than writes are held, or its clients give them up."""
 _WAIT_SECONDS: Final = 0.05
+_OVERTAKEN_SECONDS: Final = 9.0
+"""How long a controller is cut off: the group has another one long before."""
 
 
 class Nemesis:
@@ -53,6 +58,9 @@ class Nemesis:
         self._kept_of: set[int] = set()
         """The partitions that what was kept is for: they are to be sealed meanwhile."""
         self._strikes = 0
+        self._overtakes = False
+        self._late: list[Callable[[], None]] = []
+        """A layout that a controller has written, on its way."""
 
     def strike(self) -> bool:
         """Begins, unless the last victim is still down; returns whether it will again."""
@@ -74,7 +82,7 @@ class Nemesis:
         return True
 
     def on_cut(self) -> None:
-        """A controller has looked at the end of a log, and will look at its producers now."""
+        """A controller has asked who has written to a log, and will look at its end once more now (STILL-CUT)."""
         victim = self._victim
         share = _AT_CUT_SHARE if victim is None or victim.alive else 1 - _AT_CUT_SHARE
         if self._kept and self._cluster.world.chance(share):
@@ -88,6 +96,25 @@ class Nemesis:
         for proxy in others[:1]:
             proxy.lags_until = self._cluster.world.now + _LAG_SECONDS
         self.release()
+
+    def overtake(self) -> None:
+        """Has the next layout that is written be overtaken by another controller (ONE-CONTROLLER)."""
+        self._overtakes = True
+
+    def keeps_layout(self, proxy: Proxy, entries: Iterable[Entry], write: Callable[[], None]) -> bool:
+        """Takes a controller's transaction, if it is the one that is to be late."""
+        if not self._overtakes or not any(entry.key.startswith("topic/") for entry in entries):
+            return False
+        self._overtakes = False
+        self._late.append(write)
+        proxy.cut_off(_OVERTAKEN_SECONDS)
+        return True
+
+    def on_takeover(self, proxy: Proxy) -> None:
+        """A controller is about to fence the former one; nobody hears at once of what that one has still written."""
+        if self._late:
+            self._late.pop()()
+            proxy.lags_until = self._cluster.world.now + _LAG_SECONDS
 
     def release(self) -> None:
         """Lets all that was kept land, in its order."""

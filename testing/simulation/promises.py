@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from kordon.proxy.control.leading import Leading
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.controller import FENCE_SECONDS
 from kordon.proxy.ordering.identity import Owner, owner_of, untag
@@ -19,7 +20,6 @@ from kordon.testing.order.handovers import Handovers
 from kordon.testing.simulation.clients import SOMEWHERE
 from kordon.testing.simulation.groups import Delivery, DialectGroup
 from kordon.testing.simulation.kafka import Batch, Partition, Record
-from kordon.testing.simulation.leading import Leading
 
 if TYPE_CHECKING:
     from kordon.testing.simulation.cluster import Cluster
@@ -46,7 +46,7 @@ class FenceWatch:
         for key, value in records:
             if key.startswith("fence/"):
                 self._look()
-                is_fence = isinstance(value, FenceRecord)
+                is_fence = isinstance(value, FenceRecord) and value.sealed
                 self._standing = (self._cluster.world.now, writer, writer.leading) if is_fence else None
 
     def _look(self) -> bool:

@@ -1,12 +1,12 @@
 """Each rule that concerns safety, and where the product keeps it: so that a simulation can go without it.
 
-What is replaced is the product's own code, not a copy of it in the simulation. NO-FALSE-END alone is kept by its shell,
-of which the simulation has a model.
+What is replaced is the product's own code, not a copy of it in the simulation. NO-FALSE-END alone is kept by the shell
+of its readers, of which the simulation has a model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -15,7 +15,9 @@ from unittest.mock import patch
 from kordon.client.moves import KeyMoves
 from kordon.client.owned import Owned
 from kordon.codecs.produce import Outcome
+from kordon.proxy.control import managing, takeovers
 from kordon.proxy.control.ends import Snapshot
+from kordon.proxy.control.leading import Leading
 from kordon.proxy.managed import write_outcomes
 from kordon.proxy.managed.topics import Fence, ManagedTopic
 from kordon.proxy.ordering import controller, images, line, reading, takeover
@@ -169,6 +171,11 @@ def _of_any_generation(positions: Any, group_id: str, generation_id: int, topic:
     return {q: max(each.get(q, -1) for each in told) for q in {q for each in told for q in each}}
 
 
+async def _read_before_fenced(leading: Any, read_to_end: Callable[[], Awaitable[object]]) -> None:
+    await read_to_end()
+    await leading._writer.open()
+
+
 def _constant(value: object) -> Callable[..., Any]:
     def answer(*_: object, **__: object) -> object:
         return value
@@ -194,6 +201,7 @@ PLACES: Final[Mapping[str, _Place | tuple[_Place, ...]]] = {
     "HOLE-PASSED": _Place(reading, "position_beyond", _no_hole),
     "NO-FALSE-END": _Place(Reading, "settle_layouts", _constant(True)),
     "LIVE-LEASE": _Place(Member, "may_serve", _any_lease),
+    "ONE-CONTROLLER": _Place(Leading, "_take_over", _read_before_fenced),
     "MISSING-WAITED": _Place(Presence, "alone_from", property(_constant(0.0))),
     "READ-BEFORE-SERVE": _Place(Member, "on_joined", _nothing_is_old),
     "SHORT-FENCE": _Place(Controller, "_cancel", _constant([])),
@@ -205,8 +213,8 @@ PLACES: Final[Mapping[str, _Place | tuple[_Place, ...]]] = {
     "LATE-ANSWER: kept for the lease": _Place(Kept, "take", _constant(Fate.TELL)),
     "PAST-STAYS": _Place(Layout, "_residents", _hashed_all_along),
     "TAKEOVER-WAITS: never back to the old view": _Place(takeover, "may_be_shown", _constant(True)),
-    "TAKEOVER-WAITS: wait for groups": _Place(takeover, "has_passed", _constant(True)),
-    "TAKEOVER-WAITS: wait for the old view": _Place(takeover, "first_placement", _constant(Placement.LINEAR)),
+    "TAKEOVER-WAITS: wait for groups": _Place(takeovers, "has_passed", _constant(True)),
+    "TAKEOVER-WAITS: wait for the old view": _Place(managing, "first_placement", _constant(Placement.LINEAR)),
     "FENCE-BARRIER": _Place(ManagedTopic, "is_sealed", _constant(False)),
     "PARENT-FIRST": _Place(Gate, "asks", _asks_of_the_proposal),
     "PARENT-FIRST: through empty segments": _Place(Gate, "_needs_of", _needs_of_its_parents),
