@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
+from kordon.proxy import apis
 from kordon.proxy.config import HostPort, Upstream
+from kordon.proxy.control.codes import Code
+from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.links import Links
 from kordon.proxy.topology import Topology
 from kordon.testing.cluster import Cluster
+from kordon.testing.waiting import until
 
 
 @asynccontextmanager
@@ -22,3 +27,30 @@ async def links_to(cluster: Cluster, **options: int) -> AsyncIterator[Links]:
         yield links
     finally:
         await links.close()
+
+
+async def create_topic(links: Links, topic: Mapping[str, Any]) -> None:
+    """Creates a topic, however long that takes: a question to any broker is given up after seconds.
+
+    Args:
+        links: To its cluster.
+        topic: A row of CreateTopics; nobody has made a topic of that name.
+
+    Raises:
+        TimeoutError: No broker answers.
+    """
+    expected = {Code.NONE}
+
+    async def is_there() -> bool:
+        try:
+            answer = await links.ask_any(
+                "admin", apis.CREATE_TOPICS, range(5, 6), {"topics": [topic], "timeout_ms": 10_000}
+            )
+        except UpstreamUnavailable:
+            expected.add(Code.TOPIC_ALREADY_EXISTS)  # by what was asked for and not answered
+            return False
+        (created,) = answer.topics
+        assert created.error_code in expected
+        return True
+
+    await until(f"{topic['name']} is created", is_there)

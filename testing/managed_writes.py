@@ -27,10 +27,10 @@ from kordon.proxy.ordering.images import Parts, Written, carried
 from kordon.proxy.ordering.layout import Epoch, Layout
 from kordon.proxy.upstream import UpstreamClient
 from kordon.testing.cluster import Cluster
-from kordon.testing.cluster_links import links_to
+from kordon.testing.cluster_links import create_topic, links_to
 from kordon.testing.waiting import until
 
-PRODUCE, FETCH, LIST_OFFSETS, CREATE_TOPICS, INIT_PRODUCER_ID, DESCRIBE_PRODUCERS = 0, 1, 2, 19, 22, 61
+PRODUCE, FETCH, LIST_OFFSETS, INIT_PRODUCER_ID, DESCRIBE_PRODUCERS = 0, 1, 2, 22, 61
 FACE_ID = uuid.UUID(int=77)
 _NEWEST = {"timestamp": -1}
 _RETRIABLE = frozenset({5, 6, 7, 19, 20, 45, 56})
@@ -249,9 +249,7 @@ async def a_worker(
     async with links_to(cluster) as links:
         leaders = make_leaders(links)
         name = f"produce-{uuid.uuid4().hex[:8]}"
-        wanted = {"name": name, "num_partitions": u, "replication_factor": replicas}
-        answer = await links.ask_any("admin", CREATE_TOPICS, range(5, 6), {"topics": [wanted], "timeout_ms": 10_000})
-        assert [row.error_code for row in answer.topics] == [0]
+        await create_topic(links, {"name": name, "num_partitions": u, "replication_factor": replicas})
         topic = ManagedTopic(Layout.created(name, uuid.UUID(int=5), n, v_count), FACE_ID)
         topics = ManagedTopics()
         topics.add(topic)

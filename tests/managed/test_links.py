@@ -18,9 +18,8 @@ from kordon.proxy.topology import Topology
 from kordon.testing.broker_config import QUICK_DEATH
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
-from kordon.testing.cluster_links import links_to
+from kordon.testing.cluster_links import create_topic, links_to
 
-CREATE_TOPICS = 19
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.skipif(DESCRIBED_PRODUCERS.is_missing, reason=DESCRIBED_PRODUCERS.reason),
@@ -30,12 +29,8 @@ pytestmark = [
 async def create(links: Links, topic: str, replicas: dict[int, list[int]]) -> None:
     """Creates a topic; `replicas` are node ids by partition."""
     assignments = [{"partition_index": q, "broker_ids": nodes} for q, nodes in replicas.items()]
-    fields = {
-        "topics": [{"name": topic, "num_partitions": -1, "replication_factor": -1, "assignments": assignments}],
-        "timeout_ms": 10_000,
-    }
-    answer = await links.ask_any("admin", CREATE_TOPICS, range(5, 6), fields)
-    assert [row.error_code for row in answer.topics] == [0]
+    row = {"name": topic, "num_partitions": -1, "replication_factor": -1, "assignments": assignments}
+    await create_topic(links, row)
 
 
 async def all_led(leaders: Leaders, topic: str, count: int) -> dict[int, Leader]:

@@ -32,7 +32,7 @@ from kordon.proxy.ordering.floors import with_floors
 from kordon.proxy.ordering.layout import Layout
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS, PENDING_UPLOADS
 from kordon.testing.cluster import Cluster
-from kordon.testing.cluster_links import links_to
+from kordon.testing.cluster_links import create_topic, links_to
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 
 REAL = [
@@ -107,12 +107,8 @@ class Stage:
 
 async def make_topic(links: Links, leaders: Leaders, name: str) -> UUID:
     """Creates a topic of three partitions; returns its id when all are led."""
-    fields = {
-        "topics": [{"name": name, "num_partitions": 3, "replication_factor": 1, "assignments": [], "configs": []}],
-        "timeout_ms": 10_000,
-    }
-    answer = await links.ask_any("test", 19, range(5, 6), fields)
-    assert [row.error_code for row in answer.topics] == [NONE]
+    row = {"name": name, "num_partitions": 3, "replication_factor": 1, "assignments": [], "configs": []}
+    await create_topic(links, row)
     while [leader.node_id >= 0 for leader in (await leaders.of(name)).values()] != [True] * 3:
         leaders.forget(name)
     topic_id = await leaders.topic_id(name)

@@ -24,11 +24,11 @@ from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout
 from kordon.testing.cluster import Cluster
-from kordon.testing.cluster_links import links_to
+from kordon.testing.cluster_links import create_topic, links_to
 from kordon.testing.known import known
 
 pytestmark = pytest.mark.broker
-CREATE_TOPICS, DELETE_RECORDS = 19, 21
+DELETE_RECORDS = 21
 FACE_ID = UUID(int=99)
 FETCH_VERSIONS = (4, 9, 12, 13, 18)
 CLIENT = Client(1)
@@ -147,7 +147,7 @@ async def driver(
     configs = [{"name": key, "value": value} for key, value in options.items()]
     row = {"name": name, "num_partitions": v_count, "replication_factor": copies, "assignments": [], "configs": configs}
     async with links_to(cluster) as links:
-        await links.ask_any("admin", CREATE_TOPICS, range(5, 6), {"topics": [row], "timeout_ms": 10_000})
+        await create_topic(links, row)
         made = Driver(links, name, Layout.created(name, UUID(int=1), n, v_count))
         try:
             while len(await made.ends()) < v_count:
