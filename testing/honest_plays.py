@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.testing.change_steps import ChangeSteps
 from kordon.testing.cluster import Cluster
 from kordon.testing.compacted_topics import HASTY, Writer, read_from_0
 from kordon.testing.fault_plays import GROWN, PARTITIONS, Stage, doubled_sequence
-from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, create_managed, read_all, resize
+from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, create_managed, read, read_all, resize
 from kordon.testing.managed_traffic import Traffic
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
@@ -198,15 +198,4 @@ PLAYS: Final[Mapping[str, Callable[[Scene], None]]] = MappingProxyType(
 
 def _read_as(bootstrap: str, topic: str, group: str, count: int) -> None:
     """Reads as a group until so many records are there, commits, and leaves."""
-    config = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
-    consumer = Consumer(config | {"enable.auto.commit": False})
-    consumer.subscribe([topic])
-    got: list[bytes | None] = []
-
-    def has_all() -> bool:
-        got.extend(message.value() for message in consumer.consume(1000, 1.0) if message.error() is None)
-        return len(got) >= count
-
-    wait_until(f"{count} records", has_all, _PATIENCE_SECONDS)
-    consumer.commit(asynchronous=False)
-    consumer.close()
+    read({"bootstrap.servers": bootstrap, "group.id": group}, topic, count, commits=True)

@@ -8,7 +8,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -161,6 +169,28 @@ class Sender:
         self.acknowledged.append((message.key(), int(message.value())))
 
 
+def write(settings: Mapping[str, Any], topic: str, records: Iterable[Mapping[str, Any]]) -> None:
+    """Writes records to a topic; returns when all are acknowledged.
+
+    Args:
+        settings: Of the client.
+        topic: Its name.
+        records: What librdkafka is told of each, such as its key, value and partition.
+    """
+    refused: list[str] = []
+
+    def answered(error: Any, _: Any) -> None:
+        if error is not None:
+            refused.append(str(error))
+
+    producer = Producer({**settings, "on_delivery": answered})
+    for record in records:
+        producer.produce(topic, **record)
+        producer.poll(0)
+    assert producer.flush(_PATIENCE_SECONDS) == 0
+    assert refused == []
+
+
 def read(settings: Mapping[str, Any], topic: str, count: int, *, commits: bool = False) -> list[Message]:
     """Reads a topic until `count` records are there and nothing more comes.
 
@@ -220,6 +250,27 @@ def read_to_ends(settings: Mapping[str, Any], topic: str, partitions: Iterable[i
         return found
     finally:
         consumer.close()
+
+
+def watermarks(bootstrap: str, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
+    """Returns the first offset and the end of each of these partitions."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "watermarks"})
+    found = {q: consumer.get_watermark_offsets(TopicPartition(topic, q), timeout=60) for q in partitions}
+    consumer.close()
+    return found
+
+
+def committed(bootstrap: str, group: str) -> dict[int, int]:
+    """Returns what a group has committed of its topic, by partition."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    told = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(60)
+    return {each.partition: each.offset for each in told.topic_partitions or () if each.offset >= 0}
+
+
+def lags(bootstrap: str, topic: str, group: str) -> dict[int, int]:
+    """Returns what a group has left to read of each partition, as exporters reckon it."""
+    offsets = committed(bootstrap, group)
+    return {q: end - offsets[q] for q, (_, end) in watermarks(bootstrap, topic, offsets).items()}
 
 
 def assert_all_once_and_in_order(sender: Sender, got: list[tuple[bytes, int]]) -> None:

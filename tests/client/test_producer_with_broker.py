@@ -12,7 +12,6 @@ from typing import Any, Final
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import IllegalOperation, UnknownTopicOrPartitionError
-from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.client import OrderedProducer
@@ -20,7 +19,7 @@ from kordon.client.partitioning import key_hash
 from kordon.proxy.ordering.hashing import homes
 from kordon.testing.broker_config import USERS
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import KEYS, VIRTUAL_PARTITIONS, create_managed, read_all, resize
+from kordon.testing.managed_clients import KEYS, VIRTUAL_PARTITIONS, create_managed, read, read_all, resize
 from kordon.testing.proxy_process import ProxyProcess
 
 PATIENCE_SECONDS: Final = 90.0
@@ -128,7 +127,7 @@ async def test_a_record_is_written_as_it_was_sent(pair: list[ProxyProcess]) -> N
         assert (await producer.send_and_wait("as-sent", "no key")).partition in {0, 1, 2}
         with pytest.raises(UnknownTopicOrPartitionError, match="partitions 0 to 2"):
             await producer.send("as-sent", "value", partition=3)
-    got = await asyncio.to_thread(read_messages, pair[1].bootstrap, "as-sent", 6)
+    got = await asyncio.to_thread(read, {"bootstrap.servers": pair[1].bootstrap}, "as-sent", 6)
     first = next(message for message in got if message.headers())
     assert (first.key(), first.value(), first.timestamp()[1]) == (b"key", b"value", 1_700_000_000_000)
     assert first.headers() == [("h", b"1")]
@@ -209,19 +208,6 @@ def home(key: str) -> int:
     """The partition of a key as long as there are three."""
     place = key_hash(key.encode()) % VIRTUAL_PARTITIONS
     return homes(3, 3, VIRTUAL_PARTITIONS)[place]
-
-
-def read_messages(bootstrap: str, topic: str, count: int) -> list[Any]:
-    """Reads a topic with a stock consumer."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": topic, "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
-    got: list[Any] = []
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while len(got) < count:
-        assert time.monotonic() < deadline, f"{len(got)} of {count} read"
-        got += consumer.consume(count, 1.0)
-    consumer.close()
-    return got
 
 
 async def test_the_example_sends_orders(pair: list[ProxyProcess]) -> None:

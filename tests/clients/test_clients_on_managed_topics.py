@@ -13,12 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka import ConsumerGroupTopicPartitions as GroupOffsets
-from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.testing.client_programs import franz_go, kafkajs, kafkajs_path, spark_copy, streams_word_count
-from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, create_managed, read_all, resize
+from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, create_managed, lags, read_all, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
@@ -124,7 +121,7 @@ def test_kafkajs_franz_go_and_kafka_python(proxy: ProxyProcess, start: Callable[
     for name, consumer in consumers.items():
         consumer.finish(str(sum(sent.values())))
         check(name, consumer.lines, sent)
-        assert lag(proxy.bootstrap, topic, f"{topic}-{name}") == 0, name
+        assert sum(lags(proxy.bootstrap, topic, f"{topic}-{name}").values()) == 0, name
 
 
 def check(reader: str, lines: Sequence[str], sent: dict[str, int]) -> None:
@@ -136,16 +133,6 @@ def check(reader: str, lines: Sequence[str], sent: dict[str, int]) -> None:
     for key in {key for key, _ in read}:
         numbers = [number for each, number in read if each == key]
         assert numbers == sorted(numbers), f"{reader} got {key} out of order"
-
-
-def lag(bootstrap: str, topic: str, group: str) -> int:
-    """Returns what a group has left to read, as exporters reckon it."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    told = admin.list_consumer_group_offsets([GroupOffsets(group)])[group].result(60).topic_partitions or ()
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
-    ends = [consumer.get_watermark_offsets(TopicPartition(topic, each.partition), timeout=60)[1] for each in told]
-    consumer.close()
-    return sum(map(int, ends)) - sum(int(each.offset) for each in told)
 
 
 def test_kafka_streams(proxy: ProxyProcess, start: Callable[[Sequence[str]], Program], tmp_path: Path) -> None:

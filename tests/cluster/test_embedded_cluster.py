@@ -11,11 +11,11 @@ from uuid import uuid4
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, Producer
 
 from kordon.testing.cluster import FOLDER_PREFIX, Cluster, ClusterFailed, known_brokers
 from kordon.testing.folders import make_folder, remove_folder
 from kordon.testing.jars import kafka_version
+from kordon.testing.managed_clients import read, write
 from kordon.testing.ports import free_ports
 from kordon.testing.waiting import wait_until
 
@@ -26,22 +26,9 @@ ONE = ("--partitions", "1", "--replication-factor", "1")
 
 def write_and_read(bootstrap: str, topic: str, value: bytes) -> bytes:
     """Sends a record with librdkafka, waits for its acknowledgement, and reads the topic's first record."""
-    failures: list[object] = []
-    producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": int(PATIENCE * 1000)})
-    producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error) if error else None)
-    assert producer.flush(PATIENCE) == 0
-    assert failures == []
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": uuid4().hex, "auto.offset.reset": "earliest"})
-    try:
-        consumer.subscribe([topic])
-        message = consumer.poll(PATIENCE)
-        assert message is not None
-        assert message.error() is None
-        value = message.value()
-        assert isinstance(value, bytes)
-        return value
-    finally:
-        consumer.close()
+    client = {"bootstrap.servers": bootstrap}
+    write(client, topic, [{"value": value}])
+    return read(client, topic, 1)[0].value() or b""
 
 
 def test_a_client_writes_and_reads_and_a_java_tool_sees_it(cluster: Cluster) -> None:

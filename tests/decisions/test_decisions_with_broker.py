@@ -9,10 +9,6 @@ from pathlib import Path
 from click.testing import CliRunner
 from confluent_kafka.admin import (
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
 )
 from pydantic import SecretStr
 
@@ -25,11 +21,7 @@ from kordon.proxy.topology import Topology
 from kordon.testing.broker_config import USERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.decision_log import TOPIC, by_worker, missing, read_files, read_topic
-from kordon.testing.managed_clients import (
-    Sender,
-    create_managed,
-    resize,
-)
+from kordon.testing.managed_clients import Sender, create_managed, resize, set_configs
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
@@ -112,9 +104,7 @@ def refusing_writes(bootstrap: str) -> Iterator[None]:
     admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def take(most_bytes: str) -> None:
-        entry = ConfigEntry("max.message.bytes", most_bytes, incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
-        admin.incremental_alter_configs([resource])[resource].result(60)
+        set_configs(admin, TOPIC, {"max.message.bytes": most_bytes}).result(60)
 
     take("10")
     try:

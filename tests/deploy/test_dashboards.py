@@ -21,14 +21,13 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 import yaml
-from confluent_kafka import Consumer, Producer
 
 from kordon.proxy.metrics import FAMILIES as PROXY_FAMILIES
 from kordon.spark_jobs.families import FAMILIES as AUDIT_FAMILIES
 from kordon.testing.certificates import make_certificates
 from kordon.testing.cluster import Cluster
 from kordon.testing.java_process import DIES_WITH_PARENT
-from kordon.testing.managed_clients import create_managed
+from kordon.testing.managed_clients import create_managed, read, write
 from kordon.testing.ports import free_ports
 from kordon.testing.proxy_process import ProxyProcess
 
@@ -207,18 +206,8 @@ def wait_until_ready(url: str, server: subprocess.Popen[bytes], log: Path) -> No
 
 def make_traffic(client: dict[str, str], topic: str) -> None:
     """A producer and a consumer group, so that every leg and the usual APIs have been used."""
-    producer = Producer({**client, "linger.ms": 1})
-    for number in range(500):
-        producer.produce(topic, value=str(number))
-    assert producer.flush(30) == 0
-    consumer = Consumer({**client, "group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
-    read, deadline = 0, time.monotonic() + 30
-    while read < 500 and time.monotonic() < deadline:
-        message = consumer.poll(0.5)
-        read += message is not None and message.error() is None
-    consumer.close()
-    assert read == 500
+    write({**client, "linger.ms": 1}, topic, ({"value": str(number)} for number in range(500)))
+    assert len(read(client, topic, 500)) == 500
 
 
 def filled_in(expression: str) -> str:

@@ -19,10 +19,10 @@ from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from kordon.testing.cluster import Cluster
+from kordon.testing.managed_clients import read, write
 from kordon.testing.ports import free_ports
 
 pytestmark = [pytest.mark.image, pytest.mark.beside, pytest.mark.timeout(900)]
@@ -285,20 +285,9 @@ def carry_records(bootstrap: str, listen: range) -> None:
     brokers = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=60).brokers
     assert brokers
     assert {broker.port for broker in brokers.values()} <= set(listen)
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-    for number in range(100):
-        producer.produce(topic, value=str(number))
-    assert producer.flush(30) == 0
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": topic, "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
-    read: list[int] = []
-    deadline = time.monotonic() + 180
-    while len(read) < 100 and time.monotonic() < deadline:
-        message = consumer.poll(1)
-        if message is not None and message.error() is None:
-            read.append(int(message.value() or b"-1"))
-    consumer.close()
-    assert read == list(range(100))
+    client = {"bootstrap.servers": bootstrap}
+    write({**client, "enable.idempotence": True}, topic, ({"value": str(number)} for number in range(100)))
+    assert [int(message.value() or b"-1") for message in read(client, topic, 100)] == list(range(100))
 
 
 @pytest.mark.deep

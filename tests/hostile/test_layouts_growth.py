@@ -7,12 +7,12 @@ from collections import Counter
 from typing import Any, Final
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kordon.proxy.control.wishing import WISH_SECONDS
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import Sender, create_managed
+from kordon.testing.managed_clients import Sender, create_managed, read_to_ends
 from kordon.testing.proxy_process import ProxyProcess
 
 # confluent_kafka.admin re-exports these without saying so.
@@ -30,14 +30,7 @@ RESTARTS: Final = int(os.environ.get("GROWTH_RESTARTS", "200"))
 
 def kept(bootstrap: str) -> set[str]:
     """Returns the keys that compaction leaves."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "looks", "enable.auto.commit": False})
-    partition = TopicPartition(LAYOUTS, 0, 0)
-    _, end = consumer.get_watermark_offsets(partition, 60)
-    consumer.assign([partition])
-    found: dict[bytes, bytes | None] = {}
-    while consumer.position([partition])[0].offset < end:
-        found |= {each.key() or b"": each.value() for each in consumer.consume(1000, 1.0)}
-    consumer.close()
+    found = {each.key() or b"": each.value() for each in read_to_ends({"bootstrap.servers": bootstrap}, LAYOUTS)}
     return {key.decode() for key, value in found.items() if value is not None}
 
 

@@ -8,8 +8,7 @@ from typing import Final
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient
 
 from kordon.proxy import apis
 from kordon.proxy.config import HostPort, Upstream
@@ -24,6 +23,7 @@ from kordon.proxy.topology import Topology
 from kordon.testing.bombs import bomb
 from kordon.testing.cluster import Cluster
 from kordon.testing.cluster_links import links_to
+from kordon.testing.managed_clients import set_configs, write
 from kordon.testing.plain_connection import PlainConnection
 
 # confluent_kafka.admin re-exports these without saying so.
@@ -78,15 +78,11 @@ async def worker(cluster: Cluster, topic: str) -> AsyncIterator[GroupPositions]:
 
 def write_junk(bootstrap: str, topic: str) -> None:
     """Writes it as anybody may whom no ACL forbids it, where brokers take large and compressed batches."""
-    admin, set_ = AdminClient({"bootstrap.servers": bootstrap}), AlterConfigOpType.SET
-    configs = {"max.message.bytes": str(20 * MB), "compression.type": "producer"}
-    entries = [ConfigEntry(name, value, incremental_operation=set_) for name, value in configs.items()]
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    admin.incremental_alter_configs([resource])[resource].result(60)
-    producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 20 * MB})
-    for key, value in {**JUNK, **OTHERS}.items():
-        producer.produce(topic, value, key)
-    assert producer.flush(60) == 0
+    large = {"max.message.bytes": str(20 * MB), "compression.type": "producer"}
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # lives until it is answered
+    set_configs(admin, topic, large).result(60)
+    settings = {"bootstrap.servers": bootstrap, "message.max.bytes": 20 * MB}
+    write(settings, topic, ({"key": key, "value": value} for key, value in {**JUNK, **OTHERS}.items()))
     with PlainConnection(bootstrap) as broker:
         (answered,) = broker.ask(apis.PRODUCE, 8, produce_fields(topic, 0, bomb("zstd", 200 * MB))).responses
     assert [each.error_code for each in answered.partition_responses] == [0]

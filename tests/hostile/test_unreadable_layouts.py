@@ -1,20 +1,27 @@
 """Whatever somebody writes into `__kordon.layouts` at the brokers, only the topic that it names is not served."""
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from kordon.proxy import apis
 from kordon.proxy.control.plain_writer import produce_fields
 from kordon.testing.bombs import bomb
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, create_managed, read_all, resize
+from kordon.testing.managed_clients import (
+    Sender,
+    assert_all_once_and_in_order,
+    create_managed,
+    read_all,
+    read_to_ends,
+    resize,
+    set_configs,
+    write,
+)
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
@@ -51,24 +58,10 @@ JUNK: Final[Mapping[bytes, bytes]] = {
 }
 
 
-def set_configs(admin: AdminClient, topic: str, **configs: str) -> None:
-    """Sets configs of a topic at the brokers."""
-    entries = [
-        ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
-        for name, value in configs.items()
-    ]
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    admin.incremental_alter_configs([resource])[resource].result(60)
-
-
-def write(bootstrap: str, records: Mapping[bytes, bytes | None]) -> None:
+def write_layouts(bootstrap: str, records: Mapping[bytes, bytes | None]) -> None:
     """Writes records into the layouts, as anybody may whom no ACL forbids it."""
-    producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 20 * MB})
-    failed: list[str] = []
-    for key, value in records.items():
-        producer.produce(LAYOUTS, value, key, on_delivery=lambda error, _: failed.append(str(error)) if error else None)
-    assert producer.flush(60) == 0
-    assert failed == []
+    settings = {"bootstrap.servers": bootstrap, "message.max.bytes": 20 * MB}
+    write(settings, LAYOUTS, ({"key": key, "value": value} for key, value in records.items()))
 
 
 def write_bomb(bootstrap: str) -> None:
@@ -80,17 +73,8 @@ def write_bomb(bootstrap: str) -> None:
 
 def last_value(bootstrap: str, wanted: str) -> bytes:
     """Returns what stands under a key."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "look", "auto.offset.reset": "earliest"})
-    consumer.subscribe([LAYOUTS])
-    found: list[bytes] = []
-    deadline = time.monotonic() + SECONDS
-    while time.monotonic() < deadline:
-        messages = consumer.consume(1000, 1.0)
-        if not messages and found:
-            break
-        found += [value for each in messages if each.key() == wanted.encode() and (value := each.value())]
-    consumer.close()
-    return found[-1]
+    records = read_to_ends({"bootstrap.servers": bootstrap}, LAYOUTS)
+    return [each.value() or b"" for each in records if each.key() == wanted.encode()][-1]
 
 
 def unserved(proxy: ProxyProcess) -> list[str]:
@@ -152,11 +136,12 @@ def test_no_record_in_the_layouts_harms_more_than_its_topic(unled_cluster: Clust
         admin = create_managed(running.bootstrap, GOOD)
         create_managed(running.bootstrap, VICTIM)
         before = Sender.sent_for(0.5, running.bootstrap, VICTIM)
-        set_configs(direct, LAYOUTS, max_message_bytes=str(20 * MB), compression_type="producer")
+        large = {"max.message.bytes": str(20 * MB), "compression.type": "producer"}
+        set_configs(direct, LAYOUTS, large).result(60)
         layout = last_value(brokers, f"topic/{VICTIM}")
         memory = psutil.Process(running.pid).memory_info().rss
         with writing(running.bootstrap, GOOD, PLAIN) as senders:
-            write(brokers, JUNK)
+            write_layouts(brokers, JUNK)
             write_bomb(brokers)
             wait_until("it is not served", lambda: [unserved(each) for each in (running, other)] == [UNSERVED] * 2)
         assert_all_well(running, senders)
@@ -168,7 +153,7 @@ def test_no_record_in_the_layouts_harms_more_than_its_topic(unled_cluster: Clust
             resize(admin, GOOD, 6).result(90)
         assert more[0].errors == []
         assert_all_well(other, [senders[1]])
-        write(brokers, {**{key: None for key in JUNK if key}, f"topic/{VICTIM}".encode(): layout})
+        write_layouts(brokers, {**{key: None for key in JUNK if key}, f"topic/{VICTIM}".encode(): layout})
         for proxy in (running, other):
             wait_until("the victim is served again", lambda proxy=proxy: unserved(proxy) == [])  # type: ignore[misc]
         before.send_for(0.5)

@@ -16,7 +16,7 @@ from kordon.client import OrderedConsumer
 from kordon.testing.change_steps import ChangeSteps
 from kordon.testing.cluster import Cluster
 from kordon.testing.compacted_topics import HASTY, PATIENCE_SECONDS, Writer, configure, land_strays, read_from_0
-from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize, watermarks
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
@@ -88,13 +88,6 @@ def wait_for_record(bootstrap: str, topic: str, partition: int, offset: int) -> 
     consumer.close()
 
 
-def end_of(bootstrap: str, topic: str, partition: int) -> int:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "watch"})
-    _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=60)
-    consumer.close()
-    return int(end)
-
-
 @pytest.mark.deep
 @pytest.mark.parametrize("moment", ["markers", "fence", "ack", "topic"])
 def test_a_controller_that_dies_while_its_janitor_works_is_carried_on(compacting_cluster: Cluster, moment: str) -> None:
@@ -109,7 +102,7 @@ def test_a_controller_that_dies_while_its_janitor_works_is_carried_on(compacting
         resize(admin, topic, 6).result(PATIENCE_SECONDS)
         with ChangeSteps(compacting_cluster.bootstrap()) as steps:
             if moment == "markers":
-                first = end_of(compacting_cluster.bootstrap(), topic, 0)
+                _, first = watermarks(compacting_cluster.bootstrap(), topic, [0])[0]
                 writer.put(range(1500), b"second")
                 wait_for_record(compacting_cluster.bootstrap(), topic, 0, first + 1)
                 controller.kill()

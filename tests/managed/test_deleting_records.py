@@ -4,15 +4,16 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, read_all, resize
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, read_all, resize, watermarks
 from kordon.testing.proxy_process import ProxyProcess
 
 pytestmark = pytest.mark.broker
 COUNT = 600
+VIRTUAL = range(VIRTUAL_PARTITIONS)
 
 
 def write(bootstrap: str, topic: str, numbers: range) -> dict[int, dict[int, int]]:
@@ -28,16 +29,6 @@ def write(bootstrap: str, topic: str, numbers: range) -> dict[int, dict[int, int
         producer.produce(topic, key=f"key-{number % 50}", value=str(number), on_delivery=delivered)
     assert producer.flush(60) == 0
     return dict(written)
-
-
-def ends(bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:
-    """Returns the low and high watermark of each virtual partition."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "ends"})
-    try:
-        parts = [TopicPartition(topic, v) for v in range(VIRTUAL_PARTITIONS)]
-        return {part.partition: consumer.get_watermark_offsets(part, timeout=60) for part in parts}
-    finally:
-        consumer.close()
 
 
 def delete(admin: AdminClient, topic: str, offsets: dict[int, int]) -> dict[int, int]:
@@ -64,7 +55,7 @@ def test_deleted_records_are_gone_and_no_others(proxies: list[ProxyProcess]) -> 
         if count != 6:
             resize(admin, "deleted", count).result(60)
         for proxy in proxies:
-            assert {v: low for v, (low, _) in ends(proxy.bootstrap, "deleted").items()} == offsets
+            assert {v: low for v, (low, _) in watermarks(proxy.bootstrap, "deleted", VIRTUAL).items()} == offsets
         assert sorted(number for _, number in read_all(proxies[1].bootstrap, "deleted", len(left))) == left
 
 
@@ -73,18 +64,13 @@ def test_a_topic_that_is_emptied_frees_its_space(proxies: list[ProxyProcess], op
     admin = create_managed(proxies[0].bootstrap, "emptied")
     write(proxies[0].bootstrap, "emptied", range(COUNT))
     resize(admin, "emptied", 4).result(60)
-    high = {v: end for v, (_, end) in ends(proxies[0].bootstrap, "emptied").items()}
+    high = {v: end for v, (_, end) in watermarks(proxies[0].bootstrap, "emptied", VIRTUAL).items()}
 
     assert delete(admin, "emptied", dict.fromkeys(high, -1)) == high
 
-    real = Consumer({"bootstrap.servers": open_cluster.bootstrap("PLAINTEXT"), "group.id": "real"})
-    try:
-        for q in range(4):
-            low, end = real.get_watermark_offsets(TopicPartition("emptied", q), timeout=60)
-            assert low == end
-    finally:
-        real.close()
-    assert set(ends(proxies[1].bootstrap, "emptied").values()) == {(end, end) for end in high.values()}
+    for low, end in watermarks(open_cluster.bootstrap("PLAINTEXT"), "emptied", range(4)).values():
+        assert low == end
+    assert set(watermarks(proxies[1].bootstrap, "emptied", VIRTUAL).values()) == {(end, end) for end in high.values()}
     written = write(proxies[1].bootstrap, "emptied", range(50))
     numbers = sorted(number for mine in written.values() for number in mine.values())
     assert sorted(number for _, number in read_all(proxies[0].bootstrap, "emptied", 50)) == numbers == list(range(50))

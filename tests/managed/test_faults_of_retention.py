@@ -3,17 +3,13 @@
 from collections.abc import Generator
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,  # pyright: ignore[reportPrivateImportUsage]
-    AlterConfigOpType,  # pyright: ignore[reportPrivateImportUsage]
-    ConfigEntry,  # pyright: ignore[reportPrivateImportUsage]
-    ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
 )
 
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import create_managed, resize
+from kordon.testing.managed_clients import create_managed, resize, set_configs, watermarks
 from kordon.testing.managed_traffic import Traffic
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
@@ -34,31 +30,14 @@ def forgetful() -> Generator[Cluster, None, None]:
         yield cluster
 
 
-class Partitions:
-    """What a broker itself says of a topic's partitions.
+def are_empty(cluster: Cluster, partitions: range) -> bool:
+    """Whether retention has taken all that these ever held."""
+    return all(first == end > 0 for first, end in watermarks(cluster.bootstrap(), TOPIC, partitions).values())
 
-    Args:
-        cluster: Asked directly.
-    """
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._consumer = Consumer({"bootstrap.servers": cluster.bootstrap(), "group.id": "looks"})
-
-    def offsets(self, partition: int) -> tuple[int, int]:
-        """The first offset that is still there, and the end."""
-        first, end = self._consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=60)
-        return int(first), int(end)
-
-    def are_empty(self, partitions: range) -> bool:
-        """Whether retention has taken all that these ever held."""
-        return all(first == end > 0 for first, end in map(self.offsets, partitions))
-
-    def have_lost_their_head(self, partitions: range) -> bool:
-        """Whether retention has taken something of each."""
-        return all(first > 0 for first, _ in map(self.offsets, partitions))
-
-    def close(self) -> None:
-        self._consumer.close()
+def have_lost_their_head(cluster: Cluster, partitions: range) -> bool:
+    """Whether retention has taken something of each."""
+    return all(first > 0 for first, _ in watermarks(cluster.bootstrap(), TOPIC, partitions).values())
 
 
 def test_retention_takes_old_segments_and_retired_partitions_while_they_come_and_go(forgetful: Cluster) -> None:
@@ -66,7 +45,6 @@ def test_retention_takes_old_segments_and_retired_partitions_while_they_come_and
 
     The last growth uses partitions again that retention has emptied meanwhile.
     """
-    partitions = Partitions(forgetful)
     with ProxyProcess.start(forgetful.bootstrap()) as proxy:
         admin = create_managed(proxy.bootstrap, TOPIC, configs=_SHORT)
         with Traffic([proxy.bootstrap], TOPIC) as traffic:
@@ -74,18 +52,15 @@ def test_retention_takes_old_segments_and_retired_partitions_while_they_come_and
                 traffic.wait_flowing()
                 resize(admin, TOPIC, count).result(60)
             traffic.wait_flowing()
-            wait_until("retired partitions are empty", lambda: partitions.are_empty(range(3, 12)), 90)
-            wait_until("the others go on", lambda: partitions.have_lost_their_head(range(3)), 90)
+            wait_until("retired partitions are empty", lambda: are_empty(forgetful, range(3, 12)), 90)
+            wait_until("the others go on", lambda: have_lost_their_head(forgetful, range(3)), 90)
             traffic.wait_flowing()
             resize(admin, TOPIC, 6).result(60)
             traffic.wait_flowing()
             keep_the_rest(admin)
             traffic.finish(is_kept=False)
-    partitions.close()
 
 
 def keep_the_rest(admin: AdminClient) -> None:
     """Lets retention take nothing more, so that something is left for a group however slow this machine is."""
-    forever = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, TOPIC, incremental_configs=[forever])
-    admin.incremental_alter_configs([resource])[resource].result(60)
+    set_configs(admin, TOPIC, {"retention.ms": "-1"}).result(60)

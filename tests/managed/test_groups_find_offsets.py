@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kordon.testing.client_programs import franz_go, kafkajs, kafkajs_path
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize, watermarks
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
@@ -51,8 +51,8 @@ def by_librdkafka(bootstrap: str, time_ms: int) -> Offsets:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
     asked = [TopicPartition(TOPIC, v, time_ms) for v in range(VIRTUAL_PARTITIONS)]
     times = {each.partition: each.offset for each in consumer.offsets_for_times(asked, timeout=60)}
-    marks = {v: consumer.get_watermark_offsets(TopicPartition(TOPIC, v), timeout=60) for v in times}
     consumer.close()
+    marks = watermarks(bootstrap, TOPIC, times)
     return {v: (*marks[v], offset if 0 <= offset < marks[v][1] else None) for v, offset in times.items()}
 
 

@@ -3,20 +3,19 @@
 from contextlib import ExitStack, closing
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 
 from kordon.testing.broker_features import GROUP_PROTOCOLS
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, read, resize
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, read, resize, write
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
 
 def produce(bootstrap: str, topic: str, first: int, count: int) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
-    for number in range(first, first + count):
-        producer.produce(topic, key=f"key-{number % 40}", value=str(number))
-    assert producer.flush(60) == 0
+    settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5}
+    numbers = range(first, first + count)
+    write(settings, topic, ({"key": f"key-{number % 40}", "value": str(number)} for number in numbers))
 
 
 def consume(bootstrap: str, topic: str, count: int, group: str, **config: str) -> list[int]:

@@ -4,12 +4,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka import ConsumerGroupTopicPartitions as GroupOffsets
-from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.testing.broker_features import GROUP_PROTOCOLS
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, committed, create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
@@ -29,12 +27,6 @@ def proxy() -> Iterator[ProxyProcess]:
     }
     with Cluster.start(config=config) as cluster, ProxyProcess.start(cluster.bootstrap()) as started:
         yield started
-
-
-def committed(admin: AdminClient, group: str) -> int:
-    """Returns on how many partitions a group has commits."""
-    told = admin.list_consumer_group_offsets([GroupOffsets(group)])[group].result(60).topic_partitions or ()
-    return sum(int(each.offset) >= 0 for each in told)
 
 
 def join(bootstrap: str, group: str, protocol: str) -> Consumer:
@@ -70,7 +62,7 @@ def test_commits_of_quiet_partitions_live_as_long_as_the_group(proxy: ProxyProce
             living.commit(offsets=[offset], asynchronous=False)
         return holds()
 
-    assert committed(admin, "left") == VIRTUAL_PARTITIONS
-    wait_until("commits expire", lambda: goes_on_until(lambda: committed(admin, "left") == 0), PATIENCE)
-    assert committed(admin, "living") == VIRTUAL_PARTITIONS
+    assert len(committed(proxy.bootstrap, "left")) == VIRTUAL_PARTITIONS
+    wait_until("commits expire", lambda: goes_on_until(lambda: committed(proxy.bootstrap, "left") == {}), PATIENCE)
+    assert len(committed(proxy.bootstrap, "living")) == VIRTUAL_PARTITIONS
     living.close()

@@ -3,14 +3,13 @@
 from collections.abc import Iterator, Mapping
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka import ConsumerGroupTopicPartitions as GroupOffsets
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 from prometheus_client.parser import text_string_to_metric_families
 
 from kordon.testing.cluster import Cluster
 from kordon.testing.emptied import emptied
-from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, committed, create_managed, lags, resize, write
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
@@ -33,12 +32,10 @@ def proxy(open_cluster: Cluster) -> Iterator[ProxyProcess]:
         yield started
 
 
-def write(bootstrap: str, topic: str, *partitions: int) -> None:
+def write_to(bootstrap: str, topic: str, *partitions: int) -> None:
     """Writes a record to each of these, in turn."""
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "batch.num.messages": 1})
-    for partition in partitions:
-        producer.produce(topic, value=b"value", partition=partition)
-    assert producer.flush(30) == 0
+    settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "batch.num.messages": 1}
+    write(settings, topic, ({"value": b"value", "partition": partition} for partition in partitions))
 
 
 def commit_behind_the_last_records(bootstrap: str, topic: str, count: int) -> Mapping[int, int]:
@@ -58,22 +55,6 @@ def commit_behind_the_last_records(bootstrap: str, topic: str, count: int) -> Ma
     return behind
 
 
-def committed(bootstrap: str, group: str) -> Mapping[int, int]:
-    """Returns by partition what a lag exporter is told of a group."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    told = admin.list_consumer_group_offsets([GroupOffsets(group)])
-    return {each.partition: each.offset for each in told[group].result(60).topic_partitions or ()}
-
-
-def lag(bootstrap: str, topic: str) -> Mapping[int, int]:
-    """Returns by partition the lag of the group that is called like the topic, as exporters reckon it."""
-    offsets = committed(bootstrap, topic)
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
-    ends = {v: consumer.get_watermark_offsets(TopicPartition(topic, v), timeout=60)[1] for v in offsets}
-    consumer.close()
-    return {v: end - offsets[v] for v, end in ends.items()}
-
-
 @pytest.fixture
 def topic(proxy: ProxyProcess, request: pytest.FixtureRequest) -> str:
     """A managed topic of which each partition of the brokers has four virtual ones."""
@@ -84,12 +65,12 @@ def topic(proxy: ProxyProcess, request: pytest.FixtureRequest) -> str:
 
 def test_lag_is_0_behind_the_last_record_though_the_neighbours_go_on(proxy: ProxyProcess, topic: str) -> None:
     """The group stands behind its last record; what follows in the broker's log is not its own."""
-    write(proxy.bootstrap, topic, QUIET, NEIGHBOUR, QUIET, NEIGHBOUR)
+    write_to(proxy.bootstrap, topic, QUIET, NEIGHBOUR, QUIET, NEIGHBOUR)
     behind = commit_behind_the_last_records(proxy.bootstrap, topic, 4)
-    write(proxy.bootstrap, topic, *[NEIGHBOUR] * 5)
+    write_to(proxy.bootstrap, topic, *[NEIGHBOUR] * 5)
 
-    assert lag(proxy.bootstrap, topic)[QUIET] == 0
-    assert lag(proxy.bootstrap, topic)[NEIGHBOUR] >= 5
+    assert lags(proxy.bootstrap, topic, topic)[QUIET] == 0
+    assert lags(proxy.bootstrap, topic, topic)[NEIGHBOUR] >= 5
     assert committed(proxy.bootstrap, topic)[NEIGHBOUR] == behind[NEIGHBOUR], "whoever has something to read stays"
 
 
@@ -98,25 +79,25 @@ def test_lag_is_0_on_former_homes_and_by_a_proxy_that_has_read_nothing(
 ) -> None:
     """A commit in a partition that was left at a growth and a shrink since then, told by a proxy that is new."""
     everywhere = range(VIRTUAL_PARTITIONS)
-    write(proxy.bootstrap, topic, *everywhere, *everywhere)
+    write_to(proxy.bootstrap, topic, *everywhere, *everywhere)
     commit_behind_the_last_records(proxy.bootstrap, topic, 2 * VIRTUAL_PARTITIONS)
     admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
     for count in (6, 3):
         resize(admin, topic, count).result(60)
     # A proxy that has not joined the others yet has no lease, and tells commits as they were made.
     with ProxyProcess.start(open_cluster.bootstrap()) as other:
-        wait_until("no lag", lambda: lag(other.bootstrap, topic) == dict.fromkeys(everywhere, 0))
-        write(other.bootstrap, topic, QUIET)
-        assert lag(other.bootstrap, topic)[QUIET] >= 1
+        wait_until("no lag", lambda: lags(other.bootstrap, topic, topic) == dict.fromkeys(everywhere, 0))
+        write_to(other.bootstrap, topic, QUIET)
+        assert lags(other.bootstrap, topic, topic)[QUIET] >= 1
 
 
 def test_a_group_goes_on_from_a_raised_commit_without_loss(proxy: ProxyProcess, topic: str) -> None:
     """It begins where nothing was left to read, and gets the next record."""
-    write(proxy.bootstrap, topic, QUIET, NEIGHBOUR, NEIGHBOUR)
+    write_to(proxy.bootstrap, topic, QUIET, NEIGHBOUR, NEIGHBOUR)
     commit_behind_the_last_records(proxy.bootstrap, topic, 3)
-    write(proxy.bootstrap, topic, NEIGHBOUR, NEIGHBOUR)
+    write_to(proxy.bootstrap, topic, NEIGHBOUR, NEIGHBOUR)
     assert committed(proxy.bootstrap, topic)[QUIET] > 1, "raised"
-    write(proxy.bootstrap, topic, QUIET)
+    write_to(proxy.bootstrap, topic, QUIET)
     assert len(commit_behind_the_last_records(proxy.bootstrap, topic, 3)) == 2
 
 
@@ -136,15 +117,15 @@ def test_the_metric_tells_the_lag_that_exporters_reckon_before_and_after_a_growt
     """It rises while nobody reads, counts what is left in a former home, falls to 0, and goes with its group."""
     everywhere = range(VIRTUAL_PARTITIONS)
     none = dict.fromkeys(everywhere, 0)
-    write(proxy.bootstrap, topic, *everywhere)
+    write_to(proxy.bootstrap, topic, *everywhere)
     commit_behind_the_last_records(proxy.bootstrap, topic, VIRTUAL_PARTITIONS)
     wait_until("no lag", lambda: told(proxy, topic) == none)
 
-    write(proxy.bootstrap, topic, QUIET, QUIET)
+    write_to(proxy.bootstrap, topic, QUIET, QUIET)
     admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
     resize(admin, topic, 6).result(60)
-    write(proxy.bootstrap, topic, QUIET)
-    reckoned = lag(proxy.bootstrap, topic)[QUIET]
+    write_to(proxy.bootstrap, topic, QUIET)
+    reckoned = lags(proxy.bootstrap, topic, topic)[QUIET]
     assert reckoned >= 3
     wait_until("the lag of exporters", lambda: told(proxy, topic) == {**none, QUIET: reckoned})
 

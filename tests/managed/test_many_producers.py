@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from kordon.proxy.control.ahead import FEW_PRODUCERS
 from kordon.proxy.control.codes import Code
@@ -15,6 +14,7 @@ from kordon.testing.managed_clients import (
     assert_all_once_and_in_order,
     create_managed,
     read_all,
+    read_to_ends,
     resize,
 )
 from kordon.testing.many_producers import flood, ids_of
@@ -62,12 +62,6 @@ def test_many_producers_are_carried_and_a_fence_asks_for_none_of_them(
 
 def images(cluster: Cluster) -> list[bytes]:
     """Returns what is written down of producers of the topic."""
-    config = {"bootstrap.servers": cluster.bootstrap("PLAINTEXT"), "group.id": "looks-at-images"}
-    consumer = Consumer({**config, "enable.partition.eof": True, "enable.auto.commit": False})
-    consumer.assign([TopicPartition(LAYOUTS_TOPIC, 0, 0)])
-    found: list[bytes] = []
-    while (message := consumer.poll(60)) is not None and message.error() is None:
-        if (message.key() or b"").startswith(f"image/{TOPIC}/".encode()) and (value := message.value()):
-            found.append(value)
-    consumer.close()
-    return found
+    records = read_to_ends({"bootstrap.servers": cluster.bootstrap("PLAINTEXT")}, LAYOUTS_TOPIC)
+    begin = f"image/{TOPIC}/".encode()
+    return [value for each in records if (each.key() or b"").startswith(begin) and (value := each.value())]

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[repor
 
 from kordon.testing.broker_features import REASONS_IN_TRANSACTIONS
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import read
+from kordon.testing.managed_clients import read, write
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
@@ -62,14 +62,7 @@ def expected(count: int = COUNT) -> list[str]:
 def test_librdkafka(proxy: ProxyProcess, topic: str, codec: str, options: dict[str, Any]) -> None:
     """Every codec, idempotent and not, with and without an answer."""
     config = {"bootstrap.servers": proxy.bootstrap, "linger.ms": 5, "compression.type": codec, **options}
-    producer = Producer(config)
-    errors: list[str] = []
-    for n in range(COUNT):
-        producer.produce(
-            topic, key=f"key-{n}", value=f"value-{n}", on_delivery=lambda e, _: errors.append(str(e)) if e else None
-        )
-    assert producer.flush(30) == 0
-    assert errors == []
+    write(config, topic, ({"key": f"key-{n}", "value": f"value-{n}"} for n in range(COUNT)))
     assert values_of(proxy, topic, COUNT) == expected()
 
 

@@ -17,13 +17,13 @@ import pytest
 pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
 
 import pyarrow.parquet as pq
-from confluent_kafka import Consumer, TopicPartition
 
 from kordon.spark_jobs.cli import BROKEN, NOT_CHECKED
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.fault_plays import BYPASS, PLAYS, Stage, clean
 from kordon.testing.faults import Fault
+from kordon.testing.managed_clients import read_to_ends
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
@@ -90,14 +90,9 @@ class Auditor:
     @property
     def told(self) -> dict[str, dict[str, Any]]:
         """The same as the topic has it."""
-        config = {"bootstrap.servers": self._broker, "group.id": "looks", "enable.partition.eof": True}
-        consumer = Consumer(config)
-        consumer.assign([TopicPartition(self.topic, 0, 0)])
-        rows: dict[str, dict[str, Any]] = {}
-        while (message := consumer.poll(10.0)) is not None and message.error() is None:
-            rows[(message.key() or b"").decode()] = {**json.loads(message.value() or b""), "found_ms": None}
-        consumer.close()
-        return rows
+        records = read_to_ends({"bootstrap.servers": self._broker}, self.topic)
+        rows = {(each.key() or b"").decode(): json.loads(each.value() or b"") for each in records}
+        return {key: {**row, "found_ms": None} for key, row in rows.items()}
 
     @property
     def totals(self) -> dict[str, int]:

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AclOperation, AdminClient, NewTopic
 
 from kordon.codecs.fetched import Fetched
@@ -23,6 +23,7 @@ from kordon.spark_jobs.brokers import EARLIEST, LATEST, BrokersUnavailable, Clus
 from kordon.spark_jobs.errors import cause_of
 from kordon.testing.broker_config import USERS
 from kordon.testing.cluster import Cluster as RealCluster
+from kordon.testing.managed_clients import create_ordinary, read_to_ends
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.rights import Allowed
 from kordon.testing.waiting import wait_until
@@ -34,11 +35,9 @@ def rows(reading: Iterator[Any]) -> list[dict[str, Any]]:
     return [row for table in reading for row in table.to_pylist()]
 
 
-def topic_of(cluster: RealCluster, configs: dict[str, str] | None = None, partitions: int = 1) -> str:
+def topic_of(cluster: RealCluster) -> str:
     name = f"audit-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap()})
-    for made in admin.create_topics([NewTopic(name, partitions, 1, config=configs or {})]).values():
-        made.result(60)
+    create_ordinary(cluster.bootstrap(), name, 1)
     return name
 
 
@@ -54,28 +53,10 @@ def produce(cluster: RealCluster, topic: str, count: int, **options: Any) -> Non
     assert producer.flush(30) == 0
 
 
-def consumed(cluster: RealCluster, topic: str, end: int) -> list[int]:
+def consumed(cluster: RealCluster, topic: str) -> list[int]:
     """Offsets of the records that a plain consumer sees, aborted ones too."""
-    found: list[int] = []
-    consumer = Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap(),
-            "group.id": uuid.uuid4().hex,
-            "isolation.level": "read_uncommitted",
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    while True:
-        message = consumer.poll(30)
-        assert message is not None, "the consumer sees nothing"
-        error = message.error()
-        if error is not None:
-            assert error.name() == "_PARTITION_EOF", error
-            break
-        found.append(message.offset())
-    consumer.close()
-    return found
+    settings = {"bootstrap.servers": cluster.bootstrap(), "isolation.level": "read_uncommitted"}
+    return [message.offset() or 0 for message in read_to_ends(settings, topic)]
 
 
 @pytest.mark.broker
@@ -96,7 +77,7 @@ def test_batches_are_what_a_plain_consumer_sees(cluster: RealCluster) -> None:
     assert [row["base_offset"] for row in found] == [0, *(row["last_offset"] + 1 for row in found[:-1])]
     assert found[-1]["last_offset"] + 1 == end
     offsets = [o for row in found if not row["is_control"] for o in range(row["base_offset"], row["last_offset"] + 1)]
-    assert offsets == consumed(cluster, topic, end)
+    assert offsets == consumed(cluster, topic)
     assert sum(row["is_control"] for row in found) == 3
     assert {row["attributes"] & 7 for row in found if not row["is_control"]} == {0, 1, 3}
     assert all(row["v"] is None and row["client_producer_id"] is None for row in found)

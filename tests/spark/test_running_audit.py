@@ -24,18 +24,10 @@ import pytest
 pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
 
 import pyarrow.parquet as pq
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-    ResourceType,
-)
 from prometheus_client.parser import text_string_to_metric_families
 
 from kordon.testing.cluster import Cluster
+from kordon.testing.managed_clients import create_ordinary, read_to_ends, set_configs
 from kordon.testing.ports import free_ports
 
 _SECONDS: Final = 900.0
@@ -109,30 +101,11 @@ def append(folder: Path, worker: str, numbers: Sequence[int]) -> None:
         lines.write("".join(json.dumps(each) + "\n" for each in told))
 
 
-def allow(admin: AdminClient, topic: str, most_bytes: str) -> None:
-    """Lets a topic take records of so many bytes."""
-    entry = ConfigEntry("max.message.bytes", most_bytes, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    for done in admin.incremental_alter_configs([resource]).values():
-        done.result(60)
-
-
 def written(bootstrap: str, topic: str) -> dict[bytes, set[bytes]]:
     """All values of each key, as any consumer reads them."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "nobody", "enable.auto.commit": False})
     found: dict[bytes, set[bytes]] = defaultdict(set)
-    try:
-        first, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)
-        consumer.assign([TopicPartition(topic, 0, first)])
-        position = first
-        while position < end:
-            message = consumer.poll(60)
-            assert message is not None
-            assert message.error() is None
-            found[message.key() or b""].add(message.value() or b"")
-            position = (message.offset() or 0) + 1
-    finally:
-        consumer.close()
+    for message in read_to_ends({"bootstrap.servers": bootstrap}, topic):
+        found[message.key() or b""].add(message.value() or b"")
     return dict(found)
 
 
@@ -149,8 +122,7 @@ def test_a_running_audit_tells_of_its_lag_and_findings_and_goes_on_where_it_was(
     files, out = tmp_path / "files", tmp_path / "out"
     files.mkdir()
     append(files, "a", [0, 1, 4])
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1, config={"max.message.bytes": _TOO_SMALL})])[topic].result(60)
+    admin = create_ordinary(bootstrap, topic, 1, {"max.message.bytes": _TOO_SMALL})
     told = ["--bootstrap", bootstrap, "--files", str(files), "--out", str(out), "--findings-topic", topic]
 
     with running(tmp_path / "first.log", *told, "--trigger-seconds", "3600") as first:
@@ -171,7 +143,7 @@ def test_a_running_audit_tells_of_its_lag_and_findings_and_goes_on_where_it_was(
     assert "RecordTooLargeException" in line
     assert written(bootstrap, topic) == {}
 
-    allow(admin, topic, _ENOUGH)
+    set_configs(admin, topic, {"max.message.bytes": _ENOUGH}).result(60)
     for each in (out / "checkpoint" / "commits").iterdir():
         each.unlink()  # as if it had been killed before its micro-batch was complete: it is repeated
     with running(tmp_path / "second.log", *told, "--table", "tables/found", "--trigger-seconds", "1") as second:
