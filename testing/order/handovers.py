@@ -21,14 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kordon.testing.order.findings import Account, Anomaly, Example, Findings
-from kordon.testing.order.history import (
-    Assigned,
-    KeyAssigned,
-    KeyMaybeRevoked,
-    Processed,
-    Read,
-    Revoked,
-)
+from kordon.testing.order.history import Assigned, KeyAssigned, KeyMaybeRevoked, Processed, Read, Revoked
 
 
 @dataclass(slots=True)

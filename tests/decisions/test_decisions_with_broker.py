@@ -7,9 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from click.testing import CliRunner
-from confluent_kafka.admin import (
-    AdminClient,
-)
+from confluent_kafka.admin import AdminClient
 from pydantic import SecretStr
 
 from kordon.codecs.decision import Decision, Entry, Kind

@@ -4,12 +4,7 @@ import pytest
 
 from kordon.testing import short_leases
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import (
-    CHANGE_SECONDS,
-    Sender,
-    create_managed,
-    resize,
-)
+from kordon.testing.managed_clients import CHANGE_SECONDS, Sender, create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
 
 

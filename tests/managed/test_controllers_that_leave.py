@@ -7,12 +7,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import (
-    CHANGE_SECONDS,
-    Sender,
-    create_managed,
-    resize,
-)
+from kordon.testing.managed_clients import CHANGE_SECONDS, Sender, create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.short_leases import LEASE_SECONDS, PROGRAM
 

@@ -9,12 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[repor
 from kordon.proxy import apis
 from kordon.testing.cluster import Cluster
 from kordon.testing.emptied import emptied
-from kordon.testing.managed_clients import (
-    VIRTUAL_PARTITIONS,
-    Sender,
-    create_managed,
-    resize,
-)
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, Sender, create_managed, resize
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until

@@ -3,9 +3,7 @@
 from collections.abc import Generator
 
 import pytest
-from confluent_kafka.admin import (
-    AdminClient,  # pyright: ignore[reportPrivateImportUsage]
-)
+from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster

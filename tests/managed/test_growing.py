@@ -3,12 +3,7 @@
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
-from kordon.testing.managed_clients import (
-    VIRTUAL_PARTITIONS,
-    Sender,
-    create_managed,
-    resize,
-)
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, Sender, create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
 
 

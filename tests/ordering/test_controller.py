@@ -5,15 +5,7 @@ from uuid import UUID
 import pytest
 
 from kordon.proxy.ordering import soundness
-from kordon.proxy.ordering.changes import (
-    Abandoned,
-    Commit,
-    ConfirmMembers,
-    Finished,
-    Prepare,
-    Producers,
-    ReadCuts,
-)
+from kordon.proxy.ordering.changes import Abandoned, Commit, ConfirmMembers, Finished, Prepare, Producers, ReadCuts
 from kordon.proxy.ordering.controller import FENCE_SECONDS, MISSED_RETRY_SECONDS, Controller
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.images import ImageRecord, Parts, Written

@@ -6,15 +6,7 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kordon.proxy.ordering.changes import (
-    Abandoned,
-    Command,
-    Commit,
-    Prepare,
-    Producers,
-    ReadCuts,
-    WriteAhead,
-)
+from kordon.proxy.ordering.changes import Abandoned, Command, Commit, Prepare, Producers, ReadCuts, WriteAhead
 from kordon.proxy.ordering.controller import MOST_FAILURES, Controller
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.images import ImageRecord, Parts, Written

@@ -16,15 +16,7 @@ from kordon.proxy.ordering.images import ImageRecord, Written
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.reading import Resident, reading_place, tenancies
 from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value, dump, load
-from kordon.proxy.ordering.takeover import (
-    Step,
-    Takeover,
-    first_placement,
-    looked_at,
-    next_step,
-    outdates_views,
-    shown,
-)
+from kordon.proxy.ordering.takeover import Step, Takeover, first_placement, looked_at, next_step, outdates_views, shown
 
 UNTAGGED = 7
 """A producer id as clients know it."""

@@ -13,16 +13,7 @@ from kordon.proxy.apis import Route
 from kordon.proxy.causes import CloseCause
 from kordon.proxy.config import Limits
 from kordon.proxy.connection import Connection
-from kordon.proxy.events import (
-    AwaitProof,
-    Close,
-    Command,
-    ReadOn,
-    SendUpstream,
-    Served,
-    StartServing,
-    UpstreamEnded,
-)
+from kordon.proxy.events import AwaitProof, Close, Command, ReadOn, SendUpstream, Served, StartServing, UpstreamEnded
 from kordon.proxy.interception import Decision, NothingManaged, Serve
 from kordon.proxy.tally import Tally
 from kordon.testing.plays import Broker, Client, feed, request_frame, response_frame
