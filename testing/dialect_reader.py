@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from aiokafka.record.memory_records import MemoryRecords
 
 from kordon.codecs.dialect import INVALID_PARTITION_METADATA
 from kordon.codecs.split import CONTROL, split
 from kordon.testing.dialect_connection import DialectConnection
+from kordon.testing.waiting import wait_until
 
 
 class Read(NamedTuple):
@@ -50,6 +51,12 @@ class DialectReader:
         self._topic = topic
         self._count = -1
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def close(self) -> None:
         self.connection.close()
 
@@ -75,6 +82,15 @@ class DialectReader:
             self.delivered += [each for each in records_of(row) if each.offset >= self.positions[q]]
             self.positions[q] = next_offset(row, self.positions[q])
         return rows
+
+    def read_until(self, count: int, *partitions: int) -> None:
+        """Reads on until so many records were delivered; raises TimeoutError."""
+
+        def has_all() -> bool:
+            self.read(*partitions)
+            return len(self.delivered) >= count
+
+        wait_until(f"{count} records of {self._topic} are read", has_all)
 
     @property
     def numbered(self) -> list[tuple[bytes, int]]:

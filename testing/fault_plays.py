@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -17,12 +18,11 @@ from confluent_kafka.admin import AdminClient
 
 from kordon.proxy.ordering.layout import Layout
 from kordon.testing.dialect_connection import DialectConnection
-from kordon.testing.dialect_reader import DialectReader, records_of
+from kordon.testing.dialect_reader import DialectReader
 from kordon.testing.faults import Fault
 from kordon.testing.managed_clients import CHANGE_SECONDS, VIRTUAL_PARTITIONS, Sender, create_managed, read_all, resize
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.play_requests import assert_accepted, new_producer, one_record, produce, read_to, write
-from kordon.testing.waiting import wait_until
 
 PARTITIONS: Final = 3
 GROWN: Final = 4
@@ -46,15 +46,23 @@ class Stage:
     """To be made: a managed one."""
 
 
-def stale_count(stage: Stage) -> None:
-    """A dialect producer that has not heard of a growth is let write."""
+def made(stage: Stage, partitions: int) -> AdminClient:
+    """Makes the topic, and has it grow to so many partitions; returns the client."""
     admin = create_managed(stage.proxy, stage.topic)
+    if partitions != PARTITIONS:
+        resize(admin, stage.topic, partitions).result(CHANGE_SECONDS)
+    return admin
+
+
+def stale_count(stage: Stage, first: int = PARTITIONS, then: int = GROWN) -> None:
+    """A dialect producer that has not heard of a change is let write."""
+    admin = made(stage, first)
     with DialectConnection(stage.proxy) as client:
         identity = new_producer(client)
         epoch = client.metadata(stage.topic).layout_epoch
-        before = client.produce(stage.topic, 0, one_record(identity, 0, "known"), PARTITIONS, epoch)
-        resize(admin, stage.topic, GROWN).result(CHANGE_SECONDS)
-        after = client.produce(stage.topic, 0, one_record(identity, 1, "outdated"), PARTITIONS, epoch)
+        before = client.produce(stage.topic, 0, one_record(identity, 0, "known"), first, epoch)
+        resize(admin, stage.topic, then).result(CHANGE_SECONDS)
+        after = client.produce(stage.topic, 0, one_record(identity, 1, "outdated"), first, epoch)
     assert_accepted(before.error_code, after.error_code)
 
 
@@ -65,33 +73,27 @@ def early_child(stage: Stage) -> None:
         assert_accepted(*(write(client, stage.topic, q, PARTITIONS) for q in range(PARTITIONS)))
         resize(admin, stage.topic, GROWN).result(CHANGE_SECONDS)
         assert_accepted(write(client, stage.topic, GROWN - 1, GROWN))
-    reader = DialectReader(stage.proxy, stage.topic)
-    try:
-        wait_until("a child's records", lambda: records_of(reader.read(GROWN - 1)[GROWN - 1]), _PATIENCE_SECONDS)
-    finally:
-        reader.close()
+    with DialectReader(stage.proxy, stage.topic) as reader:
+        reader.read_until(1, GROWN - 1)
 
 
-def write_after_fence(stage: Stage) -> None:
-    """A producer writes without a break while its topic grows."""
-    admin = create_managed(stage.proxy, stage.topic)
-    sender = Sender(stage.proxy, stage.topic)
-    try:
+def write_after_fence(stage: Stage, first: int = PARTITIONS, then: int = GROWN) -> None:
+    """A producer writes without a break while its topic changes."""
+    admin = made(stage, first)
+    with closing(Sender(stage.proxy, stage.topic)) as sender:
         sender.send_for(0.5)
-        sender.send_for(0.5, resize(admin, stage.topic, GROWN))
+        sender.send_for(0.5, resize(admin, stage.topic, then))
         sender.finish()
-    finally:
-        sender.close()
 
 
-def doubled_sequence(stage: Stage) -> None:
+def doubled_sequence(stage: Stage, first: int = PARTITIONS, then: int = GROWN) -> None:
     """A producer sends again, after its virtual partition has moved, what had been acknowledged."""
-    admin = create_managed(stage.proxy, stage.topic)
+    admin = made(stage, first)
     moved = first_to_move(stage.topic)
     with PlainConnection(stage.proxy) as client:
         batch = one_record(new_producer(client), 0, "once")
         before = produce(client, stage.topic, moved, batch)
-        resize(admin, stage.topic, GROWN).result(CHANGE_SECONDS)
+        resize(admin, stage.topic, then).result(CHANGE_SECONDS)
         after = produce(client, stage.topic, moved, batch)
     assert_accepted(before, after)
 
@@ -142,16 +144,14 @@ def deleted(stage: Stage) -> None:
 def clean(stage: Stage) -> None:
     """Stock and dialect clients write and read while the topic grows and shrinks, and no promise is broken."""
     admin = create_managed(stage.proxy, stage.topic)
-    sender = Sender(stage.proxy, stage.topic)
-    try:
+    with closing(Sender(stage.proxy, stage.topic)) as sender:
         sender.send_for(0.5)
         sender.send_for(0.5, resize(admin, stage.topic, GROWN + 1))
         sender.send_for(0.5, resize(admin, stage.topic, PARTITIONS))
         sender.finish()
-        read_all(stage.proxy, stage.topic, len(sender.acknowledged))
-    finally:
-        sender.close()
-    _read_as_dialect(stage, len(sender.acknowledged))
+    read_all(stage.proxy, stage.topic, len(sender.acknowledged))
+    with DialectReader(stage.proxy, stage.topic) as reader:
+        reader.read_until(len(sender.acknowledged))
 
 
 PLAYS: Final[Mapping[str, Callable[[Stage], None]]] = MappingProxyType(
@@ -166,20 +166,6 @@ PLAYS: Final[Mapping[str, Callable[[Stage], None]]] = MappingProxyType(
     }
 )
 """By what is broken, what shows it."""
-
-
-def _read_as_dialect(stage: Stage, count: int) -> None:
-    """Reads all as a dialect client does that has no group."""
-    reader = DialectReader(stage.proxy, stage.topic)
-
-    def has_all() -> bool:
-        reader.read()
-        return len(reader.delivered) >= count
-
-    try:
-        wait_until("all records", has_all, _PATIENCE_SECONDS)
-    finally:
-        reader.close()
 
 
 def first_to_move(topic: str) -> int:

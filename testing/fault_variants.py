@@ -16,9 +16,18 @@ from typing import Final
 from kordon.codecs.decision import Kind
 from kordon.testing.dialect_connection import DialectConnection
 from kordon.testing.dialect_reader import DialectReader, records_of
-from kordon.testing.fault_plays import GROWN, PARTITIONS, Stage, clean, first_to_move
+from kordon.testing.fault_plays import (
+    GROWN,
+    PARTITIONS,
+    Stage,
+    clean,
+    doubled_sequence,
+    made,
+    stale_count,
+    write_after_fence,
+)
 from kordon.testing.faults import Fault
-from kordon.testing.managed_clients import Sender, create_managed, resize
+from kordon.testing.managed_clients import create_managed, resize
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.play_requests import assert_accepted, new_producer, one_record, produce, write
 from kordon.testing.waiting import wait_until
@@ -39,63 +48,15 @@ class Variant:
     verdict: str = "fail"
 
 
-def stale_count_behind_a_shrink(stage: Stage) -> None:
-    """A dialect producer that has not heard of a shrink writes to a partition that others were merged into."""
-    admin = create_managed(stage.proxy, stage.topic)
-    resize(admin, stage.topic, GROWN).result(_PATIENCE_SECONDS)
-    with DialectConnection(stage.proxy) as client:
-        identity = new_producer(client)
-        epoch = client.metadata(stage.topic).layout_epoch
-        before = client.produce(stage.topic, 0, one_record(identity, 0, "known"), GROWN, epoch)
-        resize(admin, stage.topic, PARTITIONS).result(_PATIENCE_SECONDS)
-        after = client.produce(stage.topic, 0, one_record(identity, 1, "outdated"), GROWN, epoch)
-    assert_accepted(before.error_code, after.error_code)
-
-
 def early_child_behind_a_shrink(stage: Stage) -> None:
     """A reader that has been given nothing yet is given what came into a partition when others were merged into it."""
-    admin = create_managed(stage.proxy, stage.topic)
-    resize(admin, stage.topic, GROWN).result(_PATIENCE_SECONDS)
+    admin = made(stage, GROWN)
     with DialectConnection(stage.proxy) as client:
         assert_accepted(*(write(client, stage.topic, q, GROWN) for q in range(GROWN)))
         resize(admin, stage.topic, PARTITIONS).result(_PATIENCE_SECONDS)
         assert_accepted(*(write(client, stage.topic, q, PARTITIONS) for q in range(PARTITIONS)))
-    reader = DialectReader(stage.proxy, stage.topic)
-
-    def has_two() -> bool:
-        reader.read(0)
-        return len(reader.delivered) >= 2
-
-    try:
-        wait_until("what came behind the shrink", has_two, _PATIENCE_SECONDS)
-    finally:
-        reader.close()
-
-
-def late_write_at_a_shrink(stage: Stage) -> None:
-    """A producer writes without a break while its topic shrinks."""
-    admin = create_managed(stage.proxy, stage.topic)
-    resize(admin, stage.topic, GROWN).result(_PATIENCE_SECONDS)
-    sender = Sender(stage.proxy, stage.topic)
-    try:
-        sender.send_for(0.5)
-        sender.send_for(0.5, resize(admin, stage.topic, PARTITIONS))
-        sender.finish()
-    finally:
-        sender.close()
-
-
-def doubled_behind_a_shrink(stage: Stage) -> None:
-    """A producer sends again, after its virtual partition has moved twice, what had been acknowledged in between."""
-    admin = create_managed(stage.proxy, stage.topic)
-    moved = first_to_move(stage.topic)
-    resize(admin, stage.topic, GROWN).result(_PATIENCE_SECONDS)
-    with PlainConnection(stage.proxy) as client:
-        batch = one_record(new_producer(client), 0, "once")
-        before = produce(client, stage.topic, moved, batch)
-        resize(admin, stage.topic, PARTITIONS).result(_PATIENCE_SECONDS)
-        after = produce(client, stage.topic, moved, batch)
-    assert_accepted(before, after)
+    with DialectReader(stage.proxy, stage.topic) as reader:
+        reader.read_until(2, 0)
 
 
 def doubled_by_the_dialect(stage: Stage) -> None:
@@ -117,21 +78,13 @@ def skipped_by_the_dialect(stage: Stage) -> None:
     create_managed(stage.proxy, stage.topic)
     with DialectConnection(stage.proxy) as client:
         assert_accepted(*(write(client, stage.topic, 0, PARTITIONS) for _ in range(_BATCHES)))
-    reader = DialectReader(stage.proxy, stage.topic)
-
-    def is_at_the_end() -> bool:
-        return not records_of(reader.read(0)[0])
-
-    try:
-        wait_until("the end", is_at_the_end, _PATIENCE_SECONDS)
-    finally:
-        reader.close()
+    with DialectReader(stage.proxy, stage.topic) as reader:
+        wait_until("the end", lambda: not records_of(reader.read(0)[0]), _PATIENCE_SECONDS)
 
 
 def bypass_behind_a_shrink(stage: Stage) -> None:
     """An idempotent producer writes past Kordon to a partition that is retired."""
-    admin = create_managed(stage.proxy, stage.topic)
-    resize(admin, stage.topic, GROWN).result(_PATIENCE_SECONDS)
+    admin = made(stage, GROWN)
     with PlainConnection(stage.proxy) as client:
         assert_accepted(produce(client, stage.topic, 0, one_record(new_producer(client), 0, "through Kordon")))
     resize(admin, stage.topic, PARTITIONS).result(_PATIENCE_SECONDS)
@@ -140,18 +93,23 @@ def bypass_behind_a_shrink(stage: Stage) -> None:
         assert_accepted(produce(stranger, stage.topic, GROWN - 1, stolen))
 
 
+def _at_a_shrink(play: Callable[[Stage, int, int], None]) -> Callable[[Stage], None]:
+    """Has a play's topic shrink where it grows else."""
+    return lambda stage: play(stage, GROWN, PARTITIONS)
+
+
 def _dropped(kind: Kind) -> Variant:
     return Variant(f"{Fault.DROPPED_DECISION.value}:{kind.value}", clean, "GAPS", "gap", "unknown")
 
 
 VARIANTS: Final[Mapping[str, Variant]] = MappingProxyType(
     {
-        "stale-count-shrink": Variant("stale-count", stale_count_behind_a_shrink, "COUNT-FENCE", "stale-count"),
+        "stale-count-shrink": Variant("stale-count", _at_a_shrink(stale_count), "COUNT-FENCE", "stale-count"),
         "early-child-shrink": Variant("early-child", early_child_behind_a_shrink, "PARENT-FIRST", "early-child"),
         "late-write-shrink": Variant(
-            "write-after-fence:2", late_write_at_a_shrink, "FENCE-BARRIER", "write-after-fence"
+            "write-after-fence:2", _at_a_shrink(write_after_fence), "FENCE-BARRIER", "write-after-fence"
         ),
-        "doubled-shrink": Variant("doubled-sequence", doubled_behind_a_shrink, "SEQ-IMAGE", "doubled-sequence"),
+        "doubled-shrink": Variant("doubled-sequence", _at_a_shrink(doubled_sequence), "SEQ-IMAGE", "doubled-sequence"),
         "doubled-dialect": Variant("doubled-sequence", doubled_by_the_dialect, "SEQ-IMAGE", "doubled-sequence"),
         "skipped-dialect": Variant("skipped-range", skipped_by_the_dialect, "NO-SKIP", "skipped-range"),
         "bypass-shrink": Variant(None, bypass_behind_a_shrink, "COUNT-FENCE", "bypass"),

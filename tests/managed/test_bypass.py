@@ -10,7 +10,6 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.dialect_reader import DialectReader
 from kordon.testing.managed_clients import Sender, create_managed, read_all, resize
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -48,17 +47,6 @@ def warnings(proxy: ProxyProcess, topic: str) -> int:
     return sum(event["event"] == "bypass_found" and event["topic"] == topic for event in events)
 
 
-def read_until(reader: DialectReader, count: int) -> None:
-    """Reads until there are so many records."""
-
-    def has_all() -> bool:
-        reader.read()
-        return len(reader.delivered) >= count
-
-    wait_until("all is read", has_all, 90)
-    assert len(reader.delivered) == count
-
-
 def test_what_went_round_kordon_is_counted_where_only_clients_of_the_dialect_read(
     open_cluster: Cluster, proxy: ProxyProcess
 ) -> None:
@@ -69,11 +57,13 @@ def test_what_went_round_kordon_is_counted_where_only_clients_of_the_dialect_rea
     sender.send_for(0.2)
     sender.finish()
     reader = DialectReader(proxy.bootstrap, topic)
-    read_until(reader, sender.sent)
+    reader.read_until(sender.sent)
+    assert len(reader.delivered) == sender.sent
     assert bypassed(proxy, topic) == 0
 
     stranger.write(50)
-    read_until(reader, sender.sent + len(stranger.written))
+    reader.read_until(sender.sent + len(stranger.written))
+    assert len(reader.delivered) == sender.sent + len(stranger.written)
     reader.close()
     assert bypassed(proxy, topic) > 0
     assert warnings(proxy, topic) == 1

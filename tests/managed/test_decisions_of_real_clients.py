@@ -60,10 +60,8 @@ def read_by_group(bootstrap: str, count: int) -> Counter[int]:
 
 def read_as_dialect(bootstrap: str, count: int) -> Counter[int]:
     """Reads all as a client of the dialect without a group; returns records by physical partition."""
-    reader = DialectReader(bootstrap, TOPIC)
-    while len(reader.delivered) < count:
-        reader.read()
-    reader.close()
+    with DialectReader(bootstrap, TOPIC) as reader:
+        reader.read_until(count)
     return Counter(each.partition for each in reader.delivered)
 
 

@@ -18,6 +18,7 @@ from kordon.testing.dialect_reader import DialectReader, records_of
 from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, create_managed, resize
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.plain_connection import PlainConnection
+from kordon.testing.play_requests import assert_accepted, produce
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
@@ -190,9 +191,7 @@ def test_strays_are_hidden_and_passed_over_where_a_partition_is_used_again(
     sender = changed(proxy, "strays", 4, 3)
     with PlainConnection(open_cluster.bootstrap()) as broker:
         batch = a_batch("stray", "stray", producer_id=tag(physical_stream(3), 1, 5), epoch=0, sequence=0)
-        row = {"name": "strays", "partition_data": [{"index": 3, "records": batch}]}
-        written = broker.ask(apis.PRODUCE, 9, {"acks": -1, "timeout_ms": 9_000, "topic_data": [row]})
-        assert written.responses[0].partition_responses[0].error_code == 0
+        assert_accepted(produce(broker, "strays", 3, batch))
     reader = DialectReader(proxy.bootstrap, "strays")
     reader.refresh()
     (child,) = segments(reader.connection, "strays", 3)
@@ -202,14 +201,9 @@ def test_strays_are_hidden_and_passed_over_where_a_partition_is_used_again(
     more = Sender.sent_for(0.3, proxy.bootstrap, "strays", sent=sender.sent, acknowledged=sender.acknowledged)
     more.close()
     assert segments(reader.connection, "strays", 3)[1].start_offset == child.end_offset + 2
-    wait_until("all is read", lambda: _has_all(reader, more), 60)
+    reader.read_until(len(more.acknowledged))
     assert_all_once_and_in_order(more, reader.numbered)
     reader.close()
-
-
-def _has_all(reader: DialectReader, *senders: Sender) -> bool:
-    reader.read()
-    return len(reader.delivered) >= sum(len(sender.acknowledged) for sender in senders)
 
 
 def test_whoever_believes_in_another_count_is_refused_for_that_topic_only(
@@ -272,7 +266,7 @@ def test_stock_and_dialect_readers_have_one_topic_at_the_same_time(proxy: ProxyP
             reader.read(max_wait_ms=50)
         done.result(60)
     sender.finish()
-    wait_until("all is read", lambda: _has_all(reader, sender), 90)
+    reader.read_until(len(sender.acknowledged))
     assert_all_once_and_in_order(sender, reader.numbered)
     sender.assert_read_by(proxy.bootstrap)
     assert reader.refusals >= 5
