@@ -2,68 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 
 pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
 
+from kordon.proxy.ordering.layout import Layout
 from kordon.spark_jobs.rules import parent_data, parent_first
+from kordon.testing.rule_batches import layout_rows
 from kordon.testing.rule_plays import MicroBatch, Played, decided, play
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SEGMENTS = [
-    # partition 1 was empty when it split again: what 3 waits for stands in partition 0
-    (0, 0, 0, 100, []),
-    (0, 1, 100, 150, [(0, 0)]),
-    (1, 1, 0, 0, [(0, 0)]),
-    (0, 2, 150, None, [(0, 1)]),
-    (1, 2, 0, None, [(1, 1)]),
-    (2, 2, 0, None, [(0, 1)]),
-    (3, 2, 0, None, [(1, 1)]),
-]
-STAYS = [(3, 0, 0, 0, 100), (3, 1, 3, 0, None), (2, 0, 0, 0, 100), (2, 1, 1, 0, 0), (2, 2, 3, 0, None)]
+ONE = Layout.created("orders", UUID(int=7), 1, 4)
+TWO = ONE.changed(ONE.next_epoch(2), {0: 100, 1: 0})
+FOUR = TWO.changed(TWO.next_epoch(4), {0: 150, 1: 0, 2: 0, 3: 0})
+"""Partition 1 was empty when it split again: what 3 waits for stands in partition 0, also for virtual partition 3."""
 
 
 def layout(*topics: str) -> dict[str, Any]:
     """Segments and stays, the same of each topic."""
-    return {
-        "segments": [
-            {
-                "topic": topic,
-                "partition": q,
-                "layout_epoch": epoch,
-                "start": start,
-                "end": end,
-                "kept_end": end,
-                "predecessors": [{"partition": p, "epoch": e} for p, e in before],
-            }
-            for topic in topics
-            for q, epoch, start, end, before in SEGMENTS
-        ],
-        "stays": [
-            {
-                "topic": topic,
-                "stream": v,
-                "move": move,
-                "partition": q,
-                "start": start,
-                "floor": start,
-                "end": end,
-                "kept_end": end,
-                "tagged": True,
-            }
-            for topic in topics
-            for v, move, q, start, end in STAYS
-        ],
-    }
+    return layout_rows(*(replace(FOUR, topic=topic) for topic in topics))
 
 
 def batch(topic: str, first: int, last: int, **fields: Any) -> dict[str, Any]:
-    """A batch of virtual partition 3 in partition 0, unless told otherwise."""
-    there = {"topic": topic, "partition": 0, "base_offset": first, "last_offset": last, "v": 3, "move": 0}
+    """A batch of virtual partition 2 in partition 0, unless told otherwise."""
+    there = {"topic": topic, "partition": 0, "base_offset": first, "last_offset": last, "v": 2, "move": 0}
     return {**there, "is_control": False, **fields}
 
 
@@ -94,7 +62,7 @@ def gated(name: str, *steps: tuple[str, int, Any], topic: str = "orders", q: int
     ]
 
 
-def stayed(name: str, *steps: tuple[str, int, int, int], v: int = 3, topic: str = "orders") -> list[Any]:
+def stayed(name: str, *steps: tuple[str, int, int, int], v: int = 2, topic: str = "orders") -> list[Any]:
     """A reader of a virtual partition: kind, move, first and last offset."""
     return [
         decided(
@@ -104,7 +72,7 @@ def stayed(name: str, *steps: tuple[str, int, int, int], v: int = 3, topic: str 
             connection=1,
             topic=topic,
             stream=v,
-            partition=0 if move == 0 else 3,
+            partition=0 if move == 0 else {2: 1, 3: 3}[v],
             move=move,
             first_offset=first,
             last_offset=last,
@@ -124,7 +92,7 @@ CLEAN = [
     *stayed("to-its-end", ("deliver", 0, 90, 99), ("deliver", 1, 0, 9)),
     *stayed("nothing-is-left", ("deliver", 0, 40, 90), ("deliver", 1, 0, 9)),
     *stayed("begins-there", ("deliver", 1, 0, 9)),
-    *stayed("over-an-empty-stay", ("deliver", 0, 90, 99), ("deliver", 2, 0, 9), v=2),
+    *stayed("over-an-empty-stay", ("deliver", 0, 90, 99), ("deliver", 2, 0, 9), v=3),
     *stayed("rewound", ("deliver", 1, 0, 9), ("rewind", 0, 60, 9), ("deliver", 0, 60, 99), ("deliver", 1, 0, 9)),
 ]
 EARLY = [
@@ -136,7 +104,7 @@ EARLY = [
     *gated("rewound-without", ("deliver", 0, {0: 100}), ("rewind", 0, None), ("deliver", 0, None)),
     *stayed("left-early", ("deliver", 0, 40, 49), ("deliver", 1, 0, 9)),
     *stayed("rewound-past", ("deliver", 1, 0, 9), ("rewind", 0, 60, 9), ("deliver", 1, 0, 9)),
-    *stayed("skips-a-stay", ("deliver", 0, 0, 9), ("deliver", 2, 0, 9), v=2),
+    *stayed("skips-a-stay", ("deliver", 0, 0, 9), ("deliver", 2, 0, 9), v=3),
 ]
 UNTOLD = [
     *gated("data-is-gone", ("deliver", 0, {0: 99}), topic="gone"),
@@ -146,7 +114,7 @@ TOPICS = ("orders", "control", "gone", "bypassed")
 DATA: dict[str, Any] = {
     "batches": [
         batch("orders", 0, 80),
-        batch("orders", 81, 99, v=2),
+        batch("orders", 81, 99, v=3),
         batch("orders", 100, 200, v=1),
         batch("control", 0, 97),
         batch("control", 98, 98, is_control=True, v=None),
