@@ -134,6 +134,15 @@ class Secured:
             self.operator.delete_acls([each.as_filter()])[each.as_filter()].result(60)
             wait_until(f"no {each}", partial(self._has_not, each))
 
+    @contextmanager
+    def allowed(self, *acls: Allowed) -> Iterator[None]:
+        """Gives rights for as long as it is open."""
+        self.allow(*acls)
+        try:
+            yield
+        finally:
+            self.revoke(*acls)
+
     def on_topic(self, name: str) -> set[tuple[str, str]]:
         """Returns who has what ACLs on a topic, literally."""
         kind, pattern = ResourceType.TOPIC, ResourcePatternType.LITERAL

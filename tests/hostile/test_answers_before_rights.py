@@ -120,7 +120,7 @@ class Clients:
 
     def _close(self) -> None:
         if self._open is not None:
-            self._open.__exit__(None, None, None)
+            self._open.close()
         self._open = None
 
 

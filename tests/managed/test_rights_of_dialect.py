@@ -54,16 +54,6 @@ def logged_in(guarded: Secured, user: str) -> DialectConnection:
     return log_in(DialectConnection(guarded.kordon.bootstrap), user)
 
 
-@contextmanager
-def allowed(guarded: Secured, *rights: Allowed) -> Iterator[None]:
-    """Gives rights for as long as it is open."""
-    guarded.allow(*rights)
-    try:
-        yield
-    finally:
-        guarded.revoke(*rights)
-
-
 def requests_about(name: str, count: int) -> dict[tuple[int, int], dict[str, Any]]:
     """Requests by api key and version that name partition 1 of a topic; `count` is what the dialect adds."""
     about = About(name, NO_ID, GROUP, 1)
@@ -92,7 +82,7 @@ def test_what_is_refused_is_refused_as_brokers_do(guarded: Secured, *, describes
     """Api by api, field by field: the answer about a managed topic is that about an ordinary one."""
     rights = [Allowed("bob", AclOperation.DESCRIBE, name) for name in (TOPIC, ORDINARY)] if describes else []
     rights += [of_group("bob")] if in_group else []
-    with allowed(guarded, *rights), logged_in(guarded, "bob") as bob:
+    with guarded.allowed(*rights), logged_in(guarded, "bob") as bob:
         expected_code = Code.NONE if describes else Code.TOPIC_AUTHORIZATION_FAILED
         wait_until("bob's rights are known", lambda: bob.metadata(TOPIC).error_code == expected_code)
         ordinary, compared = requests_about(ORDINARY, -1), set[int]()
@@ -115,7 +105,7 @@ def test_layouts_are_told_to_those_who_may_describe(guarded: Secured) -> None:
             row = bob.leader_epochs(name)
             assert row.error_code == Code.TOPIC_AUTHORIZATION_FAILED, name
             assert (list(row.partitions), row.layout_epoch) == ([], -1)
-    with allowed(guarded, Allowed("bob", AclOperation.DESCRIBE, TOPIC)), logged_in(guarded, "bob") as bob:
+    with guarded.allowed(Allowed("bob", AclOperation.DESCRIBE, TOPIC)), logged_in(guarded, "bob") as bob:
         wait_until("bob may describe it", lambda: bob.metadata(TOPIC).error_code == Code.NONE)
         asked = {"topics": [{"topic": name, "partitions": []} for name in (TOPIC, *others)]}
         rows = {row.topic: row for row in bob.ask(apis.PARTITION_LEADER_EPOCHS, 0, asked).topics}
@@ -142,7 +132,7 @@ def test_positions_are_told_to_members_who_may_read_the_topic_and_the_group(guar
             ([read], Code.GROUP_AUTHORIZATION_FAILED),
             ([of_group("bob")], Code.TOPIC_AUTHORIZATION_FAILED),
         ):
-            given = allowed(guarded, *rights, Allowed("bob", finds, GROUP, ResourceType.GROUP))
+            given = guarded.allowed(*rights, Allowed("bob", finds, GROUP, ResourceType.GROUP))
             with given, members(guarded, "bob") as (bob,):
                 bob.member_id, bob.generation_id = alice.member_id, alice.generation_id  # he has heard of it
                 assert bob.report(TOPIC, {1: 0}, [1]) == Told(code, {}, frozenset()), rights
@@ -157,7 +147,7 @@ def test_rights_that_are_given_later_are_used(guarded: Secured) -> None:
         assert bob.produce(TOPIC, 1, a_batch("later"), COUNT).error_code == Code.TOPIC_AUTHORIZATION_FAILED
         assert bob.fetch(TOPIC, {1: 0}, COUNT)[1].error_code == Code.TOPIC_AUTHORIZATION_FAILED
         rights = [Allowed("bob", AclOperation.READ, TOPIC), Allowed("bob", AclOperation.WRITE, TOPIC), of_group("bob")]
-        with allowed(guarded, *rights):
+        with guarded.allowed(*rights):
             wait_until("bob may write", lambda: bob.produce(TOPIC, 1, a_batch("later"), COUNT).error_code == Code.NONE)
             wait_until("bob may read", lambda: bool(bob.fetch(TOPIC, {1: 0}, COUNT)[1].records))
             (topic,) = bob.ask(apis.OFFSET_COMMIT, 8, fields[apis.OFFSET_COMMIT, 8]).topics
@@ -169,7 +159,7 @@ def test_rights_that_are_given_later_are_used(guarded: Secured) -> None:
 def test_who_may_not_describe_may_not_read_either(guarded: Secured) -> None:
     """DENY of DESCRIBE, of which brokers say nothing in Metadata but the refusal, counts for all of it."""
     denied = Allowed("alice", AclOperation.DESCRIBE, TOPIC, permission=AclPermissionType.DENY)
-    with allowed(guarded, denied), logged_in(guarded, "alice") as alice:
+    with guarded.allowed(denied), logged_in(guarded, "alice") as alice:
         wait_until("it is known", lambda: bool(alice.metadata(TOPIC).error_code))
         assert alice.fetch(TOPIC, {1: 0}, COUNT)[1].error_code == Code.TOPIC_AUTHORIZATION_FAILED
         assert alice.leader_epochs(TOPIC).error_code == Code.TOPIC_AUTHORIZATION_FAILED

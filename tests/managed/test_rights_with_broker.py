@@ -97,17 +97,14 @@ def comparable(answer: Any, name: str, known_id: UUID) -> str:
 def test_a_client_without_rights_gets_the_answers_of_a_broker(secured: Secured, *, describes: bool) -> None:
     """Request by request, field by field: what Kordon serves is refused as the broker refuses an ordinary topic."""
     more = tuple(Allowed("bob", AclOperation.DESCRIBE, name) for name in (TOPIC, ORDINARY)) if describes else ()
-    secured.allow(*more)
-    try:
+    with secured.allowed(*more):
         compare_refusals(secured, describes=describes)
-    finally:
-        secured.revoke(*more)
 
 
 def compare_refusals(secured: Secured, *, describes: bool) -> None:
     """Asks for a managed and an ordinary topic what bob may not have."""
     port = secured.kordon.bootstrap
-    with closing_all(logged_in(port, "alice"), logged_in(port, "bob")) as (alice, bob):
+    with logged_in(port, "alice") as alice, logged_in(port, "bob") as bob:
         wait_until("bob's rights are known", lambda: metadata_code(bob) == (NONE if describes else 29))
         ids = {name: topic_id(alice, name) for name in (TOPIC, ORDINARY)}
         ordinary = requests_about(ORDINARY, ids[ORDINARY])
@@ -131,27 +128,12 @@ def metadata_code(connection: PlainConnection) -> int:
     return int(row.error_code)
 
 
-class closing_all:  # noqa: N801 - reads like closing
-    """Closes connections at the end."""
-
-    def __init__(self, *connections: PlainConnection) -> None:
-        self._connections = connections
-
-    def __enter__(self) -> tuple[PlainConnection, ...]:
-        return self._connections
-
-    def __exit__(self, *_: object) -> None:
-        for each in self._connections:
-            each.__exit__(None, None, None)
-
-
 @pytest.fixture
 def bob_describes(secured: Secured) -> Iterator[None]:
     """Bob may look at both topics, but not write to them: clients look before they write."""
     rights = [Allowed("bob", AclOperation.DESCRIBE, name) for name in (TOPIC, ORDINARY)]
-    secured.allow(*rights)
-    yield
-    secured.revoke(*rights)
+    with secured.allowed(*rights):
+        yield
 
 
 @pytest.mark.parametrize("topic", [TOPIC, ORDINARY])
@@ -192,7 +174,7 @@ def test_one_refused_topic_of_a_write_without_an_answer_is_enough(secured: Secur
     """Whichever of them is managed; what the same request writes to other topics is written."""
     written = {"partition_data": [{"index": 1, "records": a_batch("one")}]}
     fields = {"acks": 0, "timeout_ms": 1000, "topic_data": [{"name": name, **written} for name in topics]}
-    with closing_all(logged_in(secured.kordon.bootstrap, "bob")) as (bob,):
+    with logged_in(secured.kordon.bootstrap, "bob") as bob:
         bob.tell(apis.PRODUCE, 9, fields)
         wait_until("it is closed", partial(is_closed, bob))
 
@@ -233,7 +215,7 @@ def test_a_group_reads_and_commits_by_the_rights_of_the_topic(secured: Secured, 
 def test_a_right_that_is_revoked_holds_for_a_second_at_most(secured: Secured) -> None:
     """Writes and reads of a busy connection end within ordering.rights_ms, and go on when the right is back."""
     secured.allow(Allowed("bob", AclOperation.READ, TOPIC), Allowed("bob", AclOperation.WRITE, TOPIC))
-    with closing_all(logged_in(secured.kordon.bootstrap, "bob")) as (bob,):
+    with logged_in(secured.kordon.bootstrap, "bob") as bob:
         for key, version, operation in (
             (apis.PRODUCE, 9, AclOperation.WRITE),
             (apis.FETCH, 11, AclOperation.READ),
@@ -266,7 +248,7 @@ def is_allowed(connection: PlainConnection, key: int, version: int, fields: dict
 
 def test_a_connection_cannot_become_somebody_elses(secured: Secured) -> None:
     """Kafka refuses another principal in a later log-in, so what was told of a connection stays true of it."""
-    with closing_all(logged_in(secured.kordon.bootstrap, "alice")) as (alice,):
+    with logged_in(secured.kordon.bootstrap, "alice") as alice:
         fields = requests_about(TOPIC, NO_ID)[apis.FETCH, 11]
         assert code_of(alice, apis.FETCH, 11, fields) == NONE
         assert alice.ask(apis.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}).error_code == NONE
@@ -279,12 +261,11 @@ def test_a_connection_cannot_become_somebody_elses(secured: Secured) -> None:
 def test_acls_of_a_topic_reach_its_face_and_leave_it(secured: Secured) -> None:
     """Prefixed ones as literal ones, reading only; within moments, in both directions."""
     prefixed = Allowed("bob", AclOperation.ALL, "guarded-ord", pattern=ResourcePatternType.PREFIXED)
-    secured.allow(prefixed)
     face = f"__kordon.{TOPIC}"
     wanted = {("User:bob", "READ"), ("User:bob", "DESCRIBE")}
-    wait_until("the face has them", lambda: wanted <= secured.on_topic(face))
-    assert not {("User:bob", "WRITE"), ("User:bob", "ALL")} & secured.on_topic(face)
-    secured.revoke(prefixed)
+    with secured.allowed(prefixed):
+        wait_until("the face has them", lambda: wanted <= secured.on_topic(face))
+        assert not {("User:bob", "WRITE"), ("User:bob", "ALL")} & secured.on_topic(face)
     wait_until("the face has them no more", lambda: not wanted & secured.on_topic(face))
 
 
@@ -331,8 +312,8 @@ def test_a_growth_that_brokers_refuse_is_given_up_with_their_error(secured: Secu
 @pytest.mark.parametrize("by_id", [False, True], ids=["by name", "by id"])
 def test_who_may_not_delete_a_topic_does_not_have_it_let_go_either(secured: Secured, *, by_id: bool) -> None:
     """The broker refuses, so the topic stays managed: its layout must not go before the topic has."""
-    with closing_all(logged_in(secured.kordon.bootstrap, "alice"), logged_in(secured.kordon.bootstrap, "bob")) as both:
-        alice, bob = both
+    port = secured.kordon.bootstrap
+    with logged_in(port, "alice") as alice, logged_in(port, "bob") as bob:
         row = {"name": None, "topic_id": topic_id(alice, TOPIC)} if by_id else {"name": TOPIC}
         (result,) = bob.ask(apis.DELETE_TOPICS, 6, {"topics": [row], "timeout_ms": 5000}).responses
         assert result.error_code == TOPIC_AUTHORIZATION_FAILED
@@ -342,7 +323,7 @@ def test_who_may_not_delete_a_topic_does_not_have_it_let_go_either(secured: Secu
 
 def test_who_may_not_create_a_topic_cannot_have_it_managed_by_creating_it(secured: Secured) -> None:
     """What the broker refuses to create is not taken over in its stead."""
-    with closing_all(logged_in(secured.kordon.bootstrap, "bob")) as (bob,):
+    with logged_in(secured.kordon.bootstrap, "bob") as bob:
         row = {
             "name": ORDINARY,
             "num_partitions": 3,
