@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
 from kordon.proxy import apis
 from kordon.testing.broker_config import USERS
 from kordon.testing.cluster import Cluster
+from kordon.testing.known import known
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
@@ -50,6 +51,18 @@ def log_in(connection: _Connection, user: str) -> _Connection:
     token = f"\0{user}\0{USERS[user]}".encode()
     assert connection.ask(_SASL_AUTHENTICATE, 2, {"auth_bytes": token}).error_code == 0
     return connection
+
+
+@contextmanager
+def kordon_over_tls(cluster: Cluster, user: str) -> Iterator[ProxyProcess]:
+    """Runs a Kordon whose clients and which itself speak TLS; it logs in as a user by SCRAM."""
+    files, bootstrap = known(cluster.certificates), cluster.bootstrap(TLS_LISTENER)
+    sasl = {"mechanism": "SCRAM-SHA-512", "username": user, "password": USERS[user]}
+    upstream = {"bootstrap": bootstrap, "tls": {"ca": str(files.ca)}, "sasl": sasl}
+    tls = {"certificate": str(files.server), "key": str(files.server_key)}
+    sections = {"upstream": upstream, "listen": {"address": "127.0.0.1:1", "tls": tls}}
+    with ProxyProcess.start(bootstrap, config=sections) as proxy:
+        yield proxy
 
 
 @dataclass(frozen=True)
@@ -110,16 +123,7 @@ class Secured:
     @contextmanager
     def over_tls(self) -> Iterator[Self]:
         """Starts another Kordon, whose clients and which itself speak TLS; it logs in by SCRAM."""
-        files = self.cluster.certificates
-        assert files is not None
-        upstream = {
-            "bootstrap": self.cluster.bootstrap(TLS_LISTENER),
-            "tls": {"ca": str(files.ca)},
-            "sasl": {"mechanism": "SCRAM-SHA-512", "username": "kordon", "password": USERS["kordon"]},
-        }
-        tls = {"certificate": str(files.server), "key": str(files.server_key)}
-        sections = {"upstream": upstream, "listen": {"address": "127.0.0.1:1", "tls": tls}}
-        with ProxyProcess.start(self.cluster.bootstrap(TLS_LISTENER), config=sections) as proxy:
+        with kordon_over_tls(self.cluster, "kordon") as proxy:
             yield type(self)(self.cluster, proxy)
 
     def allow(self, *acls: Allowed) -> None:

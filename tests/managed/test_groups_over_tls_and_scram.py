@@ -2,8 +2,7 @@
 
 # pyright: reportPrivateImportUsage=false
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from kordon.testing.broker_config import USERS
 from kordon.testing.broker_features import GROUP_PROTOCOLS, PEM_FILES
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, read, resize
-from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.rights import kordon_over_tls
 
 pytestmark = [
     pytest.mark.broker,
@@ -24,19 +23,6 @@ pytestmark = [
 
 LISTENER, TOPIC, KEYS = "SASL_SSL", "secured", 20
 SESSION_SECONDS = 6
-
-
-@contextmanager
-def secured(cluster: Cluster) -> Iterator[ProxyProcess]:
-    """A proxy with TLS on both sides that logs in as a super user."""
-    files = cluster.certificates
-    assert files is not None
-    sasl = {"mechanism": "SCRAM-SHA-512", "username": "admin", "password": USERS["admin"]}
-    upstream = {"bootstrap": cluster.bootstrap(LISTENER), "tls": {"ca": str(files.ca)}, "sasl": sasl}
-    tls = {"certificate": str(files.server), "key": str(files.server_key)}
-    sections = {"upstream": upstream, "listen": {"address": "127.0.0.1:1", "tls": tls}}
-    with ProxyProcess.start(cluster.bootstrap(LISTENER), config=sections) as proxy:
-        yield proxy
 
 
 def write(settings: Mapping[str, str], admin: AdminClient) -> int:
@@ -63,7 +49,10 @@ def write(settings: Mapping[str, str], admin: AdminClient) -> int:
 def test_clients_over_tls_and_scram_use_a_managed_topic_over_resizes() -> None:
     """They create, write over a growth, a shrink and new log-ins of their sessions, and read as groups, in order."""
     config = {"connections.max.reauth.ms": str(SESSION_SECONDS * 1000)}
-    with Cluster.start(listeners=("PLAINTEXT", LISTENER), config=config) as cluster, secured(cluster) as proxy:
+    with (
+        Cluster.start(listeners=("PLAINTEXT", LISTENER), config=config) as cluster,
+        kordon_over_tls(cluster, "admin") as proxy,
+    ):
         assert cluster.certificates is not None
         settings = {
             "bootstrap.servers": proxy.bootstrap,
