@@ -32,6 +32,7 @@ from kordon.testing.folders import make_folder, remove_folder
 from kordon.testing.jars import class_archive, jars_dir, kafka_version, locked
 from kordon.testing.java_process import DIES_WITH_PARENT, START_SECONDS, ClusterFailed, JavaProcess, java_command
 from kordon.testing.kafka_tools import tool_command
+from kordon.testing.known import known
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.ports import free_ports
 from kordon.testing.waiting import wait_until
@@ -79,8 +80,7 @@ class Cluster:
         self.version = version
         self.folder = folder
         self.brokers = brokers
-        self.certificates = certificates
-        """Present where a listener has TLS."""
+        self._certificates = certificates
         self.zookeeper: ZooKeeper | None = None
         """Of a Kafka that has no KRaft yet."""
 
@@ -128,6 +128,11 @@ class Cluster:
             raise
         return cluster
 
+    @property
+    def certificates(self) -> Certificates:
+        """Those of its TLS listeners, of which it must have one."""
+        return known(self._certificates)
+
     def _make_brokers(
         self, ports: Sequence[BrokerPorts], jars: Path, config: Mapping[str, str], jvm: Sequence[str]
     ) -> None:
@@ -139,7 +144,7 @@ class Cluster:
         for each in ports:
             own = self.folder / f"broker-{each.node_id}"
             own.mkdir()
-            lines = properties(each, ports, own, self.certificates, zookeeper_address) | dict(config)
+            lines = properties(each, ports, own, self._certificates, zookeeper_address) | dict(config)
             write_properties(own / "server.properties", lines)
             java = [*java_command(jars, own), "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls="]
             if self.zookeeper is None:

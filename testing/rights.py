@@ -22,7 +22,6 @@ from confluent_kafka.admin import (
 from kordon.proxy import apis
 from kordon.testing.broker_config import USERS
 from kordon.testing.cluster import Cluster
-from kordon.testing.known import known
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
@@ -56,7 +55,7 @@ def log_in(connection: _Connection, user: str) -> _Connection:
 @contextmanager
 def kordon_over_tls(cluster: Cluster, user: str) -> Iterator[ProxyProcess]:
     """Runs a Kordon whose clients and which itself speak TLS; it logs in as a user by SCRAM."""
-    files, bootstrap = known(cluster.certificates), cluster.bootstrap(TLS_LISTENER)
+    files, bootstrap = cluster.certificates, cluster.bootstrap(TLS_LISTENER)
     sasl = {"mechanism": "SCRAM-SHA-512", "username": user, "password": USERS[user]}
     upstream = {"bootstrap": bootstrap, "tls": {"ca": str(files.ca)}, "sasl": sasl}
     tls = {"certificate": str(files.server), "key": str(files.server_key)}

@@ -225,7 +225,6 @@ async def test_the_example_sends_orders(pair: list[ProxyProcess]) -> None:
 
 async def test_it_logs_in_over_tls_as_aiokafka_does(secure_cluster: Cluster) -> None:
     """SASL_SSL with SCRAM: ApiVersions with the tag goes before the log-in."""
-    assert secure_cluster.certificates is not None
     async with OrderedProducer(
         bootstrap_servers=secure_cluster.bootstrap("SASL_SSL"),
         security_protocol="SASL_SSL",

@@ -37,7 +37,6 @@ def tls(strict_cluster: Secured) -> Iterator[Secured]:
 
 def options(tls: Secured, user: str, **more: Any) -> dict[str, Any]:
     """Those of a client of the SDK."""
-    assert tls.cluster.certificates is not None
     return {
         "bootstrap_servers": tls.kordon.bootstrap,
         "security_protocol": "SASL_SSL",
@@ -58,7 +57,6 @@ async def managed(tls: Secured, topic: str) -> Any:
 
 
 def ca(tls: Secured) -> str:
-    assert tls.cluster.certificates is not None
     return str(tls.cluster.certificates.ca)
 
 
@@ -232,7 +230,6 @@ async def test_a_member_without_rights_is_told_what_it_lacks(tls: Secured, lacks
 
 def mistaken(tls: Secured, mistake: str) -> dict[str, Any]:
     """Options with which nobody gets in."""
-    assert tls.cluster.certificates is not None
     good, certificates = options(tls, "alice"), tls.cluster.certificates
     wrong: dict[str, dict[str, Any]] = {
         "authority": {"ssl_context": ssl.create_default_context(cafile=certificates.other_ca)},

@@ -66,7 +66,6 @@ async def test_control_goes_on_when_the_broker_is_back(worker_of: Callable[[Clus
 
 async def test_control_logs_in_and_goes_on_beyond_the_end_of_a_session(secure_cluster: Cluster) -> None:
     """Over TLS and SASL layouts are written and read, longer than the 8 seconds that a session lasts here."""
-    assert secure_cluster.certificates is not None
     sasl = UpstreamSasl(mechanism="SCRAM-SHA-512", username="alice", password=SecretStr(USERS["alice"]))
     tls = UpstreamTls(ca=secure_cluster.certificates.ca)
     bootstrap = (HostPort.parse(secure_cluster.bootstrap("SASL_SSL")),)

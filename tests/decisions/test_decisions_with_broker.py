@@ -154,7 +154,6 @@ def test_tail_shows_what_is_decided(unled_cluster: Cluster) -> None:
 
 async def test_decisions_go_as_upstream_says(secure_cluster: Cluster) -> None:
     """Over TLS and with Kordon's own log-in, and beyond the 8 seconds that a session lasts here."""
-    assert secure_cluster.certificates is not None
     sasl = UpstreamSasl(mechanism="SCRAM-SHA-512", username="kordon", password=SecretStr(USERS["kordon"]))
     tls = UpstreamTls(ca=secure_cluster.certificates.ca)
     bootstrap = (HostPort.parse(secure_cluster.bootstrap("SASL_SSL")),)

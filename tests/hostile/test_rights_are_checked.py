@@ -155,7 +155,6 @@ def test_who_lets_only_clients_log_in_needs_no_account(strict_cluster: Secured, 
 def test_brokers_are_asked_by_tls_where_kordon_would(strict_cluster: Secured, tmp_path: Path) -> None:
     """With SCRAM; a certificate that is not to be trusted is told once, and nothing is asked of who shows it."""
     files = strict_cluster.cluster.certificates
-    assert files is not None
     upstream = upstream_of(strict_cluster, mechanism="SCRAM-SHA-512")
     upstream |= {"bootstrap": strict_cluster.cluster.bootstrap(TLS_LISTENER), "tls": {"ca": str(files.ca)}}
     result = check(tmp_path, upstream)

@@ -53,7 +53,6 @@ def test_clients_over_tls_and_scram_use_a_managed_topic_over_resizes() -> None:
         Cluster.start(listeners=("PLAINTEXT", LISTENER), config=config) as cluster,
         kordon_over_tls(cluster, "admin") as proxy,
     ):
-        assert cluster.certificates is not None
         settings = {
             "bootstrap.servers": proxy.bootstrap,
             "security.protocol": LISTENER,

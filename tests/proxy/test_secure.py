@@ -29,7 +29,7 @@ def proxied(
     cluster: Cluster, listener: str, listen: dict[str, Any] | None = None, recorded: Path | None = None
 ) -> Iterator[ProxyProcess]:
     """A proxy that meets the cluster at a listener, with TLS where that has it; decisions are recorded in a folder."""
-    certificates = known(cluster.certificates)
+    certificates = cluster.certificates
     upstream: dict[str, Any] = {"bootstrap": cluster.bootstrap(listener)}
     if "SSL" in listener:
         upstream["tls"] = {"ca": str(certificates.ca)}
@@ -89,7 +89,7 @@ def test_clients_speak_tls_whatever_the_brokers_speak(
     secure_cluster: Cluster, listener: str, client_auth: str, tmp_path: Path
 ) -> None:
     """TLS or mTLS downstream, mTLS or plain TCP upstream: records go through; certificates are who clients are."""
-    files = known(secure_cluster.certificates)
+    files = secure_cluster.certificates
     more = {"client_ca": str(files.ca), "client_auth": client_auth} if client_auth == "required" else {}
     settings = {"security.protocol": "SSL", "ssl.ca.location": str(files.ca)}
     if client_auth == "required":
@@ -105,7 +105,7 @@ def test_clients_speak_tls_whatever_the_brokers_speak(
 
 def test_a_client_without_a_certificate_is_turned_away(secure_cluster: Cluster) -> None:
     """client_auth: required means it; the cause is counted."""
-    files = known(secure_cluster.certificates)
+    files = secure_cluster.certificates
     tls = downstream_tls(files, client_ca=str(files.ca), client_auth="required")
     with proxied(secure_cluster, "PLAINTEXT", tls) as proxy:
         context = ssl.create_default_context(cafile=str(files.ca))
@@ -117,7 +117,7 @@ def test_a_client_without_a_certificate_is_turned_away(secure_cluster: Cluster) 
 
 def test_plain_bytes_on_a_tls_port_are_named(secure_cluster: Cluster) -> None:
     """A client that forgot TLS is closed; the log says that it does not speak it."""
-    files = known(secure_cluster.certificates)
+    files = secure_cluster.certificates
     with proxied(secure_cluster, "PLAINTEXT", downstream_tls(files)) as proxy:
         host, port = proxy.bootstrap.rsplit(":", 1)
         with socket.create_connection((host, int(port)), timeout=60) as sock:
@@ -130,7 +130,7 @@ def test_plain_bytes_on_a_tls_port_are_named(secure_cluster: Cluster) -> None:
 
 def test_a_broker_certificate_of_a_foreign_authority_is_not_accepted(secure_cluster: Cluster) -> None:
     """The connection ends with its cause, the proxy is unready and names the reason."""
-    files = known(secure_cluster.certificates)
+    files = secure_cluster.certificates
     config = {"upstream": {"bootstrap": secure_cluster.bootstrap("SSL"), "tls": {"ca": str(files.other_ca)}}}
     with ProxyProcess.start(secure_cluster.bootstrap("SSL"), config=config, wait_ready=False) as proxy:
         wait_until("the status says why", lambda: "certificate is not accepted" in str(proxy.status()["unready"]))
@@ -159,7 +159,7 @@ def test_sasl_goes_through(secure_cluster: Cluster, mechanism: str, tmp_path: Pa
 
 def test_sasl_over_tls_goes_through_and_logs_in_again(secure_cluster: Cluster) -> None:
     """SASL_SSL on both sides; the session outlives connections.max.reauth.ms (8 s) by logging in anew (KIP-368)."""
-    files = known(secure_cluster.certificates)
+    files = secure_cluster.certificates
     with proxied(secure_cluster, "SASL_SSL", downstream_tls(files)) as proxy:
         settings = {"security.protocol": "SASL_SSL", "ssl.ca.location": str(files.ca), **SASL["SCRAM-SHA-256"]}
         round_trip(proxy.bootstrap, settings, seconds=14)
@@ -201,7 +201,7 @@ def handshake(bootstrap: str, context: ssl.SSLContext, name: str = "localhost") 
 
 def test_server_names_tell_brokers_apart_on_one_port(secure_cluster: Cluster) -> None:
     """With listen.sni one port serves bootstrap and brokers; a name that leads nowhere is refused."""
-    files = known(secure_cluster.certificates)
+    files = secure_cluster.certificates
     sni = {"bootstrap": "bootstrap.kordon.test", "broker": "broker-$(node_id).kordon.test"}
     with proxied(secure_cluster, "PLAINTEXT", {**downstream_tls(files), "sni": sni}) as proxy:
         context = ssl.create_default_context(cafile=str(files.ca))

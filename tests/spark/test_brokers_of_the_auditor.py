@@ -152,7 +152,6 @@ def test_brokers_that_are_not_there_are_said_to_be() -> None:
 def test_tls_and_log_ins(secure_cluster: RealCluster, listener: str) -> None:
     """As brokers ask for it; a wrong password is told as such."""
     certificates = secure_cluster.certificates
-    assert certificates is not None
     told = {
         "security_protocol": listener,
         "ssl_cafile": str(certificates.ca),
