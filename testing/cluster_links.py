@@ -6,12 +6,16 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from pydantic import SecretStr
+
 from kordon.proxy import apis
-from kordon.proxy.config import HostPort, Upstream
+from kordon.proxy.config import HostPort, Upstream, UpstreamSasl, UpstreamTls
 from kordon.proxy.control.codes import Code
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.links import Links
+from kordon.proxy.tls import upstream_context
 from kordon.proxy.topology import Topology
+from kordon.testing.broker_config import USERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.waiting import until
 
@@ -54,3 +58,14 @@ async def create_topic(links: Links, topic: Mapping[str, Any]) -> None:
         return True
 
     await until(f"{topic['name']} is created", is_there)
+
+
+async def topology_over_tls(cluster: Cluster, user: str) -> Topology:
+    """Looks at a cluster over TLS, as a user who logs in by SCRAM; returns what is to be seen."""
+    sasl = UpstreamSasl(mechanism="SCRAM-SHA-512", username=user, password=SecretStr(USERS[user]))
+    tls = UpstreamTls(ca=cluster.certificates.ca)
+    bootstrap = (HostPort.parse(cluster.bootstrap("SASL_SSL")),)
+    topology = Topology(Upstream(bootstrap=bootstrap, tls=tls, sasl=sasl), lambda _: None, lambda _: None)
+    topology.context = upstream_context(tls)
+    await topology.refresh()
+    return topology

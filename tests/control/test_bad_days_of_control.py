@@ -4,9 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from pydantic import SecretStr
 
-from kordon.proxy.config import HostPort, Upstream, UpstreamSasl, UpstreamTls
 from kordon.proxy.control.batches import Entry, Record
 from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.group import About
@@ -16,10 +14,8 @@ from kordon.proxy.control.membership import Membership, new_incarnation
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.links import Links
-from kordon.proxy.tls import upstream_context
-from kordon.proxy.topology import Topology
-from kordon.testing.broker_config import USERS
 from kordon.testing.cluster import Cluster
+from kordon.testing.cluster_links import topology_over_tls
 from kordon.testing.waiting import until
 
 pytestmark = pytest.mark.broker
@@ -66,13 +62,7 @@ async def test_control_goes_on_when_the_broker_is_back(worker_of: Callable[[Clus
 
 async def test_control_logs_in_and_goes_on_beyond_the_end_of_a_session(secure_cluster: Cluster) -> None:
     """Over TLS and SASL layouts are written and read, longer than the 8 seconds that a session lasts here."""
-    sasl = UpstreamSasl(mechanism="SCRAM-SHA-512", username="alice", password=SecretStr(USERS["alice"]))
-    tls = UpstreamTls(ca=secure_cluster.certificates.ca)
-    bootstrap = (HostPort.parse(secure_cluster.bootstrap("SASL_SSL")),)
-    topology = Topology(Upstream(bootstrap=bootstrap, tls=tls, sasl=sasl), lambda _: None, lambda _: None)
-    topology.context = upstream_context(tls)
-    await topology.refresh()
-    links = Links(topology)
+    links = Links(await topology_over_tls(secure_cluster, "alice"))
     brokers = Brokers(links)
     log, records = LayoutsLog(brokers, "secure-layouts"), list[Record]()
     await log.create()

@@ -8,16 +8,13 @@ from pathlib import Path
 
 from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient
-from pydantic import SecretStr
 
 from kordon.codecs.decision import Decision, Entry, Kind
 from kordon.proxy.cli import main
-from kordon.proxy.config import Decisions, HostPort, Upstream, UpstreamSasl, UpstreamTls
+from kordon.proxy.config import Decisions
 from kordon.proxy.decisions.recorder import make_recorder
-from kordon.proxy.tls import upstream_context
-from kordon.proxy.topology import Topology
-from kordon.testing.broker_config import USERS
 from kordon.testing.cluster import Cluster
+from kordon.testing.cluster_links import topology_over_tls
 from kordon.testing.decision_log import TOPIC, by_worker, missing, read_files, read_topic
 from kordon.testing.managed_clients import Sender, create_managed, resize, set_configs
 from kordon.testing.proxy_process import ProxyProcess
@@ -154,12 +151,7 @@ def test_tail_shows_what_is_decided(unled_cluster: Cluster) -> None:
 
 async def test_decisions_go_as_upstream_says(secure_cluster: Cluster) -> None:
     """Over TLS and with Kordon's own log-in, and beyond the 8 seconds that a session lasts here."""
-    sasl = UpstreamSasl(mechanism="SCRAM-SHA-512", username="kordon", password=SecretStr(USERS["kordon"]))
-    tls = UpstreamTls(ca=secure_cluster.certificates.ca)
-    bootstrap = (HostPort.parse(secure_cluster.bootstrap("SASL_SSL")),)
-    topology = Topology(Upstream(bootstrap=bootstrap, tls=tls, sasl=sasl), lambda _: None, lambda _: None)
-    topology.context = upstream_context(tls)
-    await topology.refresh()
+    topology = await topology_over_tls(secure_cluster, "kordon")
     recorder = make_recorder(Decisions(to="topic"), topology, "over-tls")
     assert recorder is not None
     recorder.start()
