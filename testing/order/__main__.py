@@ -36,7 +36,12 @@ def _arguments() -> dict[str, Any]:
     )
     add = parser.add_argument
     add(
-        "--bootstrap", action="append", required=True, dest="bootstraps", help="where clients begin; may be given again"
+        "--bootstrap",
+        action="append",
+        required=True,
+        dest="bootstraps",
+        metavar="BOOTSTRAP",
+        help="where clients begin; may be given again",
     )
     add("--topic", required=True, help="is created if there is none")
     add("--grow", type=_numbers, default=[3, 6], help="numbers of partitions: at first, then (3,6,4)")

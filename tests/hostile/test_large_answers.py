@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from kordon.proxy import apis
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import create_managed
+from kordon.testing.managed_clients import create_managed, create_ordinary
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
@@ -44,8 +43,7 @@ def asked(group: str) -> dict[str, Any]:
 def group(open_cluster: Cluster) -> str:
     """A group of a client's own whose name holds that of the proxies', so that what is said of it has to be read."""
     name = "of-kordon-or-not"
-    admin = AdminClient({"bootstrap.servers": open_cluster.bootstrap("PLAINTEXT")})
-    admin.create_topics([NewTopic(PLAIN, PARTITIONS, 1)])[PLAIN].result(60)
+    create_ordinary(open_cluster.bootstrap("PLAINTEXT"), PLAIN, PARTITIONS)
     with PlainConnection(open_cluster.bootstrap("PLAINTEXT")) as direct:
         partitions = [{"partition_index": at, "committed_offset": 1} for at in range(PARTITIONS)]
         fields = {"group_id": name, "topics": [{"name": PLAIN, "partitions": partitions}]}

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
+from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.client import OrderedConsumer
 from kordon.testing.change_steps import ChangeSteps
 from kordon.testing.cluster import Cluster
 from kordon.testing.compacted_topics import HASTY, PATIENCE_SECONDS, Writer, configure, land_strays, read_from_0
-from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize, watermarks
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, create_ordinary, resize, watermarks
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
@@ -126,9 +126,8 @@ def test_a_controller_that_dies_while_its_janitor_works_is_carried_on(compacting
 def test_a_compacted_topic_with_records_is_taken_over_and_resized(compacting_cluster: Cluster, codec: str) -> None:
     """Values and tombstones in batches of each codec from before; then a growth and a shrink between writes."""
     topic = f"takes-over-{codec}"
-    direct = AdminClient({"bootstrap.servers": compacting_cluster.bootstrap()})
     configs = {name: value for name, value in SLOW.items() if not name.startswith("kordon.")}
-    direct.create_topics([NewTopic(topic, 3, 1, config=configs)])[topic].result(60)
+    create_ordinary(compacting_cluster.bootstrap(), topic, config=configs)
     old = Writer(compacting_cluster.bootstrap(), topic, **{"compression.codec": codec, "linger.ms": "20"})
     old.put(range(2000), b"from before " * 20)
     old.put(range(0, 2000, 9), None)

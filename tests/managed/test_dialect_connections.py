@@ -3,14 +3,13 @@
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.codecs.dialect import ORDERED, is_private
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
 from kordon.testing.cluster import Cluster
 from kordon.testing.dialect_connection import DialectConnection
-from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, create_ordinary, resize
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
@@ -56,8 +55,7 @@ def test_who_does_not_speak_the_dialect_is_refused_its_api_keys(proxy: ProxyProc
 
 def test_a_broker_skips_what_only_the_dialect_has(open_cluster: Cluster) -> None:
     """A client of the dialect without Kordon: its tags in ApiVersions, Metadata, Produce and Fetch change nothing."""
-    admin = AdminClient({"bootstrap.servers": open_cluster.bootstrap()})
-    admin.create_topics([NewTopic("tags", 2, 1)])["tags"].result(60)
+    create_ordinary(open_cluster.bootstrap(), "tags", 2)
     with DialectConnection(open_cluster.bootstrap()) as connection:
         assert ORDERED not in connection.features
         assert not any(map(is_private, connection.api_keys))
@@ -77,8 +75,7 @@ def test_topics_that_are_not_managed_are_what_they_are_on_brokers(
     open_cluster: Cluster, dialect: DialectConnection
 ) -> None:
     """No tags, and the broker's own numbers; written and read as ever."""
-    admin = AdminClient({"bootstrap.servers": open_cluster.bootstrap()})
-    admin.create_topics([NewTopic("dialect-ordinary", 2, 1)])["dialect-ordinary"].result(60)
+    create_ordinary(open_cluster.bootstrap(), "dialect-ordinary", 2)
     wait_until("the topic is there", lambda: dialect.metadata("dialect-ordinary").error_code == Code.NONE, 60)
     with DialectConnection(open_cluster.bootstrap()) as bare:
         assert dialect.metadata("dialect-ordinary") == bare.metadata("dialect-ordinary")

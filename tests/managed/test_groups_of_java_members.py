@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
+from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.testing.broker_features import NEW_GROUPS
 from kordon.testing.jars import PROJECT, jars_dir, kafka_version
 from kordon.testing.java_process import DIES_WITH_PARENT, java_command
 from kordon.testing.java_programs import java_program
-from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, Sender, create_managed, resize
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, Sender, create_managed, create_ordinary, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
@@ -124,11 +124,6 @@ def members(proxy: ProxyProcess, tmp_path: Path) -> Iterator[Members]:
     started.stop()
 
 
-def create(bootstrap: str, topic: str, partitions: int = VIRTUAL_PARTITIONS) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
-
-
 def are_fair(kind: str, shares: list[list[int]]) -> bool:
     """Whether all virtual partitions are given out once, as many to each, and as Kafka does where that is certain."""
     shares.sort()
@@ -200,7 +195,7 @@ def test_a_member_follows_a_topic_through_all_that_it_becomes(proxy: ProxyProces
     create_managed(proxy.bootstrap, topic)
     followed("managed", VIRTUAL_PARTITIONS)
     delete()
-    create(proxy.bootstrap, topic, 5)
+    create_ordinary(proxy.bootstrap, topic, 5)
     followed("made again as an ordinary one", 5)
     delete()
     create_managed(proxy.bootstrap, topic)
@@ -210,7 +205,7 @@ def test_a_member_follows_a_topic_through_all_that_it_becomes(proxy: ProxyProces
 def test_expressions_match_what_clients_see(proxy: ProxyProcess, members: Members) -> None:
     """Managed and ordinary topics, also later ones; nothing that is Kordon's own, whoever matches."""
     admin = create_managed(proxy.bootstrap, "seen.managed")
-    create(proxy.bootstrap, "seen.plain", 2)
+    create_ordinary(proxy.bootstrap, "seen.plain", 2)
     ways = {"client": ("/{}/",), "kip848-client": ("/{}/", "group.protocol=consumer")}
     ways["kip848-broker"] = ("re2j:{}", "group.protocol=consumer")
     for name, (subscription, *settings) in ways.items():

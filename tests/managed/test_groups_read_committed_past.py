@@ -5,7 +5,6 @@ from uuid import UUID
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.codecs.messages import request
 from kordon.codecs.primitives import Pieces
@@ -18,7 +17,7 @@ from kordon.proxy.managed.leaders import Leaders
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
-from kordon.testing.managed_clients import manage, read, resize
+from kordon.testing.managed_clients import create_ordinary, manage, read, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
@@ -123,8 +122,7 @@ def values_of(bootstrap: str, topic: str, count: int, **config: str) -> list[str
 def test_aborted_records_of_the_past_stay_hidden(proxy: ProxyProcess) -> None:
     """An open transaction is waited out by whoever manages the topic; then all is as it was, over a growth too."""
     topic, bootstrap = "had-transactions", proxy.bootstrap
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(60)
+    admin = create_ordinary(bootstrap, topic)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
     producer.init_transactions(60)
     for name in "abc":

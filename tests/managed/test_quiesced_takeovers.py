@@ -12,12 +12,11 @@ from typing import Any, Protocol
 import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.testing.jars import kafka_version
 from kordon.testing.java_process import DIES_WITH_PARENT
 from kordon.testing.kafka_tools import tool_command
-from kordon.testing.managed_clients import manage
+from kordon.testing.managed_clients import create_ordinary, manage
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
@@ -149,8 +148,7 @@ def test_producers_that_were_idle_see_the_new_number_before_they_send(
 ) -> None:
     """Their connections end at all proxies when the topic is taken over, so they ask for Metadata."""
     bootstraps = [proxy.bootstrap for proxy in proxies]
-    admin = AdminClient({"bootstrap.servers": bootstraps[0]})
-    admin.create_topics([NewTopic(TOPIC, OLD_COUNT, 1)])[TOPIC].result(60)
+    admin = create_ordinary(bootstraps[0], TOPIC, OLD_COUNT)
     everything = Everything(bootstraps[1])
     with idle_producers(bootstraps, tmp_path) as producers:
         for each in producers.values():

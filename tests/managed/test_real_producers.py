@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[repor
 
 from kordon.testing.broker_features import REASONS_IN_TRANSACTIONS
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import read, write
+from kordon.testing.managed_clients import create_ordinary, read, write
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
@@ -83,8 +83,7 @@ async def test_aiokafka(proxy: ProxyProcess, topic: str, options: dict[str, Any]
 async def test_one_request_for_managed_and_other_topics(proxy: ProxyProcess, topic: str, acks: int | str) -> None:
     """As aiokafka sends all topics of a broker: each part goes its way, one answer comes back."""
     other = f"{topic}-unmanaged"
-    admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
-    admin.create_topics([NewTopic(other, 2, 1)])[other].result(60)
+    create_ordinary(proxy.bootstrap, other, 2)
     await asyncio.to_thread(wait_for_leaders, proxy, other, 2)
     producer = AIOKafkaProducer(bootstrap_servers=proxy.bootstrap, linger_ms=20, acks=acks)
     await producer.start()
@@ -175,8 +174,7 @@ def test_a_transaction_of_java_fails_at_once(open_cluster: Cluster, proxy: Proxy
 def test_transactions_elsewhere_are_untouched(proxy: ProxyProcess, topic: str) -> None:
     """Also while something is managed."""
     other = f"{topic}-unmanaged"
-    admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
-    admin.create_topics([NewTopic(other, 2, 1)])[other].result(60)
+    create_ordinary(proxy.bootstrap, other, 2)
     producer = Producer({"bootstrap.servers": proxy.bootstrap, "transactional.id": other})
     producer.init_transactions(30)
     producer.begin_transaction()

@@ -9,14 +9,13 @@ from confluent_kafka import OFFSET_END, TopicPartition
 from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
     AdminClient,
     ConfigResource,
-    NewTopic,
     ResourceType,
 )
 
 from kordon.proxy.cli import main
 from kordon.testing.cluster import Cluster
 from kordon.testing.emptied import emptied
-from kordon.testing.managed_clients import Sender
+from kordon.testing.managed_clients import Sender, create_ordinary
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
@@ -47,8 +46,7 @@ def done(*arguments: str) -> str:
 
 
 def create(bootstrap: str, topic: str, partitions: int = 3) -> AdminClient:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
+    admin = create_ordinary(bootstrap, topic, partitions)
     wait_until("the broker knows the topic", lambda: topic in admin.list_topics(timeout=60).topics)
     return admin
 
