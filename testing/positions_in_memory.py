@@ -14,6 +14,7 @@ from kordon.proxy.interception import Serve
 from kordon.proxy.managed.position_reports import PositionReports
 from kordon.proxy.ordering.position_records import Place, dump, key_of, load, place_of
 from kordon.proxy.ordering.positions import Positions, Report
+from kordon.testing.as_read import as_read
 
 
 class ReportsInMemory:
@@ -59,8 +60,7 @@ def report_fields(
 
 def asked(reports: PositionReports, fields: Mapping[str, Any]) -> Serve:
     """Has a request decided on, as it comes from the wire."""
-    table = request(apis.CONSUMER_GROUP_POSITION)
-    return reports.decide(0, table.parse(0, table.build(0, fields)))
+    return reports.decide(0, as_read(request(apis.CONSUMER_GROUP_POSITION), 0, fields))
 
 
 def answer(questions: Serve, members: Sequence[str] = (), code: int = Code.NONE) -> None:
@@ -71,7 +71,7 @@ def answer(questions: Serve, members: Sequence[str] = (), code: int = Code.NONE)
     for question in questions.questions:
         key, version = question.route.api.key, question.route.version
         fields = {"error_code": code, "throttle_time_ms": 0} if key == apis.HEARTBEAT else described
-        question.told(response(key).parse(version, response(key).build(version, fields)))
+        question.told(as_read(response(key), version, fields))
 
 
 _NOTHING = {"member_metadata": b"", "member_assignment": b""}
@@ -79,5 +79,6 @@ _NOTHING = {"member_metadata": b"", "member_assignment": b""}
 
 async def served(reports: PositionReports, decision: Serve, client: Client | None = None) -> Any:
     """Returns the response to a client, as it goes over the wire."""
-    table = response(apis.CONSUMER_GROUP_POSITION)
-    return table.parse(0, table.build(0, await reports.serve(0, decision.request, client or Client(1))))
+    return as_read(
+        response(apis.CONSUMER_GROUP_POSITION), 0, await reports.serve(0, decision.request, client or Client(1))
+    )

@@ -24,6 +24,7 @@ from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.streams import physical_stream
+from kordon.testing.as_read import as_read
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker, led
 
 NAME, FACE_ID = "orders", UUID(int=9)
@@ -252,7 +253,7 @@ async def fetch(readers: Readers, offsets: dict[int, int], **fields: Any) -> dic
     topic = {"topic": NAME, "topic_id": FACE_ID, "partitions": rows}
     body = request(apis.FETCH).build(version, told | {"topics": [topic]})
     answer = await readers.serve(version, request(apis.FETCH).parse(version, body), client)
-    parsed = response(apis.FETCH).parse(version, response(apis.FETCH).build(version, answer))
+    parsed = as_read(response(apis.FETCH), version, answer)
     return {row.partition_index: row for row in parsed.responses[0].partitions}
 
 

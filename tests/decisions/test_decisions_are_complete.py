@@ -41,6 +41,7 @@ from kordon.proxy.ordering.records import AckRecord, FenceRecord, TopicRecord
 from kordon.proxy.ordering.streams import physical_stream
 from kordon.proxy.relays import Relays
 from kordon.proxy.tally import Tally
+from kordon.testing.as_read import as_read
 from kordon.testing.decision_columns import FORMS, form_of, lacking
 from kordon.testing.noted import Noted
 
@@ -116,7 +117,7 @@ async def told(stage: Stage) -> None:
     look = introduction.look(route, memoryview(request(apis.INIT_PRODUCER_ID).build(4, asked)))
     assert isinstance(look, Translate)
     fields = {"throttle_time_ms": 0, "error_code": 0, "producer_id": 9, "producer_epoch": 0}
-    look.back(message.parse(4, message.build(4, fields)))
+    look.back(as_read(message, 4, fields))
 
 
 async def positions(stage: Stage) -> None:

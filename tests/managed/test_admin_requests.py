@@ -13,6 +13,7 @@ from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import OutcomeRecord
 from kordon.proxy.ordering.wishes import Delete, Manage, OrderDelivery, Resize, Unmanage, Wish
+from kordon.testing.as_read import as_read
 
 UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_CONFIG = 3, 17, 37, 40
 TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID = 29, 100
@@ -40,7 +41,7 @@ class Asking:
     def sends(self, **fields: Any) -> Any:
         """Sends a request; returns what the broker is asked, None for nothing; `asked` is what Kordon takes."""
         table = request(self.api_key)
-        value = table.parse(self.version, table.build(self.version, fields))
+        value = as_read(table, self.version, fields)
         self.asked = self.requests.take(self.api_key, self.version, value)
         if self.asked is None:
             return value
@@ -55,9 +56,9 @@ class Asking:
         """Returns the rows of the answer; `part` is what the broker has answered."""
         assert self.asked is not None
         table = response(self.api_key)
-        broker = None if part is None else table.parse(self.version, table.build(self.version, part))
+        broker = None if part is None else as_read(table, self.version, part)
         fields = await self.requests.answer(self.api_key, self.asked, broker)
-        answer = table.parse(self.version, table.build(self.version, fields))
+        answer = as_read(table, self.version, fields)
         return next(list(answer[name]) for name in ("topics", "responses", "results") if name in answer)
 
 
@@ -253,8 +254,7 @@ async def test_the_answer_to_a_creation_tells_what_clients_see(version: int) -> 
     asking.sends(topics=[{"name": "fresh", "num_partitions": 3, "configs": [config]}, {"name": "plain"}])
     assert asking.asked is not None
     rows = [{"name": "fresh", "num_partitions": 3}, {"name": "plain", "num_partitions": 3}]
-    table = response(apis.CREATE_TOPICS)
-    broker = table.parse(version, table.build(version, {"topics": rows}))
+    broker = as_read(response(apis.CREATE_TOPICS), version, {"topics": rows})
     fields = await asking.requests.answer(apis.CREATE_TOPICS, asking.asked, broker)
     assert {row["name"]: row["num_partitions"] for row in fields["topics"]} == {"fresh": 6, "plain": 3}
 

@@ -13,6 +13,7 @@ from kordon.proxy.managed.readers import Readers
 from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout
+from kordon.testing.as_read import as_read
 from kordon.testing.random_logs import FACE_ID, NAME, Log, LogBroker
 
 
@@ -35,9 +36,8 @@ class Stage:
             {"partition_index": v, "committed_offset": at, "committed_leader_epoch": 4, "error_code": 0}
             for v, at in offsets.items()
         ]
-        table = response(apis.OFFSET_FETCH)
         fields = {"groups": [{"group_id": "g", "topics": [{"name": NAME, "partitions": rows}]}]}
-        answer = table.parse(9, table.build(9, fields))
+        answer = as_read(response(apis.OFFSET_FETCH), 9, fields)
         await self._caught_up.complete(answer)
         found: Any = answer.groups[0].topics[0].partitions
         return {row.partition_index: (row.committed_offset, row.committed_leader_epoch) for row in found}

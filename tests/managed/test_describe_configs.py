@@ -9,6 +9,7 @@ from kordon.codecs.messages import request, response
 from kordon.proxy.managed.describe_configs import DescribeConfigsTranslation
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
+from kordon.testing.as_read import as_read
 
 KEY, VERSION = 32, 4
 RETENTION = {
@@ -36,13 +37,13 @@ def asked(*resources: tuple[int, str, list[str] | None], version: int = VERSION)
     rows = [
         {"resource_type": kind, "resource_name": name, "configuration_keys": keys} for kind, name, keys in resources
     ]
-    return request(KEY).parse(version, request(KEY).build(version, {"resources": rows}))
+    return as_read(request(KEY), version, {"resources": rows})
 
 
 def answered(ask: Any, *, error_code: int = 0, version: int = VERSION) -> dict[str, dict[str, str]]:
     """What the client gets when the broker knows `retention.ms` of every resource it was asked for."""
     table, translation = response(KEY), DescribeConfigsTranslation()
-    for_broker = request(KEY).parse(version, request(KEY).build(version, ask))
+    for_broker = as_read(request(KEY), version, ask)
     translation.request(version, for_broker, topics())
     rows = [
         {
@@ -54,9 +55,9 @@ def answered(ask: Any, *, error_code: int = 0, version: int = VERSION) -> dict[s
         }
         for row in for_broker.resources
     ]
-    answer = table.parse(version, table.build(version, {"results": rows}))
+    answer = as_read(table, version, {"results": rows})
     translation.response(version, answer, topics(), ask)
-    seen = table.parse(version, table.build(version, answer))
+    seen = as_read(table, version, answer)
     return {row.resource_name: {each.name: each.value for each in row.configs} for row in seen.results}
 
 
@@ -95,14 +96,14 @@ def test_a_refusal_stays_a_refusal() -> None:
 
 def test_what_copies_configs_leaves_the_counts_alone() -> None:
     """All but V are read-only defaults, which MirrorMaker and the like do not carry to another cluster."""
-    answer = response(KEY).parse(
-        VERSION,
-        response(KEY).build(
-            VERSION,
-            {"results": [{"error_code": 0, "error_message": None, "resource_type": 2, "resource_name": "orders",
-                          "configs": []}]},
-        ),
-    )  # fmt: skip
+    row: dict[str, Any] = {
+        "error_code": 0,
+        "error_message": None,
+        "resource_type": 2,
+        "resource_name": "orders",
+        "configs": [],
+    }
+    answer = as_read(response(KEY), VERSION, {"results": [row]})
     DescribeConfigsTranslation().response(VERSION, answer, topics(), asked((2, "orders", None)))
     told = {each["name"]: (each["read_only"], each["config_source"]) for each in answer.results[0].configs}
     assert told.pop("kordon.virtual.partitions") == (False, 1)

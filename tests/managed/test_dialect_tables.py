@@ -29,6 +29,7 @@ from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics, face_of
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.tally import Tally
 from kordon.proxy.turns import Turns
+from kordon.testing.as_read import as_read
 from kordon.testing.known import known
 
 REAL_ID, FACE_ID = UUID(int=1), UUID(int=2)
@@ -142,12 +143,12 @@ def answered(worker: Worker, rows: list[dict[str, Any]], version: int = 12) -> A
         asked = {"topics": [{"name": row["name"]} for row in rows]}
         decision = connection.sends(apis.METADATA, version, asked)
         table = response(apis.METADATA)
-        answer = table.parse(version, table.build(version, {"topics": rows}))
+        answer = as_read(table, version, {"topics": rows})
         assert not isinstance(decision, Serve | Announce)
         assert decision is not None
         decision.back(answer)
         await worker.retired.complete(answer)
-        return table.parse(version, table.build(version, answer)).topics
+        return as_read(table, version, answer).topics
 
     return asyncio.run(play())
 
@@ -226,11 +227,10 @@ def test_commits_of_a_dialect_group_are_no_virtual_offsets() -> None:
     topics.add(ManagedTopic(layout, FACE_ID))
     table = response(apis.OFFSET_FETCH)
     rows = [{"partition_index": q, "committed_offset": 100} for q in (0, 1)]
-    answer = table.parse(7, table.build(7, {"topics": [{"name": "orders", "partitions": rows}]}))
-    asks = request(apis.OFFSET_FETCH)
-    asked = asks.parse(7, asks.build(7, {"topics": [{"name": "orders", "partition_indexes": [0, 1]}]}))
+    answer = as_read(table, 7, {"topics": [{"name": "orders", "partitions": rows}]})
+    asked = as_read(request(apis.OFFSET_FETCH), 7, {"topics": [{"name": "orders", "partition_indexes": [0, 1]}]})
     groups.TRANSLATIONS[apis.OFFSET_FETCH].response(7, answer, topics, asked)
-    (row,) = table.parse(7, table.build(7, answer)).topics
+    (row,) = as_read(table, 7, answer).topics
     assert [each.committed_offset for each in row.partitions] == [100, 20]
 
 
@@ -247,14 +247,14 @@ def test_a_right_that_has_not_reached_the_face_yet_is_waited_for(of_topic: Code,
     topics = ManagedTopics()
     topics.add(ManagedTopic(resized(), FACE_ID))
     table, asks = response(apis.OFFSET_FETCH), request(apis.OFFSET_FETCH)
-    asked = asks.parse(7, asks.build(7, {"topics": [{"name": "orders", "partition_indexes": [0]}]}))
+    asked = as_read(asks, 7, {"topics": [{"name": "orders", "partition_indexes": [0]}]})
     rows = [
         {"name": name, "partitions": [{"partition_index": 0, "committed_offset": -1, "error_code": code}]}
         for name, code in (("orders", of_topic), (face_of("orders"), of_face))
     ]
-    answer = table.parse(7, table.build(7, {"topics": rows}))
+    answer = as_read(table, 7, {"topics": rows})
     TRANSLATIONS[apis.OFFSET_FETCH].response(7, answer, topics, asked)
-    (topic,) = table.parse(7, table.build(7, answer)).topics
+    (topic,) = as_read(table, 7, answer).topics
     assert [(row.error_code, row.committed_offset) for row in topic.partitions] == [(told, -1)]
 
 
@@ -284,12 +284,11 @@ async def test_layouts_are_told_to_those_only_who_may_describe_the_topic() -> No
     decision = connection.sends(apis.PARTITION_LEADER_EPOCHS, 0, {"topics": topics})
     assert isinstance(decision, Serve)
     (question,) = decision.questions
-    table = response(apis.METADATA)
     rows = [
         {"name": "orders", "error_code": Code.TOPIC_AUTHORIZATION_FAILED},
         {"name": "others", "topic_authorized_operations": 0},
     ]
-    question.told(table.parse(9, table.build(9, {"topics": rows})))
+    question.told(as_read(response(apis.METADATA), 9, {"topics": rows}))
     route = known(apis.private_route(apis.PARTITION_LEADER_EPOCHS, 0))
     body = body_of(await guard.serve(route, decision.request, None))
     answer = response(apis.PARTITION_LEADER_EPOCHS).parse(0, body)

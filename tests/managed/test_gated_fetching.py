@@ -23,6 +23,7 @@ from kordon.proxy.managed.topics import Fence, ManagedTopic
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.streams import physical_stream
+from kordon.testing.as_read import as_read
 from kordon.testing.noted import Noted
 from kordon.testing.random_logs import (
     NAME,
@@ -91,7 +92,7 @@ class Dialect:
         body = request(apis.FETCH).build(FETCH_VERSION, told | {"topics": [topic]})
         asked = request(apis.FETCH).parse(FETCH_VERSION, body)
         answer = await self._server.serve(FETCH_VERSION, asked, self.client)
-        parsed = response(apis.FETCH).parse(FETCH_VERSION, response(apis.FETCH).build(FETCH_VERSION, answer))
+        parsed = as_read(response(apis.FETCH), FETCH_VERSION, answer)
         return {row.partition_index: row for row in parsed.responses[0].partitions}
 
     def adopt(self, layout: Layout) -> None:

@@ -17,6 +17,7 @@ from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.lags import Place
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.tasks import Tasks
+from kordon.testing.as_read import as_read
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 from kordon.testing.waiting import until
 
@@ -48,9 +49,8 @@ def coordinator_says(group: str, rows: Rows, error_code: int = 0, row_error: int
     return {"group_id": group, "topics": topics, "error_code": error_code}
 
 
-def as_read(row: dict[str, Any]) -> Any:
-    table = response(apis.OFFSET_FETCH)
-    return table.parse(FETCH_VERSION, table.build(FETCH_VERSION, {"groups": [row]})).groups[0]
+def group_as_read(row: dict[str, Any]) -> Any:
+    return as_read(response(apis.OFFSET_FETCH), FETCH_VERSION, {"groups": [row]}).groups[0]
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,14 @@ def as_read(row: dict[str, Any]) -> Any:
 )
 def test_commits_are_of_virtual_partitions_or_of_physical_ones(rows: Rows, streams: Mapping[int, int] | None) -> None:
     """A group with commits on the face has the virtual ones, the old ones included; others read what brokers have."""
-    found = commits_of(as_read(coordinator_says("g", rows)), taken_over())
+    found = commits_of(group_as_read(coordinator_says("g", rows)), taken_over())
     assert found == ({"orders": streams} if streams is not None else {})
 
 
 def test_commits_that_a_coordinator_does_not_tell_are_none() -> None:
     """One that waits for the end of a transaction is told later."""
     row = coordinator_says("g", {FACE: {0: 5}}, row_error=UNSTABLE_OFFSET_COMMIT)
-    assert commits_of(as_read(row), taken_over()) == {}
+    assert commits_of(group_as_read(row), taken_over()) == {}
 
 
 @dataclass

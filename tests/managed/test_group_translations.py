@@ -18,6 +18,7 @@ from kordon.proxy.managed.names import to_face, to_topic
 from kordon.proxy.managed.subscriptions import Subscriptions
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout, Placement
+from kordon.testing.as_read import as_read
 
 REAL_ID, FACE_ID, NEW_REAL_ID, NEW_FACE_ID, OTHER_ID, OWN_ID = (UUID(int=number) for number in range(1, 7))
 FACE = "__kordon.orders"
@@ -48,14 +49,14 @@ def to_broker(api_key: int, version: int, fields: Mapping[str, Any]) -> tuple[An
 def to_client(api_key: int, version: int, fields: Mapping[str, Any], asked: Mapping[str, Any]) -> Any:
     """Returns a broker's response as the client reads it."""
     table = response(api_key)
-    value = table.parse(version, table.build(version, fields))
+    value = as_read(table, version, fields)
     TRANSLATIONS[api_key].response(version, value, managed(), parsed_request(api_key, version, asked))
-    return table.parse(version, table.build(version, value))
+    return as_read(table, version, value)
 
 
 def parsed_request(api_key: int, version: int, fields: Mapping[str, Any]) -> Any:
     """Returns a request as it is read from the wire."""
-    return request(api_key).parse(version, request(api_key).build(version, fields))
+    return as_read(request(api_key), version, fields)
 
 
 def versions(*api_keys: int) -> list[tuple[int, int]]:
@@ -205,9 +206,9 @@ def test_a_commit_from_before_counts_up_to_where_its_virtual_partition_has_moved
     topics.add(ManagedTopic(moved, FACE_ID))
     asked = parsed_request(apis.OFFSET_FETCH, 9, of_groups(9, asking({("orders", FACE_ID): [0, 1]})))
     table = response(apis.OFFSET_FETCH)
-    value = table.parse(9, table.build(9, of_groups(9, [commits("orders", REAL_ID, {0: 50, 1: 50})])))
+    value = as_read(table, 9, of_groups(9, [commits("orders", REAL_ID, {0: 50, 1: 50})]))
     TRANSLATIONS[apis.OFFSET_FETCH].response(9, value, topics, asked)
-    assert told(table.parse(9, table.build(9, value))) == {"orders": {0: (50, 0), 1: (40, 0)}}
+    assert told(as_read(table, 9, value)) == {"orders": {0: (50, 0), 1: (40, 0)}}
 
 
 def test_an_error_of_the_face_is_told_rather_than_an_old_commit() -> None:

@@ -14,6 +14,7 @@ from kordon.proxy.managed.subscriptions import MOST_BYTES_OF_ONE, Subscriptions
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.takeover import Subscriber, Takeover
+from kordon.testing.as_read import as_read
 
 ORDERS, FACE = "orders", "__kordon.orders"
 
@@ -51,15 +52,14 @@ class Group:
         fields: dict[str, Any] = {"group_id": "g", "member_id": member, "member_epoch": epoch}
         fields["subscribed_topic_names"] = list(names) or None
         table = request(CONSUMER_GROUP_HEARTBEAT)
-        value = table.parse(version, table.build(version, fields))
+        value = as_read(table, version, fields)
         reply = self.subscriptions.look(value, self.topics)
         changed = reply is not None and reply.changed
         assert changed == (value.subscribed_topic_names != fields["subscribed_topic_names"])
         if reply is not None:
-            answered = response(CONSUMER_GROUP_HEARTBEAT)
             told = {"error_code": error, "member_id": None if error else member or "given"}
-            reply(answered.parse(version, answered.build(version, told)))
-        sent = table.parse(version, table.build(version, value)).subscribed_topic_names
+            reply(as_read(response(CONSUMER_GROUP_HEARTBEAT), version, told))
+        sent = as_read(table, version, value).subscribed_topic_names
         return None if sent is None else list(sent)
 
 

@@ -16,6 +16,7 @@ from kordon.proxy.managed.aborted import ReadCommitted
 from kordon.proxy.managed.leaders import Leaders
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
+from kordon.testing.as_read import as_read
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 from kordon.testing.managed_clients import create_ordinary, manage, read, resize
 from kordon.testing.proxy_process import ProxyProcess
@@ -70,10 +71,9 @@ async def fetch(past: Past, isolation_level: int = 1) -> dict[str, Any]:
     topics.add(ManagedTopic(Layout.unmanaged("orders", UUID(int=1), 1, 4), UUID(int=2)))
     broker = FakeBroker({"orders": 1}, {FETCH: past.read})
     server = ReadCommitted(Readers(), topics, broker, Leaders(broker))
-    table = request(FETCH)
     partitions = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1}]
     fields = {"isolation_level": isolation_level, "topics": [{"topic": "orders", "partitions": partitions}]}
-    answer = await server.serve(11, table.parse(11, table.build(11, fields)), Client(1))
+    answer = await server.serve(11, as_read(request(FETCH), 11, fields), Client(1))
     row: dict[str, Any] = answer["responses"][0]["partitions"][0]
     return row
 

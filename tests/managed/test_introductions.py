@@ -15,6 +15,7 @@ from kordon.proxy.events import SendUpstream
 from kordon.proxy.interception import Service, Translate
 from kordon.proxy.managed.introductions import OnlyRecorded
 from kordon.proxy.tally import Tally
+from kordon.testing.as_read import as_read
 from kordon.testing.known import known
 from kordon.testing.noted import Noted
 from kordon.testing.plays import request_frame
@@ -44,9 +45,8 @@ def test_identities_of_transactional_producers_are_on_record() -> None:
     decision = worker.service.decide(route, memoryview(request(apis.INIT_PRODUCER_ID).build(4, asked)))
     assert isinstance(decision, Translate)
     assert decision.body is None
-    message = response(apis.INIT_PRODUCER_ID)
     answer = {"throttle_time_ms": 0, "error_code": 0, "producer_id": 9, "producer_epoch": 0}
-    decision.back(message.parse(4, message.build(4, answer)))
+    decision.back(as_read(response(apis.INIT_PRODUCER_ID), 4, answer))
     (noted,) = worker.noted.of(Kind.ADMIT)
     assert (noted.client_id, noted.evidence["answered"]) == ("shop", [9, 0])
 

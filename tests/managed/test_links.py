@@ -15,6 +15,7 @@ from kordon.proxy.managed import leaders as leaders_of_topics
 from kordon.proxy.managed.leaders import Leader, Leaders
 from kordon.proxy.managed.links import Links
 from kordon.proxy.topology import Topology
+from kordon.testing.as_read import as_read
 from kordon.testing.broker_config import QUICK_DEATH
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
@@ -154,7 +155,7 @@ async def test_a_slow_brokers_news_do_not_undo_a_later_election(monkeypatch: pyt
         topic_id, node_id, epoch = told.pop(0)
         row = {"partition_index": 0, "leader_id": node_id, "leader_epoch": epoch}
         topic = {"name": "orders", "topic_id": UUID(int=topic_id), "partitions": [row]}
-        return response(apis.METADATA).parse(12, response(apis.METADATA).build(12, {"topics": [topic]}))
+        return as_read(response(apis.METADATA), 12, {"topics": [topic]})
 
     monkeypatch.setattr(links, "ask_any", tell)
     leaders, seen = Leaders(links), list[int]()
@@ -177,7 +178,7 @@ async def test_an_answer_counts_if_it_was_asked_for_since_the_topic_was_forgotte
         if forgotten:
             leaders.forget("orders")
         topic = {"name": "orders", "partitions": [{"partition_index": 0, "leader_id": 1, "leader_epoch": 0}]}
-        return response(apis.METADATA).parse(12, response(apis.METADATA).build(12, {"topics": [topic]}))
+        return as_read(response(apis.METADATA), 12, {"topics": [topic]})
 
     monkeypatch.setattr(links, "ask_any", tell)
     leaders = Leaders(links)

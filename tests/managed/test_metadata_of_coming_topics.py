@@ -19,6 +19,7 @@ from kordon.proxy.managed.produce import ProduceService
 from kordon.proxy.managed.service import ManagedService
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout, Placement
+from kordon.testing.as_read import as_read
 from kordon.testing.waiting import turns
 
 REAL_ID, FACE_ID = UUID(int=1), UUID(int=2)
@@ -86,7 +87,7 @@ def answer_of_broker(key: int, version: int) -> asyncio.Future[Any]:
         for name, topic_id in (("orders", REAL_ID), ("other", UUID(int=9)))
     ]
     answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    answer.set_result(response(key).parse(version, response(key).build(version, {"topics": rows})))
+    answer.set_result(as_read(response(key), version, {"topics": rows}))
     return answer
 
 
@@ -120,7 +121,7 @@ async def test_an_answer_waits_for_a_moment_only(
 
 async def test_an_answer_that_was_asked_for_before_says_nothing_of_it_either() -> None:
     """It was under way when the takeover began; the client asks again."""
-    asked = request(METADATA).parse(12, request(METADATA).build(12, {"topics": [{"name": "orders"}]}))
+    asked = as_read(request(METADATA), 12, {"topics": [{"name": "orders"}]})
 
     answer = await answer_of_broker(METADATA, 12)
     MetadataTranslation().response(12, answer, Proxy().topics, asked)

@@ -13,6 +13,7 @@ from kordon.proxy.apis import METADATA
 from kordon.proxy.managed.metadata import DescribeTopicPartitionsTranslation, MetadataTranslation
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics, face_of
 from kordon.proxy.ordering.layout import Layout, Placement
+from kordon.testing.as_read import as_read
 
 DESCRIBE_TOPIC_PARTITIONS = 75
 REAL_ID, FACE_ID, OTHER_ID, OWN_ID = (UUID(int=number) for number in (1, 2, 3, 4))
@@ -49,11 +50,11 @@ def topic_row(name: str | None, topic_id: UUID, count: int, error: int = 0) -> d
 
 
 def asking(version: int, fields: Mapping[str, Any], api_key: int = METADATA) -> Any:
-    return request(api_key).parse(version, request(api_key).build(version, fields))
+    return as_read(request(api_key), version, fields)
 
 
 def answered(version: int, rows: list[dict[str, Any]]) -> Any:
-    return response(METADATA).parse(version, response(METADATA).build(version, {"topics": rows}))
+    return as_read(response(METADATA), version, {"topics": rows})
 
 
 def seen(version: int, asked: Any, rows: list[dict[str, Any]], topics: ManagedTopics | None = None) -> list[Any]:
@@ -95,7 +96,7 @@ def test_kordons_own_topics_do_not_exist_by_name(version: int) -> None:
     asked = asking(version, {"topics": [{"name": face_of("orders")}, {"name": "__kordon.nothing"}]})
     value = asking(version, asked)
     assert MetadataTranslation().request(version, value, managed())
-    sent = request(METADATA).parse(version, request(METADATA).build(version, value))
+    sent = as_read(request(METADATA), version, value)
     assert [row.name for row in sent.topics] == (["/"] if version == 0 else [])
     refused = [topic_row("/", NO_ID, 0, error=17)] if version == 0 else []
     topics = seen(version, asked, refused)
@@ -211,10 +212,10 @@ def pages(broker: PagingBroker, names: list[str], limit: int) -> list[Any]:
         }
         asked, value = asking(0, wish, 75), asking(0, wish, 75)
         translation.request(0, value, managed())
-        sent = request(75).parse(0, request(75).build(0, value))
+        sent = as_read(request(75), 0, value)
         answer = broker.answer(sent)
         translation.response(0, answer, managed(), asked)
-        page = response(75).parse(0, response(75).build(0, answer))
+        page = as_read(response(75), 0, answer)
         assert sum(len(topic.partitions) for topic in page.topics) <= max(limit, 1)  # as brokers have it
         got += page.topics
         if page.next_cursor is None:

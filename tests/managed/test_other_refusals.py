@@ -14,6 +14,7 @@ from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.managed.transactions import refuse
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.streams import physical_stream
+from kordon.testing.as_read import as_read
 from kordon.testing.noted import Noted
 
 FACE_ID = UUID(int=2)
@@ -73,8 +74,7 @@ def test_a_transaction_is_refused_by_partition(version: int) -> None:
         if version < 4
         else {"results_by_transaction": [{"transactional_id": "t", "topic_results": unknown}]}
     )
-    answered = response(apis.ADD_PARTITIONS_TO_TXN)
-    fields = answered.parse(version, answered.build(version, said))
+    fields = as_read(response(apis.ADD_PARTITIONS_TO_TXN), version, said)
     refusal(fields)
     assert refusal.stands
     assert told(apis.ADD_PARTITIONS_TO_TXN, fields) == [

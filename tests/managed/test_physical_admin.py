@@ -14,6 +14,7 @@ from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.images import Written
 from kordon.proxy.ordering.layout import Layout
+from kordon.testing.as_read import as_read
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed
 from kordon.testing.proxy_process import ProxyProcess
@@ -44,13 +45,13 @@ def homes() -> tuple[int | None, ...]:
 def exchange(api_key: int, version: int, asked: Mapping[str, Any], answer: Mapping[str, Any]) -> tuple[Any, Any]:
     """Returns the request as the broker reads it and its answer as the client does."""
     table = request(api_key)
-    value = table.parse(version, table.build(version, asked))
+    value = as_read(table, version, asked)
     TRANSLATIONS[api_key].request(version, value, managed())
-    sent = table.parse(version, table.build(version, value))
-    back = response(api_key).parse(version, response(api_key).build(version, answer))
-    original = table.parse(version, table.build(version, asked))
+    sent = as_read(table, version, value)
+    back = as_read(response(api_key), version, answer)
+    original = as_read(table, version, asked)
     TRANSLATIONS[api_key].response(version, back, managed(), original)
-    return sent, response(api_key).parse(version, response(api_key).build(version, back))
+    return sent, as_read(response(api_key), version, back)
 
 
 def versions(api_key: int) -> range:

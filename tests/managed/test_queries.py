@@ -30,6 +30,7 @@ from kordon.proxy.managed.questions import Form, Question, Questions, Row
 from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.floors import with_floors
 from kordon.proxy.ordering.layout import Layout
+from kordon.testing.as_read import as_read
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS, PENDING_UPLOADS
 from kordon.testing.cluster import Cluster
 from kordon.testing.cluster_links import create_topic, links_to
@@ -63,9 +64,9 @@ class Stage:
             for v, timestamp in timestamps.items()
         ]
         fields = {"replica_id": -1, "topics": [{"name": self.topic.name, "partitions": rows}]}
-        asked = request(2).parse(version, request(2).build(version, fields))
+        asked = as_read(request(2), version, fields)
         served = await ListOffsets(self.topics, self.questions).serve(version, asked)
-        (answer,) = response(2).parse(version, response(2).build(version, served)).topics
+        (answer,) = as_read(response(2), version, served).topics
         return {row.partition_index: row for row in answer.partitions}
 
     async def all_offsets(self, timestamp: int) -> list[int]:
@@ -77,9 +78,9 @@ class Stage:
         """Asks OffsetForLeaderEpoch, through the wire; returns error code, epoch and end."""
         row = {"partition": v, "leader_epoch": epoch, "current_leader_epoch": current}
         fields = {"topics": [{"topic": self.topic.name, "partitions": [row]}]}
-        asked = request(23).parse(4, request(23).build(4, fields))
+        asked = as_read(request(23), 4, fields)
         served = await OffsetForLeaderEpoch(self.topics, self.questions).serve(4, asked)
-        found = response(23).parse(4, response(23).build(4, served)).topics[0].partitions[0]
+        found = as_read(response(23), 4, served).topics[0].partitions[0]
         return found.error_code, found.leader_epoch, found.end_offset
 
     async def delete(self, offsets: Mapping[int, int]) -> dict[int, tuple[int, int]]:
@@ -91,10 +92,10 @@ class Stage:
 
         rows = [{"partition_index": v, "offset": offset} for v, offset in offsets.items()]
         fields = {"topics": [{"name": self.topic.name, "partitions": rows}], "timeout_ms": 10_000}
-        asked = request(21).parse(2, request(21).build(2, fields))
+        asked = as_read(request(21), 2, fields)
         lists = ListOffsets(self.topics, self.questions)
         served = await DeleteRecords(self.topics, self.questions, lists, raise_floors).serve(2, asked)
-        (answer,) = response(21).parse(2, response(21).build(2, served)).topics
+        (answer,) = as_read(response(21), 2, served).topics
         return {row.partition_index: (row.error_code, row.low_watermark) for row in answer.partitions}
 
     async def log_starts(self) -> list[int]:
@@ -355,7 +356,7 @@ async def test_without_a_lease_nothing_is_told(stage: Stage, monkeypatch: pytest
     lists = ListOffsets(stage.topics, stage.questions, may_serve=lambda: leases[0])
     epochs = OffsetForLeaderEpoch(stage.topics, stage.questions, lambda: leases[0])
     fields = {"topics": [{"topic": stage.topic.name, "partitions": [{"partition": 1, "leader_epoch": 0}]}]}
-    asked = request(23).parse(4, request(23).build(4, fields))
+    asked = as_read(request(23), 4, fields)
     told: list[tuple[int, int]] = []
     while leases:
         found = (await lists.find([OffsetWish(stage.topic.name, 1, LATEST)]))[0]
@@ -430,7 +431,7 @@ async def test_floors_that_cannot_be_raised_are_a_timeout(stage: Stage) -> None:
 
     lists = ListOffsets(stage.topics, stage.questions)
     fields = {"topics": [{"name": stage.topic.name, "partitions": [{"partition_index": 0, "offset": 5}]}]}
-    asked = request(21).parse(2, request(21).build(2, {**fields, "timeout_ms": 1000}))
+    asked = as_read(request(21), 2, {**fields, "timeout_ms": 1000})
     served = await DeleteRecords(stage.topics, stage.questions, lists, nobody).serve(2, asked)
     assert served["topics"][0]["partitions"] == [{"partition_index": 0, "low_watermark": -1, "error_code": 7}]
     assert await stage.all_offsets(EARLIEST) == [0, 0, 0, 0]
@@ -467,10 +468,10 @@ async def test_metadata_of_a_real_broker(stage: Stage) -> None:
     """The broker's own answers are translated: V partitions, and the broker's leader with the move in its epoch."""
     client = await stage.links.to(1, "test")
     asked = {"topics": [{"topic_id": UUID(int=5), "name": None}]}
-    value = request(3).parse(12, request(3).build(12, asked))
+    value = as_read(request(3), 12, asked)
     assert MetadataTranslation().request(12, value, stage.topics)
     answer = await client.ask(3, 12, value)
-    MetadataTranslation().response(12, answer, stage.topics, request(3).parse(12, request(3).build(12, asked)))
+    MetadataTranslation().response(12, answer, stage.topics, as_read(request(3), 12, asked))
     (topic,) = answer.topics
     assert (topic["name"], topic["topic_id"]) == (stage.topic.name, UUID(int=5))
     rows = [(row["partition_index"], row["leader_id"], row["leader_epoch"]) for row in topic["partitions"]]
@@ -486,11 +487,11 @@ async def test_pages_of_a_real_broker(stage: Stage) -> None:
     translation, cursor, got = DescribeTopicPartitionsTranslation(), None, list[tuple[str, int]]()
     for _ in range(1000):
         wish: dict[str, Any] = {"topics": [], "response_partition_limit": 3, "cursor": cursor}
-        asked, value = (request(75).parse(0, request(75).build(0, wish)) for _ in range(2))
+        asked, value = (as_read(request(75), 0, wish) for _ in range(2))
         translation.request(0, value, stage.topics)
         answer = await client.ask(75, 0, value)
         translation.response(0, answer, stage.topics, asked)
-        page = response(75).parse(0, response(75).build(0, answer))
+        page = as_read(response(75), 0, answer)
         got += [(topic.name, row.partition_index) for topic in page.topics for row in topic.partitions]
         if page.next_cursor is None:
             break

@@ -23,6 +23,7 @@ from kordon.proxy.managed.readers import Readers
 from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout
+from kordon.testing.as_read import as_read
 from kordon.testing.cluster import Cluster
 from kordon.testing.cluster_links import create_topic, links_to
 from kordon.testing.known import known
@@ -98,7 +99,7 @@ class Driver:
         told = {"max_wait_ms": 300, "min_bytes": 1, "max_bytes": 1 << 20, "session_id": 0, "rack_id": ""} | fields
         rows = [{"partition": v, "fetch_offset": at, "partition_max_bytes": 1 << 20} for v, at in offsets.items()]
         topic = {"topic": self.name, "topic_id": FACE_ID, "partitions": rows}
-        asked = request(apis.FETCH).parse(version, request(apis.FETCH).build(version, told | {"topics": [topic]}))
+        asked = as_read(request(apis.FETCH), version, told | {"topics": [topic]})
         built = response(apis.FETCH).build(version, await self.readers.serve(version, asked, CLIENT))
         answer = response(apis.FETCH).parse(version, built)
         assert answer.get("session_id", 0) == 0
@@ -294,7 +295,7 @@ async def test_a_client_with_another_leader_epoch_is_told(cluster: Cluster) -> N
             }
             topic = {"topic": made.name, "partitions": [row]}
             body = {"max_wait_ms": 1, "min_bytes": 1, "max_bytes": 1000, "topics": [topic], "rack_id": ""}
-            asked = request(apis.FETCH).parse(11, request(apis.FETCH).build(11, body))
+            asked = as_read(request(apis.FETCH), 11, body)
             answer = await made.readers.serve(11, asked, CLIENT)
             found.append(answer["responses"][0]["partitions"][0]["error_code"])
         assert found == [Code.FENCED_LEADER_EPOCH, 0, Code.UNKNOWN_LEADER_EPOCH]

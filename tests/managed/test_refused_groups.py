@@ -10,6 +10,7 @@ from kordon.proxy import apis
 from kordon.proxy.managed.refusals import REFUSALS
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
+from kordon.testing.as_read import as_read
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import create_managed
 from kordon.testing.proxy_process import ProxyProcess
@@ -21,15 +22,15 @@ def refused(api_key: int, version: int, fields: dict[str, Any], broker_says: int
     """Returns the answer to a request as a client reads it, None where the broker is asked what the client asks."""
     topics = ManagedTopics()
     topics.add(ManagedTopic(Layout.created("orders", UUID(int=1), 1, 4), UUID(int=2)))
-    value = request(api_key).parse(version, request(api_key).build(version, fields))
+    value = as_read(request(api_key), version, fields)
     refusal = REFUSALS[api_key](value, topics)
     if refusal is None:
         return None
     assert value.member_epoch < -2  # by which a broker does nothing
     table = response(api_key)
-    answer = table.parse(version, table.build(version, {"error_code": broker_says}))
+    answer = as_read(table, version, {"error_code": broker_says})
     refusal(answer)
-    return table.parse(version, table.build(version, answer))
+    return as_read(table, version, answer)
 
 
 def topology(**names: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from kordon.proxy.managed.regexes import expand, matches, may_match_own
 from kordon.proxy.managed.subscriptions import Subscriptions
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
+from kordon.testing.as_read import as_read
 from kordon.testing.cluster import Cluster
 from kordon.testing.known import known
 from kordon.testing.managed_clients import create_managed
@@ -58,8 +59,7 @@ class Member:
 
     @staticmethod
     def _answer(code: int) -> Any:
-        table = response(CONSUMER_GROUP_HEARTBEAT)
-        return table.parse(1, table.build(1, {"error_code": code, "member_id": "m"}))
+        return as_read(response(CONSUMER_GROUP_HEARTBEAT), 1, {"error_code": code, "member_id": "m"})
 
     @staticmethod
     def _expansion(sent: str) -> str:
@@ -69,8 +69,7 @@ class Member:
 
     def _heartbeat(self, regex: str | None, epoch: int) -> Any:
         fields = {"group_id": "g", "member_id": "m", "member_epoch": epoch, "subscribed_topic_regex": regex}
-        table = request(CONSUMER_GROUP_HEARTBEAT)
-        return table.parse(1, table.build(1, fields))
+        return as_read(request(CONSUMER_GROUP_HEARTBEAT), 1, fields)
 
 
 def test_an_expression_is_expanded_to_what_the_client_would_match() -> None:
@@ -83,12 +82,11 @@ def test_an_expression_is_expanded_to_what_the_client_would_match() -> None:
 def test_who_describes_a_group_sees_the_members_own_words() -> None:
     """The names that an expression matches are not for everybody who may describe the group."""
     expanded = known(expand("ord.*|(?i:X)", NAMES, frozenset({"orders"})))
-    table = response(CONSUMER_GROUP_DESCRIBE)
     member = {"member_id": "m", "assignment": {}, "target_assignment": {}}
     groups = [
         {"group_id": "g", "members": [{**member, "subscribed_topic_regex": each} for each in (expanded, "a/(?:b)")]}
     ]
-    answer = table.parse(0, table.build(0, {"groups": groups}))
+    answer = as_read(response(CONSUMER_GROUP_DESCRIBE), 0, {"groups": groups})
     TRANSLATIONS[CONSUMER_GROUP_DESCRIBE].response(0, answer, Member().topics, None)
     assert [each.subscribed_topic_regex for each in answer.groups[0].members] == ["ord.*|(?i:X)", "a/(?:b)"]
 

@@ -23,6 +23,7 @@ from kordon.proxy.managed.parts import ROWS
 from kordon.proxy.managed.rights import NEEDED, Rights
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
+from kordon.testing.as_read import as_read
 from kordon.testing.known import known
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.noted import Noted
@@ -54,8 +55,7 @@ class Client:
         assert not asked.allow_auto_topic_creation
         bits = sum(1 << each for each in operations)
         rows = [{"name": row.name, "error_code": code, "topic_authorized_operations": bits} for row in asked.topics]
-        table = response(apis.METADATA)
-        question.told(table.parse(question.route.version, table.build(question.route.version, {"topics": rows})))
+        question.told(as_read(response(apis.METADATA), question.route.version, {"topics": rows}))
 
 
 async def test_the_first_request_waits_until_rights_are_known() -> None:
@@ -178,7 +178,7 @@ async def test_one_topic_is_refused_and_the_other_served(api_key: int, version: 
         {rows.name: name, "topic_id": topic_id, "partitions": [REQUESTS[api_key]]}
         for name, topic_id in (("denied", FACE_ID), ("allowed", UUID(int=FACE_ID.int + 1)))
     ]
-    value = request(api_key).parse(version, request(api_key).build(version, {rows.asked: asked}))
+    value = as_read(request(api_key), version, {rows.asked: asked})
     guard, service, client = guarded(api_key, version, value)
     decision = guard.decide(route(api_key, version), memoryview(b""))
     assert isinstance(decision, Serve)
@@ -188,8 +188,7 @@ async def test_one_topic_is_refused_and_the_other_served(api_key: int, version: 
     assert isinstance(service.served, Refused)
     (left,) = service.served.allowed[rows.asked]
     assert left["topic_id" if by_id else rows.name] == (UUID(int=FACE_ID.int + 1) if by_id else "allowed")
-    table = response(api_key)
-    answer = table.parse(version, table.build(version, {rows.answered: service.served.rows}))
+    answer = as_read(response(api_key), version, {rows.answered: service.served.rows})
     (row,) = answer[rows.answered]
     assert row["topic_id" if by_id else rows.name] == (FACE_ID if by_id else "denied")
     (partition,) = row.partitions
@@ -244,7 +243,7 @@ async def test_a_request_is_served_when_rights_are_known_and_a_denial_is_on_reco
     """Not a moment before; a denial says which topic, and why."""
     noted = Noted()
     rows = [{"topic": "denied", "partitions": [REQUESTS[apis.FETCH]]}]
-    value = request(apis.FETCH).parse(12, request(apis.FETCH).build(12, {"topics": rows}))
+    value = as_read(request(apis.FETCH), 12, {"topics": rows})
     guard, service, client = guarded(apis.FETCH, 12, value, noted=noted.journal)
     decision = guard.decide(route(apis.FETCH, 12), memoryview(b""))
     assert isinstance(decision, Serve)
@@ -262,9 +261,7 @@ async def test_a_request_is_served_when_rights_are_known_and_a_denial_is_on_reco
 
 async def test_where_all_clients_are_equal_nothing_is_asked() -> None:
     """Without an authorizer a request goes its way as it came."""
-    value = request(apis.FETCH).parse(
-        12, request(apis.FETCH).build(12, {"topics": [{"topic": "allowed", "partitions": [{"partition": 0}]}]})
-    )
+    value = as_read(request(apis.FETCH), 12, {"topics": [{"topic": "allowed", "partitions": [{"partition": 0}]}]})
     guard, service, _ = guarded(apis.FETCH, 12, value, needed=False)
     assert guard.decide(route(apis.FETCH, 12), memoryview(b"")) is service.decision
 
@@ -368,9 +365,9 @@ def test_clients_see_the_acls_of_topics_and_not_those_of_faces(version: int) -> 
     deleted = {"filter_results": [{"matching_acls": found}]}
     for key, fields in ((apis.DESCRIBE_ACLS, listed), (apis.DELETE_ACLS, deleted)):
         table = response(key)
-        answer = table.parse(version, table.build(version, fields))
+        answer = as_read(table, version, fields)
         TRANSLATIONS[key].response(version, answer, managed("orders"), None)
-        answer = table.parse(version, table.build(version, answer))
+        answer = as_read(table, version, answer)
         rows = answer.get("resources") or answer.filter_results[0].matching_acls
         assert [(row.resource_type, row.resource_name) for row in rows] == [
             (2, "orders"),

@@ -19,6 +19,7 @@ from kordon.proxy.ordering.records import TopicRecord, load
 from kordon.proxy.tally import Tally
 from kordon.proxy.topology import Topology
 from kordon.proxy.turns import Turns
+from kordon.testing.as_read import as_read
 from kordon.testing.large_layouts import LARGEST
 from kordon.testing.step_times import PROMISED_SECONDS, longest_step
 
@@ -70,7 +71,7 @@ class Asks:
             for question in decision.questions:  # what the client may do: everything
                 allowed, at = response(question.route.api.key), question.route.version
                 rows = [{"name": name, "topic_authorized_operations": 0xFFFF} for name in names()]
-                question.told(allowed.parse(at, allowed.build(at, {"topics": rows})))
+                question.told(as_read(allowed, at, {"topics": rows}))
         return route, decision
 
     async def metadata(self) -> bytes:
@@ -78,7 +79,7 @@ class Asks:
         route, decision = self.decide(apis.METADATA, 9, {"topics": [{"name": name} for name in names()]})
         rows = [{"partition_index": q, "leader_id": 1, "leader_epoch": 5} for q in range(2)]
         table = response(apis.METADATA)
-        told = table.parse(9, table.build(9, {"topics": [{"name": name, "partitions": rows} for name in names()]}))
+        told = as_read(table, 9, {"topics": [{"name": name, "partitions": rows} for name in names()]})
         await asyncio.sleep(0.01)
         if isinstance(decision, Translate):
             decision.back(told)

@@ -19,6 +19,7 @@ from kordon.proxy.managed.metadata import MetadataTranslation
 from kordon.proxy.managed.service import ManagedService
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
+from kordon.testing.as_read import as_read
 from kordon.testing.known import known
 from kordon.testing.noted import Noted
 
@@ -90,7 +91,7 @@ def asks(guard: Guard, *names: str) -> Any:
     back = back_of(decided(guard, apis.METADATA, METADATA_VERSION, topics=[{"name": name} for name in names]))
     rows = [{"name": name, "error_code": 3 if name == "absent" else 0, "partitions": physical()} for name in names]
     answer = {"brokers": [], "cluster_id": "c", "controller_id": 1, "topics": rows}
-    value = response(apis.METADATA).parse(METADATA_VERSION, response(apis.METADATA).build(METADATA_VERSION, answer))
+    value = as_read(response(apis.METADATA), METADATA_VERSION, answer)
     back(value)
     return {row["name"]: row for row in value.topics}
 
@@ -165,9 +166,8 @@ def test_partitions_of_managed_topics_are_not_moved_and_that_is_noted() -> None:
     guard = worker.connects()
     rows = [{"name": name, "partitions": [{"partition_index": 1, "replicas": [1]}]} for name in ("orders", "others")]
     decision = decided(guard, apis.ALTER_PARTITION_REASSIGNMENTS, 0, timeout_ms=1, topics=rows)
-    message = response(apis.ALTER_PARTITION_REASSIGNMENTS)
     failed = [{"name": "others", "partitions": [{"partition_index": 1, "error_code": 42}]}]
-    back_of(decision)(message.parse(0, message.build(0, {"error_code": 0, "responses": failed})))
+    back_of(decision)(as_read(response(apis.ALTER_PARTITION_REASSIGNMENTS), 0, {"error_code": 0, "responses": failed}))
     worker.noted.journal.end_runs()
     (refuse,) = worker.noted.of()
     assert (refuse.topic, refuse.stream, refuse.reason, refuse.layout_epoch) == ("orders", 1, "INVALID_REQUEST", 0)
@@ -179,8 +179,7 @@ def test_what_the_broker_has_against_a_move_is_not_on_record_as_kordons() -> Non
     guard = worker.connects()
     rows = [{"name": "orders", "partitions": [{"partition_index": 1, "replicas": [1]}]}]
     decision = decided(guard, apis.ALTER_PARTITION_REASSIGNMENTS, 0, timeout_ms=1, topics=rows)
-    message = response(apis.ALTER_PARTITION_REASSIGNMENTS)
-    back_of(decision)(message.parse(0, message.build(0, {"error_code": 31, "responses": []})))
+    back_of(decision)(as_read(response(apis.ALTER_PARTITION_REASSIGNMENTS), 0, {"error_code": 31, "responses": []}))
     worker.noted.journal.end_runs()
     assert worker.noted.of() == []
 
