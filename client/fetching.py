@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import struct
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -199,6 +199,17 @@ class OrderedFetcher(Fetcher):
         """Drops what was fetched of partitions and not delivered yet: it is fetched again when it may be."""
         for tp in partitions:
             self._records.pop(tp, None)
+
+    def seek_to(self, tp: TopicPartition, offset: int) -> None:
+        """Goes to an offset; the keeper has seen where the member stood before."""
+        self._keeper.goes_elsewhere()
+        super().seek_to(tp, offset)
+
+    def request_offset_reset(self, tps: Collection[TopicPartition], strategy: int) -> asyncio.Future[list[Any]]:
+        """Goes to a beginning or an end, likewise; returns what is done when the offsets are known."""
+        self._keeper.goes_elsewhere()
+        waiting: asyncio.Future[list[Any]] = super().request_offset_reset(tps, strategy)
+        return waiting
 
     def _get_actions_per_node(self, assignment: Assignment) -> Any:
         tps = frozenset(tp for tp in assignment.tps if self._is_admitted(assignment, tp))

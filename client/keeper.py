@@ -146,6 +146,11 @@ class Keeper:
         self._came_back.set()
         self._wake.set()
 
+    def goes_elsewhere(self) -> None:
+        """The application is about to go to another offset: what it got until now is to be flushed, however soon."""
+        if self._assignment is not None:
+            self._do(Stood(_now(), self._places()))
+
     def is_out_of_date(self) -> None:
         """An answer has shown that there is a newer layout than the one that is known."""
         self._stale = True

@@ -77,6 +77,8 @@ SIGNATURES: list[tuple[Callable[..., Any], str]] = [
     (MessageAccumulator.drain_by_nodes, "self, ignore_nodes, muted_partitions"),
     (MessageAccumulator.add_message, "self, tp, key, value, timeout, timestamp_ms, headers"),
     (MessageAccumulator.add_batch, "self, builder, tp, timeout"),
+    (Fetcher.seek_to, "self, tp, offset"),
+    (Fetcher.request_offset_reset, "self, tps, strategy"),
     (Fetcher._get_actions_per_node, "self, assignment"),
     (Fetcher._proc_fetch_request, "self, assignment, node_id, request"),
     (Fetcher._update_fetch_positions, "self, assignment, node_id, tps"),

@@ -224,7 +224,9 @@ class World:
         assert member.loaded.get(q, -1) >= flushed, f"{member.name} has not loaded key {key} that was of {before}"
 
     def go_back(self, member: Member) -> None:
+        """An application seeks; the keeper has seen where the member stood before."""
         if member.at:
+            self.stood(member)
             q = self.random.choice(sorted(member.at))
             member.at[q] = self.random.randint(0, member.at[q])
             member.handled[q] = min(member.handled[q], member.at[q])
