@@ -198,4 +198,5 @@ PLAYS: Final[Mapping[str, Callable[[Scene], None]]] = MappingProxyType(
 
 def _read_as(bootstrap: str, topic: str, group: str, count: int) -> None:
     """Reads as a group until so many records are there, commits, and leaves."""
-    read({"bootstrap.servers": bootstrap, "group.id": group}, topic, count, commits=True)
+    got = read({"bootstrap.servers": bootstrap, "group.id": group}, topic, count, commits=True)
+    assert len(got) >= count

@@ -128,6 +128,7 @@ async def test_a_record_is_written_as_it_was_sent(pair: list[ProxyProcess]) -> N
         with pytest.raises(UnknownTopicOrPartitionError, match="partitions 0 to 2"):
             await producer.send("as-sent", "value", partition=3)
     got = await asyncio.to_thread(read, {"bootstrap.servers": pair[1].bootstrap}, "as-sent", 6)
+    assert len(got) == 6
     first = next(message for message in got if message.headers())
     assert (first.key(), first.value(), first.timestamp()[1]) == (b"key", b"value", 1_700_000_000_000)
     assert first.headers() == [("h", b"1")]

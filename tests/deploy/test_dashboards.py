@@ -207,7 +207,7 @@ def wait_until_ready(url: str, server: subprocess.Popen[bytes], log: Path) -> No
 def make_traffic(client: dict[str, str], topic: str) -> None:
     """A producer and a consumer group, so that every leg and the usual APIs have been used."""
     write({**client, "linger.ms": 1}, topic, ({"value": str(number)} for number in range(500)))
-    assert len(read(client, topic, 500)) == 500
+    assert len(read(client, topic, 500, commits=True)) >= 500  # a topic may have been written before
 
 
 def filled_in(expression: str) -> str:
