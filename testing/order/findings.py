@@ -64,6 +64,14 @@ class Findings:
         if len(kept) < EXAMPLES:
             kept.append(example)
 
+    def __str__(self) -> str:
+        """Returns a line for each anomaly and place, with how often it was found, and a line for each example."""
+        rows = sorted(self.counts.items())
+        return "\n".join(
+            "\n  ".join([f"{anomaly} {where}: {count}", *map(str, self.examples[anomaly, where])])
+            for (anomaly, where), count in rows
+        )
+
     def found(self) -> set[Anomaly]:
         return {anomaly for anomaly, _ in self.counts}
 

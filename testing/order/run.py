@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
@@ -21,6 +22,8 @@ from kordon.testing.order.pauses import Pauses
 from kordon.testing.order.processes import GROUPS, PRODUCERS, ClientFailed, Clients
 
 FOLDER_PREFIX: Final = "kordon-order-"
+BROKEN: Final = Path(".cache", "order")
+"""For the histories of runs that break a promise."""
 START_SECONDS: Final = 240.0
 """Against hanging only: four of them are Java, on a machine that may be busy."""
 PRODUCE_SECONDS: Final = 180.0
@@ -99,10 +102,10 @@ class Run:
         self._began = 0.0
 
     def run(self, keep: Path | None = None) -> Outcome:
-        """Runs it and checks the histories.
+        """Runs it and checks the histories. Those of a run that breaks a promise stay in `.cache/order`.
 
         Args:
-            keep: An empty folder for histories that are to stay; by default they are removed.
+            keep: An empty folder for histories that are to stay in any case.
 
         Raises:
             ClientFailed: A client did not get to work.
@@ -110,7 +113,10 @@ class Run:
         folder = keep or make_folder(FOLDER_PREFIX)
         try:
             self._work(folder)
-            return self._judge(folder)
+            outcome = self._judge(folder)
+            if keep is None and not outcome.verdict.passed:
+                shutil.copytree(folder, BROKEN / f"{self._plan.topic}-{now_us()}")
+            return outcome
         finally:
             if keep is None:
                 remove_folder(folder)

@@ -58,7 +58,7 @@ def test_no_client_notices_that_its_topic_is_taken_over_and_grown(proxies: list[
     )
     outcome = Run(plan, lambda partitions: None).run()
     assert outcome.problems == []
-    assert outcome.verdict.passed, outcome.verdict.findings.examples
+    assert outcome.verdict.passed, str(outcome.verdict.findings)
     assert {outcome.verdict.accounts[group].records for group in GROUPS} == {outcome.verdict.accounts["writes"].records}
     assert (proxies[0].topic(topic)["layout_epoch"], proxies[0].topic(topic)["undeleted_partition_count"]) == (3, 6)
 

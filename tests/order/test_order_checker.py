@@ -223,6 +223,7 @@ def test_record_that_comes_after_a_later_one_is_a_nonmonotonic_poll(seed: int) -
     verdict = made.check()
     assert verdict.findings.found() == {Anomaly.NONMONOTONIC_POLL}
     (example,) = verdict.findings.examples[Anomaly.NONMONOTONIC_POLL, "red"]
+    assert str(verdict.findings).splitlines() == ["nonmonotonic-poll red: 1", f"  {example}"]
     assert isinstance(late, Processed)
     assert (example.key, example.sequence) == (late.key, late.sequence)
 
