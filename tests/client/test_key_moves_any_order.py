@@ -166,7 +166,7 @@ class World:
                 member.counts[key] = max(self.store.get(key, 0), member.counts.get(key, 0))
 
     def end_report(self, member: Member, *, arrives: bool, answered: bool) -> None:
-        """A report arrives, or not; its answer likewise."""
+        """A report arrives, or not; its answer likewise. Before what comes of it the keeper sees where all stands."""
         report, member.report = member.report, None
         assert report is not None
         if arrives:
@@ -176,6 +176,7 @@ class World:
                 elif row.partition.partition in member.at:
                     self.positions.pop(row.partition.partition, None)
             self.wanted[member.name] = {row.partition.partition for row in report.rows if row.needed}
+        self.stood(member)
         if not (arrives and answered):
             self.do(member, ReportFailed(self.now))
             return
