@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -19,7 +21,7 @@ AWAY_SECONDS: Final = 1.0
 class Member:
     """One member, from joining to leaving."""
 
-    def __init__(self, settings: Settings, orders: Orders, state: State, recorder: Recorder) -> None:
+    def __init__(self, name: str, settings: Settings, orders: Orders, state: State, recorder: Recorder) -> None:
         self._settings = settings
         self._orders = orders
         self._state = state
@@ -36,8 +38,9 @@ class Member:
             "topic.metadata.refresh.interval.ms": 1000,
             "fetch.wait.max.ms": 200,
             "max.partition.fetch.bytes": settings.fetch_bytes,
+            "debug": "cgrp,consumer,fetch,topic",
         }
-        self._consumer = Consumer(config)
+        self._consumer = Consumer(config, logger=_logger(settings.folder / f"{name}.log"))
 
     def live(self, until: float, *, commits_at_end: bool) -> None:
         """Works until a time (of time.monotonic), or for ever while the group drains.
@@ -104,6 +107,17 @@ class Member:
         self._recorder.flush()
 
 
+def _logger(file: Path) -> logging.Logger:
+    """Keeps what a client does beside its history: it says why a promise was broken."""
+    logger = logging.getLogger(file.stem)
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    handler = logging.FileHandler(file)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger.addHandler(handler)
+    return logger
+
+
 def come_and_go(stem: str, settings: Settings, orders: Orders, state: State) -> None:
     """Lives as one member after another."""
     chance = Random(f"{stem} {settings.seed}")  # noqa: S311 - chance that can be repeated
@@ -112,7 +126,7 @@ def come_and_go(stem: str, settings: Settings, orders: Orders, state: State) -> 
         stay_seconds = settings.churn_seconds * chance.uniform(1, 2) or float("inf")
         name = f"{stem}.{life}"
         with recorded(settings.folder, name, group=GROUP, member=name) as recorder:
-            member = Member(settings, orders, state, recorder)
+            member = Member(name, settings, orders, state, recorder)
             member.live(time.monotonic() + stay_seconds, commits_at_end=chance.random() < 0.5)
             recorder.note("ended", now_us())
         orders.finishing.wait(AWAY_SECONDS)
