@@ -102,8 +102,8 @@ class Loop(asyncio.BaseEventLoop):
     def _turn(self) -> None:
         runs_from = self._runs_from()
         if runs_from <= self._world.now:
-            self._is_woken = False
             self.run(self._run_all)
+            self._is_woken = False
         elif runs_from < inf:
             self._world.at(runs_from, self._turn)
 
