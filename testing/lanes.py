@@ -1,10 +1,11 @@
-"""Every test, in four processes side by side: `python -m kordon.testing.lanes`, with what pytest takes as arguments.
+"""Every test, in five processes side by side: `python -m kordon.testing.lanes`, with what pytest takes as arguments.
 
 Tests with real brokers mostly wait: for sessions to end, for groups to rebalance, for a broker to come up. So three
 processes share them. What they share of clusters each starts anew, so each begins with the tests on clusters that the
-other two leave alone; those that start their own come next. Tests that need no broker are run meanwhile, at a lower
-priority (nice), so that nobody who waits for an answer waits for them. With them go the tests marked `beside`, which
-have a cluster of their own. A process that is done with its lane helps with the next, file by file.
+other two leave alone; those that start their own come next. Tests that need no broker are run meanwhile by two others,
+at a lower priority (nice), so that nobody who waits for an answer waits for them: those that run programs, and what is
+quick. With the former go the tests marked `beside`, which have a cluster of their own. A process that is done with its
+lane helps with the next, file by file.
 
 With `--quick` only those are run that need no broker, Spark, Java, browser or image, by two processes. With `--at-most
 MINUTES` a run that takes longer has failed.
@@ -51,6 +52,7 @@ _PROCESSES: Final = {
     SPARE: [SPARE, OWN, ORDINARY, LED, BESIDE, PLAIN],
     ORDINARY: [ORDINARY, OWN, SPARE, LED, BESIDE, PLAIN],
     BESIDE: [BESIDE, PLAIN],
+    PLAIN: [PLAIN],
 }
 """The lanes that each runs tests of, in this order; what the first says is shown as it comes."""
 _QUICK: Final = {"quick": [PLAIN], "quick beside": [PLAIN]}
@@ -60,7 +62,8 @@ _LONG: Final = ("beside", "image", "spark")
 _STARTS: Final = ("Cluster.start(", "Secured.start(", "without_authorizer(")
 """How a test starts brokers of its own."""
 _NOTHING_TO_RUN: Final = int(pytest.ExitCode.NO_TESTS_COLLECTED)
-_LOWER_PRIORITY: Final = ("nice", "-n", "5")
+_NICENESS: Final = {BESIDE: 5, PLAIN: 10}
+"""Of processes that run at a lower priority."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -164,8 +167,8 @@ def _started(name: str, between: Path, arguments: Sequence[str], words: IO[bytes
     # As one word: pytest takes a folder that stands alone for one of tests until it has read its plugins.
     options = ["-p", "kordon.testing.lanes", f"--process={name}", f"--between={between}"]
     command = [*DIES_WITH_PARENT, sys.executable, "-m", "pytest", *options, "-o", f"cache_dir=.pytest_cache/{name}"]
-    if name == BESIDE:
-        command = [*_LOWER_PRIORITY, *command]
+    if name in _NICENESS:
+        command = ["nice", "-n", str(_NICENESS[name]), *command]
     # Hundreds of programs are started: half of what one costs is compiling its modules where that is not kept.
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     return subprocess.Popen(

@@ -75,7 +75,7 @@ def test_a_seed_in_which_something_fails_is_told_and_those_behind_it_are_run(
         lived.append(seed)
         if seed == 17:
             raise AssertionError("what cannot be")
-        return SimpleNamespace(failures=[])
+        return SimpleNamespace(wrong=[])
 
     monkeypatch.setattr(simulation, "run", run)
     assert simulation.main(["16-18"]) == 1

@@ -1,5 +1,7 @@
 """Real clients on a real broker: the checker sees what Kafka keeps, and what it does not keep when a topic grows."""
 
+from pathlib import Path
+
 import psutil
 import pytest
 
@@ -33,11 +35,11 @@ def test_topic_that_keeps_its_partitions_keeps_every_promise(kordon: ProxyProces
     assert all(accounts[group].stints > 3 and accounts[group].commits > 0 for group in GROUPS)
 
 
-def test_kafka_reorders_keys_when_a_topic_grows_under_a_backlog(cluster: Cluster) -> None:
+def test_kafka_reorders_keys_when_a_topic_grows_under_a_backlog(cluster: Cluster, tmp_path: Path) -> None:
     """Records in a key's new partition are processed before those that wait in its old one: why there is Kordon."""
     topic = Topic(cluster.bootstrap(), "order-growing")
     topic.create(3)
-    outcome = Run(growth_under_backlog([cluster.bootstrap()], "order-growing"), topic.resize).run()
+    outcome = Run(growth_under_backlog([cluster.bootstrap()], "order-growing"), topic.resize).run(tmp_path)
     assert outcome.problems == []
     assert outcome.verdict.findings.found() == {Anomaly.NONMONOTONIC_POLL}
     assert all(behind > 1000 for behind in outcome.backlogs["resize to 6"].values())
