@@ -66,9 +66,8 @@ def _arguments() -> dict[str, Any]:
 def show(console: Console, outcome: Outcome, title: str) -> None:
     """Prints the tables of a run, examples of each breach, and what else is wrong."""
     console.print(verdict_table(outcome.verdict, title))
-    for (anomaly, place), examples in outcome.verdict.findings.examples.items():
-        for example in examples:
-            console.print(f"{anomaly} in {place}: {example}", style="red", markup=False, highlight=False)
+    if not outcome.verdict.passed:
+        console.print(str(outcome.verdict.findings), style="red", markup=False, highlight=False)
     console.print(pauses_table(outcome.pauses))
     for what, backlog in outcome.backlogs.items():
         told = ", ".join(f"{group} {behind:,}" for group, behind in sorted(backlog.items()))
