@@ -60,7 +60,7 @@ class LanesInMemory:
         self.topic = ManagedTopic(layout, FACE_ID)
         self.topics = ManagedTopics()
         self.topics.add(self.topic)
-        self.lanes = Lanes(self.topics, self.broker, self.leaders, lambda: self.alive, journal)
+        self.lanes = Lanes(self.broker, self.leaders, lambda: self.alive, journal)
         self.client = (journal or NoJournal()).connected()
         self._service = ProduceService(self.topics, self.lanes, target)
         self._patience = asyncio.timeout(_PATIENCE_SECONDS)

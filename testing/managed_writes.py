@@ -103,7 +103,7 @@ class Worker:
 
     def another(self) -> Worker:
         """Returns another worker for the same topic, that knows nothing of what this one has written."""
-        lanes = Lanes(self.topics, self.links, Leaders(self.links), lambda: self.lease.alive)
+        lanes = Lanes(self.links, Leaders(self.links), lambda: self.lease.alive)
         return replace(self, lanes=lanes, service=ProduceService(self.topics, lanes))
 
     async def stored(self, partition: int) -> list[Stored]:
@@ -254,7 +254,7 @@ async def a_worker(
         topics = ManagedTopics()
         topics.add(topic)
         lease = Lease()
-        lanes = Lanes(topics, links, leaders, lambda: lease.alive)
+        lanes = Lanes(links, leaders, lambda: lease.alive)
         try:
             worker = Worker(topic, topics, links, leaders, lanes, ProduceService(topics, lanes), lease)
             await worker.until_led(range(u))

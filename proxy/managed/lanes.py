@@ -24,7 +24,7 @@ from kordon.proxy.managed.detours import LANES_PER_BROKER, Detours
 from kordon.proxy.managed.lane import Lane, Sent
 from kordon.proxy.managed.leaders import NO_NODE, Leaders
 from kordon.proxy.managed.links import Links
-from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics, Why
+from kordon.proxy.managed.topics import ManagedTopic, Why
 from kordon.proxy.managed.write_decisions import WriteDecisions
 from kordon.proxy.managed.write_outcomes import LEADER_ERRORS, ProduceCounts, refused, result_of, told
 from kordon.proxy.managed.writer_questions import WriterQuestions
@@ -54,7 +54,6 @@ class Lanes:
     """All that one worker writes to managed topics.
 
     Args:
-        topics: What is managed.
         links: Connections to brokers.
         leaders: Of physical partitions.
         lease_alive: Whether managed topics may be served now (LIVE-LEASE).
@@ -63,7 +62,6 @@ class Lanes:
 
     def __init__(
         self,
-        topics: ManagedTopics,
         links: Links,
         leaders: Leaders,
         lease_alive: Callable[[], bool],
@@ -72,7 +70,6 @@ class Lanes:
         self.counts = ProduceCounts()
         self.decisions = WriteDecisions(journal or NoJournal())
         self.detours = Detours()
-        self._topics = topics
         self._links = links
         self._leaders = leaders
         self._lease_alive = lease_alive
@@ -268,7 +265,7 @@ class Lanes:
         return course
 
     def _forget_unmanaged(self) -> None:
-        for topic in [topic for topic in self._courses if self._topics.served(topic.name) is not topic]:
+        for topic in [topic for topic in self._courses if topic.is_let_go]:
             if self._active.keys().isdisjoint(self._courses[topic].values()):
                 self._watches.pop(topic).cancel()
                 del self._courses[topic]
@@ -424,7 +421,7 @@ class Lanes:
             held = course.held_since is not None and now - course.held_since > HOLD_SECONDS
             if held or now - oldest > WAIT_SECONDS:
                 self._give_up(course)
-            elif self._topics.served(course.topic.name) is not course.topic:
+            elif course.topic.is_let_go:
                 is_ordinary = not course.topic.layout.is_managed  # its takeover was cancelled: brokers take its writes
                 self._give_up(course, Code.NOT_LEADER_OR_FOLLOWER if is_ordinary else Code.UNKNOWN_TOPIC_OR_PARTITION)
         for sent, _ in self._kept.overdue(now):

@@ -73,10 +73,6 @@ class Worker(Protocol):
         """Returns the offset from which on nothing of a physical partition is shown now."""
         ...
 
-    def is_served(self, topic: ManagedTopic) -> bool:
-        """Whether it is read here still; not once it is let go, or its takeover is taken back."""
-        ...
-
     def epoch_known(self, topic: str, partition: int) -> int:
         """Returns the leader epoch of a physical partition, -1 where it is not known."""
         ...
@@ -118,8 +114,6 @@ class Portion:
         self._room_bytes: int = row.partition_max_bytes
         self._believed_epoch: int = row.get("current_leader_epoch", -1)
         self._error = 0
-        self._is_let_go = False
-        """Whether its topic is not read here any more: layouts and fences that come now do not reach it."""
         self._trouble = 0
         """What a broker said last, if it may say otherwise in a moment."""
         self._layout: Layout | None = None
@@ -143,7 +137,7 @@ class Portion:
     @property
     def is_ready(self) -> bool:
         """Whether the answer should not wait: there is an error, or the client must be moved on."""
-        return bool(self._error) or bool(self._holes) or self._is_through or self._is_let_go
+        return bool(self._error) or bool(self._holes) or self._is_through or self._known.is_let_go
 
     @property
     def is_unsure(self) -> bool:
@@ -191,8 +185,8 @@ class Portion:
         done, self.waits_for = self.waits_for, None
         if self._error:
             return
-        if not self._worker.is_served(self._known):
-            self._is_let_go, self._place = True, None
+        if self._known.is_let_go:
+            self._place = None
             return
         if self._layout is not self._known.layout:
             self._begin(self._known)

@@ -263,10 +263,6 @@ class Readers:
         """Runs something that a portion waits for."""
         return self._tasks.start(work, name=name)
 
-    def is_served(self, topic: ManagedTopic) -> bool:
-        """Whether a topic is read here still; not once it is let go, or its takeover is taken back."""
-        return self._topics.served(topic.name) is topic
-
     def epoch_known(self, topic: str, partition: int) -> int:
         """Returns the leader epoch of a physical partition as far as it is known without asking; -1: it is not."""
         leader = (self._leaders.known(topic) or {}).get(partition)

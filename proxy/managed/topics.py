@@ -144,6 +144,11 @@ class ManagedTopic:
         """Why nothing of it is written or read here; None: it is."""
         self._changed = asyncio.Event()
 
+    @property
+    def is_let_go(self) -> bool:
+        """Whether it is not managed here any more: no layout and no fence reaches this object from then on."""
+        return self.unserved == NOT_MANAGED
+
     def is_sealed(self, partition: int) -> bool:
         """Whether a physical partition is not to be written to now."""
         return self.unserved is not None or (self.fence is not None and partition in self.fence.sealed)
@@ -312,6 +317,7 @@ class ManagedTopics:
 
     def begin(self, topic: ManagedTopic) -> None:
         """Takes in a topic that is coming."""
+        self.remove(topic.name)
         topic.unserved = self._unserved.get(topic.name)
         self._coming[topic.name] = topic
         self._know_ids(topic)

@@ -112,7 +112,7 @@ class ManagedWorker:
             session_ms=ordering.session_ms,
             lease_seconds=ordering.lease_ms / 1000,
         )
-        self.lanes = Lanes(self.topics, self.links, leaders, self._may_serve, self.journal)
+        self.lanes = Lanes(self.links, leaders, self._may_serve, self.journal)
         self.readers = Readers(
             self.topics,
             self.links,

@@ -12,6 +12,7 @@ from kordon.proxy.control.codes import Code
 from kordon.proxy.managed import lanes as lanes_of_a_worker
 from kordon.proxy.managed.detours import LANES_PER_BROKER
 from kordon.proxy.managed.lane import REQUESTS_UNDER_WAY
+from kordon.proxy.managed.topics import Fence, ManagedTopic
 from kordon.proxy.ordering.images import ImageRecord, Parts, Written
 from kordon.proxy.ordering.layout import Layout
 from kordon.testing.fake_broker import Asked, led
@@ -93,6 +94,24 @@ async def test_nothing_goes_out_to_a_topic_that_is_let_go() -> None:
         stage.topics.remove(NAME)
         assert await writing == Code.UNKNOWN_TOPIC_OR_PARTITION
         assert stage.requests == []
+
+
+async def test_a_takeover_that_begins_anew_ends_what_waits_for_the_former_one() -> None:
+    """No layout reaches the former one any more; and what follows is held by the new one."""
+    async with a_stage() as stage:
+        stage.topics.remove(NAME)
+        coming = [ManagedTopic(Layout.unmanaged(NAME, UUID(int=1), 2, V_COUNT), UUID(int=2)) for _ in range(2)]
+        for topic in coming:
+            topic.raise_fence(Fence("takeover", frozenset({0, 1})))
+        stage.topics.begin(coming[0])
+        stage.topic = coming[0]
+        writing = stage.send("c-0")
+        await stage.rest()
+        stage.topics.begin(coming[1])
+        assert [topic.is_let_go for topic in coming] == [True, False]
+        assert await writing == Code.NOT_LEADER_OR_FOLLOWER
+        assert stage.requests == []
+        assert stage.topics.served(NAME) is coming[1]
 
 
 @pytest.mark.parametrize(("cut", "told"), [(1, Code.NONE), (0, Code.NOT_LEADER_OR_FOLLOWER)])
