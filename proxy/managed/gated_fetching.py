@@ -199,9 +199,8 @@ class _GatedPortion(Portion):
     @property
     def _is_read_out(self) -> bool:
         """Whether it is retired, and the client has all of it."""
-        place = self._place
-        end = place.stay.end if place is not None and place.is_home else None
-        return end is not None and self.offset >= end
+        end = self._place.stay.end if self._place is not None else None
+        return end is not None and self.offset >= end  # behind the end of a segment begins the next, if there is one
 
     @property
     def _is_through(self) -> bool:

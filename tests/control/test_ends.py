@@ -13,6 +13,7 @@ from kordon.testing.fake_broker import Answer, Asked, FakeBroker, led
 
 NAME = "orders"
 DEBUGGING_CONSUMER, CONSUMER = -2, -1
+LATEST = -1
 
 
 class Leader(FakeBroker):
@@ -27,6 +28,7 @@ class Leader(FakeBroker):
 
     def _offsets(self, asked: Asked) -> Answer:
         ((row,),) = (topic.partitions for topic in asked.body.topics)
+        assert row.timestamp == LATEST
         is_end = asked.body.replica_id == DEBUGGING_CONSUMER
         self.asked.append("end" if is_end else "mark")
         told = {"partition_index": 0, "leader_epoch": self.epoch}

@@ -136,6 +136,23 @@ async def test_a_log_that_cannot_be_mended_is_found_once(monkeypatch: pytest.Mon
     assert controller.changes.keys() == {"orders"}, "there is room: it is mended"
 
 
+async def test_a_log_is_mended_under_the_number_of_partitions_that_the_topic_has_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There is room for one more segment of its partition, and for none of all that a shrink would begin."""
+    leading = cast("Any", leads(Written(), Leftovers({})))
+    layout = Layout.created("orders", UUID(int=1), 3, 12)
+    layout = layout.changed(layout.next_epoch(6), {0: 100, 1: 100, 2: 100, 3: 0, 4: 0, 5: 0})
+    record = TopicRecord(layout, UUID(int=2))
+    leading._ledger.take((record,))
+    leading._ledger.controller = controller = Controller(frozenset({"me"}), 0.0)
+    controller.know(record, {})
+    monkeypatch.setattr(soundness, "MOST_SEGMENTS", len(layout.segments) + 1)
+    leading._tasks.start = begin_nothing
+    leading._mend(layout, {3: 60})
+    assert controller.changes.keys() == {"orders"}
+
+
 def begin_nothing(work: Coroutine[Any, Any, Any], **_: object) -> None:
     """Is `Tasks.start` where nothing is to be done."""
     work.close()

@@ -256,6 +256,13 @@ async def test_a_retired_partition_is_told_its_end_and_strays_behind_it_are_not_
     assert dialect.gates.tally.holds[NAME] == 0
 
 
+async def test_an_offset_below_all_there_is_is_out_of_range(opened: Opened) -> None:
+    """Nothing is read from anywhere meanwhile, and the other partitions of the request are answered beside it."""
+    dialect = opened(grown_world())
+    rows = await dialect.fetch({0: -1, 1: 1}, max_wait_ms=2_000)
+    assert {q: row.error_code for q, row in rows.items()} == {0: Code.OFFSET_OUT_OF_RANGE, 1: Code.NONE}
+
+
 async def test_a_retired_partition_that_is_used_again_is_read_on_behind_its_strays(opened: Opened) -> None:
     """1 -> 2 -> 1 -> 2, with a stray between 1's two segments."""
     world = grown_world()

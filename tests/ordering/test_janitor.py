@@ -5,6 +5,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kordon.proxy.ordering.janitor import Doubts, Latest
 from kordon.testing.compaction import CompactedTopic
 
 STEPS = 120
@@ -46,6 +47,20 @@ def test_without_the_janitors_mending_values_are_lost() -> None:
     """What a hidden record does to the last visible one of its key."""
     topics = (CompactedTopic(Random(seed), 2, 8, has_mishaps=True, is_mended=False) for seed in range(300))
     assert any(_goes_wrong(topic) for topic in topics)
+
+
+def test_what_brokers_will_never_take_is_in_doubt_no_more() -> None:
+    """It would be written again for ever; other keys that are lost are still to be brought back."""
+    doubts = Doubts()
+    lost = {key: Latest(0, 3, 1, 0, key) for key in (b"refused", b"taken")}
+    for key, latest in lost.items():
+        doubts.hide(key, 1, 7)
+        doubts.see(key, latest)
+    doubts.searched(lost)
+    assert doubts.lost() == lost
+    doubts.settle([b"refused", b"nobody knows it"])
+    assert doubts.lost() == {b"taken": lost[b"taken"]}
+    assert b"refused" not in doubts
 
 
 def _goes_wrong(topic: CompactedTopic) -> bool:

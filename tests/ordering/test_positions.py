@@ -1,11 +1,13 @@
 """Where groups stand, by what their members have reported: any members, generations and orders of what is written."""
 
 import gc
+import json
 import sys
 import tracemalloc
 from array import array
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -255,6 +257,17 @@ def test_records_of_later_versions_are_passed_over() -> None:
         place_of("positions/nothing")
 
 
+@pytest.mark.parametrize(("partition", "is_one"), [(-1, False), (0, True), (2**31 - 1, True), (2**31, False)])
+@pytest.mark.parametrize("owned", [True, False], ids=["owned", "wanted"])
+def test_a_record_names_partitions_by_numbers_that_kafka_has(partition: int, *, owned: bool, is_one: bool) -> None:
+    """What has another number in it cannot be read, and concerns nobody else."""
+    rows = {"owned": {str(partition): 7} if owned else {}, "wanted": [] if owned else [partition]}
+    value = {"version": 1, "generation_id": 1, "sequence": 1, "said_ms": 0, "topics": {TOPIC: rows}}
+    with nullcontext() if is_one else pytest.raises(ValueError, match=str(partition)):
+        read = load(json.dumps(value).encode())
+        assert read == report(1, {partition: 7} if owned else {}, () if owned else (partition,), sequence=1)
+
+
 def a_group(positions: Positions, members: int, owned: int, wanted: int) -> None:
     """Members with so many partitions each, that ask for so many, as they are read from the log."""
     for number in range(members):
@@ -312,9 +325,11 @@ def steps_of(work: Callable[[], object]) -> int:
         return trace
 
     before = sys.gettrace()
+    gc.disable()  # what others have called at a collection would be counted
     sys.settrace(trace)
     try:
         work()
     finally:
         sys.settrace(before)
+        gc.enable()
     return lines
