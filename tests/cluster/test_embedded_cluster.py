@@ -59,7 +59,7 @@ def test_three_brokers_know_each_other_and_a_leader_moves(cluster3: Cluster) -> 
     topic = f"moved-{uuid4().hex[:8]}"
     at = ("--bootstrap-server", cluster3.bootstrap())
     cluster3.tool("kafka-topics", *at, "--create", "--topic", topic, "--replica-assignment", "1:2:3")
-    assert cluster3.leader(topic, 0) == 1
+    wait_until("led", lambda: cluster3.leader(topic, 0) == 1, PATIENCE)
     cluster3.move_leader(topic, 0, 3)
     assert cluster3.leader(topic, 0) == 3
     assert write_and_read(cluster3.bootstrap(), topic, b"after") == b"after"
