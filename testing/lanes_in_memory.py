@@ -12,7 +12,8 @@ from kordon.proxy import apis
 from kordon.proxy.decisions.journal import Journal, NoJournal
 from kordon.proxy.managed.lanes import Lanes
 from kordon.proxy.managed.leaders import Leaders
-from kordon.proxy.managed.produce import ProduceService, Target, virtual_partition
+from kordon.proxy.managed.produce import ProduceService
+from kordon.proxy.managed.targets import Target, virtual_partition
 from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.images import Image
 from kordon.proxy.ordering.layout import NO_COUNT, Layout

@@ -8,10 +8,10 @@ from typing import Final
 
 import structlog
 
+from kordon.proxy.clock import clock
 from kordon.proxy.control.access import Access, Found
 from kordon.proxy.control.acl_mirror import AclMirror
 from kordon.proxy.control.codes import Code
-from kordon.proxy.control.lease import clock
 from kordon.proxy.control.topics_admin import TopicsRefused
 from kordon.proxy.errors import UpstreamUnavailable
 

@@ -9,10 +9,10 @@ from typing import Final
 
 import structlog
 
+from kordon.proxy.clock import clock
 from kordon.proxy.control.bindings import Bindings
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.layouts_writer import Fenced
-from kordon.proxy.control.lease import clock
 from kordon.proxy.control.ledger import Ledger, Records, Refused
 from kordon.proxy.control.letting_go import LettingGo
 from kordon.proxy.control.managing import Managing

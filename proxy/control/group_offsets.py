@@ -10,7 +10,7 @@ from kordon.proxy import apis
 from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.ends import refuse
-from kordon.proxy.managed.regexes import matches
+from kordon.proxy.managed.expressions import matches
 from kordon.proxy.ordering.takeover import Subscriber
 
 LIST_GROUPS: Final = 16

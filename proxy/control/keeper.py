@@ -12,6 +12,7 @@ from typing import Final
 
 import structlog
 
+from kordon.proxy.clock import clock
 from kordon.proxy.control.batches import Entry, Record
 from kordon.proxy.control.fence_times import FenceTimes
 from kordon.proxy.control.findings import Findings
@@ -21,7 +22,6 @@ from kordon.proxy.control.janitor import Tools
 from kordon.proxy.control.layouts_log import LayoutsLog
 from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
 from kordon.proxy.control.leading import Cleaning, Leading
-from kordon.proxy.control.lease import clock
 from kordon.proxy.control.ledger import Offsets, Records
 from kordon.proxy.control.member_minutes import MemberMinutes
 from kordon.proxy.control.membership import Generation, Membership

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import structlog
 
+from kordon.proxy.clock import clock
 from kordon.proxy.control.adoption import Adoption
 from kordon.proxy.control.ahead import MOVES_ON, WhoWrote
 from kordon.proxy.control.bindings import Bindings
@@ -22,7 +23,6 @@ from kordon.proxy.control.forged_fences import ForgedFences, StandingFence
 from kordon.proxy.control.fulfilment import Fulfilment
 from kordon.proxy.control.janitor import Janitors
 from kordon.proxy.control.layouts_writer import Fenced, LayoutsWriter
-from kordon.proxy.control.lease import clock
 from kordon.proxy.control.ledger import Ledger, Offsets, Records
 from kordon.proxy.control.letting_go import LettingGo
 from kordon.proxy.control.managing import Managing

@@ -8,12 +8,12 @@ CLOCK_BOOTTIME, which goes on while the machine sleeps.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Final
 
 import structlog
 
+from kordon.proxy.clock import clock
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.group import GroupCoordinator, GroupRefused, Joined
 from kordon.proxy.control.layouts_topic import LAYOUTS_TOPIC
@@ -28,11 +28,6 @@ _RENEWALS: Final = 3
 _RETRY_SECONDS: Final = 0.5
 _LOOK_SECONDS: Final = 1.0
 """How often is looked whether a renewal is due: timers stand still while the machine sleeps, leases do not."""
-
-
-def clock() -> float:
-    """Returns seconds on the clock of leases."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Lease:

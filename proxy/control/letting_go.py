@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from kordon.proxy.clock import clock
 from kordon.proxy.control.adoption import Adoption
 from kordon.proxy.control.codes import Code
-from kordon.proxy.control.lease import clock
 from kordon.proxy.control.ledger import Ledger, Records, Refused
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.managed.topics import face_of

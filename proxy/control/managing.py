@@ -8,12 +8,12 @@ from uuid import UUID
 
 import structlog
 
+from kordon.proxy.clock import clock
 from kordon.proxy.control.adoption import Adoption
 from kordon.proxy.control.bindings import Bindings
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.compaction import Compaction
 from kordon.proxy.control.ends import LeaderAt
-from kordon.proxy.control.lease import clock
 from kordon.proxy.control.ledger import Ledger, Refused
 from kordon.proxy.control.takeovers import Takeovers
 from kordon.proxy.control.topics_admin import TopicsAdmin

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kordon.proxy.control.lease import clock
+from kordon.proxy.clock import clock
 from kordon.proxy.control.membership import Generation
 from kordon.proxy.ordering.changes import Change
 from kordon.proxy.ordering.records import FenceRecord, FindingRecord

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from kordon.proxy.clock import clock
 from kordon.proxy.control.layouts_writer import Fenced
-from kordon.proxy.control.lease import clock
 from kordon.proxy.control.ledger import Ledger
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.ordering.leftovers import Leftovers

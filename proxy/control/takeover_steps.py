@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import structlog
 
+from kordon.proxy.clock import clock
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.layouts_writer import Fenced
-from kordon.proxy.control.lease import clock
 from kordon.proxy.control.ledger import Ledger, Refused
 from kordon.proxy.control.takeovers import Takeovers
 from kordon.proxy.errors import UpstreamUnavailable

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
+from kordon.proxy.clock import clock
 from kordon.proxy.control.codes import Code
-from kordon.proxy.control.lease import clock
 from kordon.proxy.control.topics_admin import TopicsAdmin, TopicsRefused
 from kordon.proxy.managed.topics import face_of
 from kordon.proxy.ordering.records import TopicRecord

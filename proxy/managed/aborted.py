@@ -24,7 +24,7 @@ from kordon.proxy.decisions.journal import Client
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.leaders import NO_NODE, Leaders
 from kordon.proxy.managed.links import Links
-from kordon.proxy.managed.produce import Target, virtual_partition
+from kordon.proxy.managed.targets import Target, virtual_partition
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 
 _READ_COMMITTED: Final = 1

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from kordon.codecs.primitives import Rows
@@ -21,10 +20,11 @@ from kordon.proxy.decisions.journal import Client
 from kordon.proxy.managed.batch_checks import Unfit, look_records
 from kordon.proxy.managed.course import Pending, Ticket
 from kordon.proxy.managed.lanes import Lanes
+from kordon.proxy.managed.targets import Target, virtual_partition
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import NO_COUNT, Layout
 from kordon.proxy.ordering.line import Write
-from kordon.proxy.ordering.streams import Stream, is_physical, physical_stream
+from kordon.proxy.ordering.streams import is_physical, physical_stream
 
 _ACKS: Final = frozenset({-1, 0, 1})
 _WITH_TOPIC_IDS: Final = 13
@@ -38,24 +38,6 @@ class Looked(NamedTuple):
     """Whether it names a managed topic."""
     others: bool
     """Whether it names another one."""
-
-
-Target: TypeAlias = Callable[[Layout, int], Stream | Code]
-"""Finds what a client means by a partition's number, or why there is no such partition."""
-
-
-def virtual_partition(layout: Layout, number: int) -> Stream | Code:
-    """Finds what a client means that sees virtual partitions."""
-    is_there = 0 <= number < layout.v_count and layout.homes[number] is not None
-    return number if is_there else Code.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def physical_partition(layout: Layout, number: int) -> Stream | Code:
-    """Finds what a client of the dialect means; it may have heard of a partition before this proxy has."""
-    if number < 0:
-        return Code.UNKNOWN_TOPIC_OR_PARTITION
-    stream = physical_stream(number)
-    return stream if layout.chain(stream).stays else Code.INVALID_PARTITION_METADATA
 
 
 def refusal(code: Code, layout: Layout, layout_epoch: int) -> Code:

@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
 from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.managed.produce import Target, virtual_partition
 from kordon.proxy.managed.questions import Form, Question, Questions, Row
 from kordon.proxy.managed.settle import Place, Plan, Unsettled, find_place, settle
+from kordon.proxy.managed.targets import Target, virtual_partition
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.lookups import (
     EARLIEST,

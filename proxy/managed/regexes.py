@@ -19,84 +19,31 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
-import re2
 import structlog
 
 from kordon.proxy import apis
 from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.managed.expressions import matching
 from kordon.proxy.managed.links import Links
 from kordon.proxy.managed.topics import OWN_PREFIX, face_of
 from kordon.proxy.tasks import Tasks
 
 _CLIENTS_BEGIN, _CLIENTS_END = "/(?:", ")"
 """Round the client's own expression, which so matches no topic: "/" stands in no name."""
-_LONGEST_NAME: Final = 249
-"""Of a topic, in characters."""
 _GOOD_SECONDS, _PAUSE_SECONDS = 10.0, 1.0
 """How long names are believed, and what is waited after a question that failed."""
 _VERSIONS: Final = range(4, 13)
 _NAMES: Final = re.compile(r"(?:(?:[\w-]|\\\.)+\|)*", re.ASCII)
 """What stands in front of the client's."""
-_TOO_LARGE: Final = object()
-"""Stands for an expression that is valid but too large to be matched here."""
-_OPTIONS: Final = re2.Options()
-_OPTIONS.log_errors = False
-_OPTIONS.max_mem = 1 << 20
-"""Of one expression, which takes a program of 40,000 steps: larger ones take ten times as long to be refused."""
-_LONGEST_SECONDS: Final = 0.05
-"""Processor time for one expression; 50,000 names take that of an ordinary one."""
 _SHARE: Final = 0.1
 """Of each second, the processor time for all expressions of a worker's clients."""
 
 log = structlog.get_logger(__name__)
-
-
-def matches(regex: str, name: str) -> bool:
-    """Whether an expression matches all of a name, in time that grows with both only; False for a broken one."""
-    return bool(matching(regex, (name,)))
-
-
-@lru_cache(maxsize=256)
-def may_match_own(regex: str) -> bool:
-    """Whether an expression might match the name of a topic of Kordon's own, whether or not it exists."""
-    compiled = _compiled(regex)
-    if compiled is None:
-        return False  # the broker refuses it
-    if compiled is _TOO_LARGE:
-        return True
-    try:
-        first, last = compiled.possiblematchrange(_LONGEST_NAME)
-    except re2.error:
-        return True  # nobody can say: one of many alternatives, or of single bytes
-    own = OWN_PREFIX.encode()
-    return bool(first < own[:-1] + b"/" and last >= own)  # "/" comes next to "." in the order of names
-
-
-def matching(regex: str, names: Iterable[str]) -> frozenset[str] | None:
-    """Returns the names that an expression matches; None: it would take too long to say."""
-    compiled: Any = _compiled(regex)
-    if compiled is None or compiled is _TOO_LARGE:
-        return None if compiled is _TOO_LARGE else frozenset()
-    found, until = set[str](), time.thread_time() + _LONGEST_SECONDS
-    for name in names:
-        if time.thread_time() > until:
-            return None
-        if compiled.fullmatch(name) is not None:
-            found.add(name)
-    return frozenset(found)
-
-
-@lru_cache(maxsize=256)
-def _compiled(regex: str) -> Any:
-    try:
-        return re2.compile(regex, _OPTIONS)
-    except re2.error as error:
-        return _TOO_LARGE if b"too large" in error.args[0] else None
 
 
 @lru_cache(maxsize=256)

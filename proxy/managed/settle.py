@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kordon.proxy.control.codes import Code
-from kordon.proxy.managed.produce import Target
 from kordon.proxy.managed.questions import Form, Question, Questions, Row
+from kordon.proxy.managed.targets import Target
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.epochs import split_epoch

@@ -25,11 +25,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kordon.proxy.control.codes import Code
 from kordon.proxy.log_limits import client_log
+from kordon.proxy.managed.expressions import matching, may_match
 from kordon.proxy.managed.followed import Reply
 from kordon.proxy.managed.names import cut, to_face
 from kordon.proxy.managed.refusals import RefusedMember
-from kordon.proxy.managed.regexes import Patience, expand, matching, may_match_own, said_by_client
-from kordon.proxy.managed.topics import ManagedTopics
+from kordon.proxy.managed.regexes import Patience, expand, said_by_client
+from kordon.proxy.managed.topics import OWN_PREFIX, ManagedTopics
 
 _LONGEST: Final = 32_767
 """Characters of a string on the wire."""
@@ -259,7 +260,7 @@ def _corrected(known: _Member, value: Any, topics: ManagedTopics) -> _Member:
 
 
 def _concerns(regex: str, topics: ManagedTopics) -> bool:
-    return may_match_own(regex) or matching(regex, (topic.name for topic in topics)) != frozenset()
+    return may_match(regex, OWN_PREFIX) or matching(regex, (topic.name for topic in topics)) != frozenset()
 
 
 def _managed(topics: ManagedTopics) -> frozenset[str]:

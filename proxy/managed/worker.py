@@ -46,7 +46,7 @@ from kordon.proxy.managed.own_things import OwnThings
 from kordon.proxy.managed.pages import ManagedPages
 from kordon.proxy.managed.partition_epochs import PartitionLeaderEpochs
 from kordon.proxy.managed.position_reports import PositionReports
-from kordon.proxy.managed.produce import ProduceService, physical_partition
+from kordon.proxy.managed.produce import ProduceService
 from kordon.proxy.managed.queries import ListOffsets, OffsetForLeaderEpoch
 from kordon.proxy.managed.questions import Questions
 from kordon.proxy.managed.readers import Readers
@@ -54,6 +54,7 @@ from kordon.proxy.managed.refusals import REFUSALS
 from kordon.proxy.managed.regexes import TopicNames
 from kordon.proxy.managed.service import ManagedService
 from kordon.proxy.managed.subscriptions import Subscriptions
+from kordon.proxy.managed.targets import physical_partition
 from kordon.proxy.managed.topics import ManagedTopics
 from kordon.proxy.metrics import ManagedNumbers
 from kordon.proxy.ordering import records

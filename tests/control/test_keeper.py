@@ -11,11 +11,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from kordon.codecs.decision import Kind
+from kordon.proxy.clock import clock
 from kordon.proxy.control.batches import Entry, Record
 from kordon.proxy.control.fence_times import Phase
 from kordon.proxy.control.group import Member
 from kordon.proxy.control.keeper import Keeper
-from kordon.proxy.control.lease import clock
 from kordon.proxy.control.membership import Generation
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics

@@ -9,9 +9,9 @@ from uuid import UUID
 
 import pytest
 
+from kordon.proxy.clock import clock
 from kordon.proxy.control.batches import Entry, Record
 from kordon.proxy.control.keeper import Keeper
-from kordon.proxy.control.lease import clock
 from kordon.proxy.control.membership import Generation
 from kordon.proxy.control.own_log import LogLost
 from kordon.proxy.control.performing import Performing

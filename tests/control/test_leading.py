@@ -7,13 +7,13 @@ from uuid import UUID
 
 import pytest
 
+from kordon.proxy.clock import clock
 from kordon.proxy.control import sweeping
 from kordon.proxy.control.batches import Entry
 from kordon.proxy.control.fence_times import FenceTimes
 from kordon.proxy.control.forged_fences import StandingFence
 from kordon.proxy.control.layouts_writer import NotCommitted
 from kordon.proxy.control.leading import Cleaning, Leading
-from kordon.proxy.control.lease import clock
 from kordon.proxy.ordering import soundness
 from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.layout import Layout

@@ -2,8 +2,9 @@
 
 import asyncio
 
+from kordon.proxy.clock import clock
 from kordon.proxy.control.group import GroupCoordinator, Joined
-from kordon.proxy.control.lease import Lease, Renewer, clock
+from kordon.proxy.control.lease import Lease, Renewer
 
 
 class SlowCoordinator(GroupCoordinator):

@@ -10,9 +10,9 @@ from uuid import uuid4
 
 import pytest
 
+from kordon.proxy.clock import clock
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.group import About, GroupCoordinator, GroupRefused
-from kordon.proxy.control.lease import clock
 from kordon.proxy.control.membership import Generation, Membership, new_incarnation
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.testing.waiting import until

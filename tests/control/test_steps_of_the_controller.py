@@ -9,11 +9,11 @@ from uuid import UUID
 import pytest
 
 from kordon.codecs.producers import ProducerRows
+from kordon.proxy.clock import clock
 from kordon.proxy.control.batches import Entry
 from kordon.proxy.control.ends import Ends, Snapshot
 from kordon.proxy.control.fence_times import FenceTimes
 from kordon.proxy.control.leading import Cleaning, Leading
-from kordon.proxy.control.lease import clock
 from kordon.proxy.ordering import controller
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.leftovers import Leftovers

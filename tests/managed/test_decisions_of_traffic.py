@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kordon.codecs.decision import Decision, Kind
 from kordon.proxy import apis
 from kordon.proxy.control.codes import Code
-from kordon.proxy.managed.produce import Target, physical_partition, virtual_partition
+from kordon.proxy.managed.targets import Target, physical_partition, virtual_partition
 from kordon.proxy.ordering.chain import Chain
 from kordon.proxy.ordering.images import ImageRecord, Parts, Written
 from kordon.proxy.ordering.layout import Layout

@@ -21,10 +21,11 @@ from kordon.proxy.managed.dialect import TRANSLATIONS, refuse_consumer_group
 from kordon.proxy.managed.dialect_metadata import RetiredPartitions
 from kordon.proxy.managed.guard import Guard
 from kordon.proxy.managed.partition_epochs import PartitionLeaderEpochs
-from kordon.proxy.managed.produce import ProduceService, physical_partition
+from kordon.proxy.managed.produce import ProduceService
 from kordon.proxy.managed.refusals import REFUSALS
 from kordon.proxy.managed.rights import Rights
 from kordon.proxy.managed.service import ManagedService
+from kordon.proxy.managed.targets import physical_partition
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics, face_of
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.tally import Tally

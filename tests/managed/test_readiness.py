@@ -8,11 +8,11 @@ from uuid import UUID
 import pytest
 
 from kordon.proxy import apis
+from kordon.proxy.clock import clock
 from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.common_faults import CommonFaults
 from kordon.proxy.control.findings import Findings
-from kordon.proxy.control.lease import clock
 from kordon.proxy.control.membership import Generation
 from kordon.proxy.managed.pages import ManagedPages
 from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from kordon.codecs.messages import request, response
 from kordon.proxy.apis import CONSUMER_GROUP_DESCRIBE, CONSUMER_GROUP_HEARTBEAT
+from kordon.proxy.managed.expressions import matches, may_match
 from kordon.proxy.managed.groups import TRANSLATIONS
-from kordon.proxy.managed.regexes import expand, matches, may_match_own
+from kordon.proxy.managed.regexes import expand
 from kordon.proxy.managed.subscriptions import Subscriptions
-from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.managed.topics import OWN_PREFIX, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.layout import Layout
 from kordon.testing.as_read import as_read
 from kordon.testing.cluster import Cluster
@@ -182,7 +183,7 @@ def test_many_expressions_wait_for_each_other() -> None:
 
 def test_an_expression_of_which_no_range_is_known_may_match_anything() -> None:
     """Of single bytes."""
-    assert may_match_own(r"\C*")
+    assert may_match(r"\C*", OWN_PREFIX)
 
 
 @pytest.mark.parametrize("regex", [r"\pL{0,999}" * 30, "|".join(f".*{number:x}.*" for number in range(3000))])

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from kordon.proxy.control.codes import Code
-from kordon.proxy.managed.produce import physical_partition
+from kordon.proxy.managed.targets import physical_partition
 from kordon.proxy.ordering.layout import Layout
 from kordon.testing.lanes_in_memory import LanesInMemory
 from kordon.testing.managed_writes import a_batch
