@@ -144,7 +144,7 @@ def test_a_topic_of_kordons_own_does_not_exist_by_its_id_either(
 ) -> None:
     """DeleteTopics by the id of the layouts deletes nothing (t11)."""
     own = id_of(open_cluster, LAYOUTS)
-    by_id = [
+    by_id: list[tuple[int, int, dict[str, Any]]] = [
         (apis.FETCH, 16, {**FETCHED, "topics": [{"topic_id": own, **READ}]}),
         (apis.METADATA, 12, {"topics": [{"topic_id": own, "name": None}]}),
         (apis.DELETE_TOPICS, 6, {"topics": [{"topic_id": own, "name": None}], "timeout_ms": 1000}),
