@@ -103,7 +103,6 @@ class Lane:
         """Sent before, and to be sent once more as they are; they go first."""
         self._unanswered: dict[_Request, None] = {}
         """Oldest first."""
-        self._bytes = 0
 
     @property
     def waits_since(self) -> float | None:
@@ -160,7 +159,8 @@ class Lane:
 
     @property
     def _has_room(self) -> bool:
-        return len(self._unanswered) < REQUESTS_UNDER_WAY and self._bytes < BYTES_UNDER_WAY
+        under_way = self._unanswered
+        return len(under_way) < REQUESTS_UNDER_WAY and sum(each.size for each in under_way) < BYTES_UNDER_WAY
 
     def _gather_again(self) -> list[Sent]:
         """Takes the first of each partition that is to be sent once more, as far as they go into one request."""
@@ -221,13 +221,11 @@ class Lane:
         since = asyncio.get_running_loop().time()
         request = _Request(taken, sum(write.size for _, write in taken), version, since)
         self._unanswered[request] = None
-        self._bytes += request.size
         future = client.send_body(apis.PRODUCE, version, body, timeout_ms / 1000 + _MARGIN_SECONDS)
         future.add_done_callback(partial(self._on_answer, request))
 
     def _on_answer(self, request: _Request, future: asyncio.Future[memoryview]) -> None:
         del self._unanswered[request]
-        self._bytes -= request.size
         outcomes: dict[Partition, Outcome] = {}
         if not future.cancelled() and future.exception() is None:
             try:

@@ -163,8 +163,6 @@ class Readers:
 
     async def close(self) -> None:
         """Ends what is under way."""
-        for topic in list(self._logs):
-            self._let_go(topic)
         await self._tasks.stop()
         await self.pulls.close()
 

@@ -260,6 +260,39 @@ def test_what_was_heard_opens_nothing_unless_others_knew_where_the_one_who_heard
     assert calls(moves.handle(Answered(0.2, {P0: 100}, ()))) == [CallAssigned((P3,))]
 
 
+def test_who_stands_behind_a_cut_that_nobody_asks_for_tells_it_where_it_has_to_hear_others() -> None:
+    """Others answer for a place that they know: so all that was handled before the cut is flushed, and told.
+
+    4 -> 3: the keys of partition 3 come back to 0 at its offset 200.
+    """
+    layout = Layout.created("t", UUID(int=1), 3, 12)
+    layout = layout.changed(layout.next_epoch(4), {0: 100, 3: 0})
+    layout = layout.changed(layout.next_epoch(3), {0: 200, 3: 50})
+    moves = KeyMoves(3.0)
+    moves.handle(Assigned(0, (P0,), {"t": TopicGate(Gate.of(layout))}))
+    stand(moves, 0, {P0: 150})
+    moves.handle(Answered(0, {}, ()))
+    moves.handle(Answered(0, {}, ()))
+    assert calls(stand(moves, 1, {P0: 200})) == [CallMaybeRevoked((P0,))]
+    moves.handle(CallReturned(1.1))
+    assert reports(moves.handle(Answered(1.2, {P3: -1}, ()))) == [{P0: (False, 200), P3: (True, -1)}]
+
+
+def test_an_answer_to_what_was_told_before_a_member_went_back_says_nothing_of_who_has_withdrawn() -> None:
+    """Also where it had told 0: they withdraw when they hear that it stands nowhere."""
+    gate = grown()
+    owned = Owned(P0)
+    owned.stand(Place(120, 120, -1))
+    owned.tell()
+    owned.stand(Place(50, 50, -1))
+    owned.look(TopicGate(gate), {}, {})
+    assert owned.is_back
+    for told, is_back in ((0, True), (-1, False)):
+        owned.answered(told, {3: -1}, gate)
+        owned.look(TopicGate(gate), {}, {})
+        assert owned.is_back is is_back
+
+
 def test_a_member_that_owns_parent_and_child_flushes_and_loads_too() -> None:
     """State is kept by partition: maybe_revoked of the parent returns before assigned of the child is called."""
     moves = member(P0, P3, at=0)

@@ -9,6 +9,7 @@ from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.codes import Code
 from kordon.proxy.control.ends import PartitionEnds
 from kordon.proxy.control.topics_admin import TopicsRefused
+from kordon.proxy.errors import UpstreamUnavailable
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker, led
 
 NAME = "orders"
@@ -61,6 +62,18 @@ async def test_a_cut_is_where_the_log_end_stood_still_and_is_replicated(
     assert broker.asked == ["end", "producers", "end", "mark"]
     assert snapshot.is_cut is is_cut
     assert (snapshot.ends.log_end_offset, snapshot.ends.leader_epoch) == (7, 3)
+    await broker.close()
+
+
+@pytest.mark.parametrize("api_key", [apis.FETCH, apis.DESCRIBE_PRODUCERS])
+async def test_a_leader_whose_answer_cannot_be_read_has_not_answered(api_key: int) -> None:
+    """It is asked again, as one that cannot be reached; nothing is cut, and nothing else ends by it."""
+    broker = Leader([7, 7], 7)
+    broker.handlers[api_key] = lambda _: b"\x00"
+    ends = PartitionEnds(Brokers(broker))
+    asked = ends.read_behind(NAME, {0: 5}) if api_key == apis.FETCH else ends.snapshot(NAME, 0)
+    with pytest.raises(UpstreamUnavailable):
+        await asked
     await broker.close()
 
 

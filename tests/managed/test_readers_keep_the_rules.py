@@ -12,6 +12,7 @@ from kordon.proxy.control.codes import Code
 from kordon.proxy.errors import UpstreamUnavailable
 from kordon.proxy.managed.leaders import Leaders
 from kordon.proxy.managed.logs import PartitionLog
+from kordon.proxy.managed.portions import epoch_error
 from kordon.proxy.managed.readers import Readers
 from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.identity import tag
@@ -159,6 +160,30 @@ async def test_deleted_records_are_not_shown_and_the_floor_is_told_as_the_start(
     await stage.close()
 
 
+async def test_who_has_room_for_nothing_gets_one_batch_all_the_same() -> None:
+    """As brokers do it: a reader whose batches are larger than its room would stand still for ever."""
+    stage = Stage()
+    assert await stage.values(1, 0, max_bytes=0, max_wait_ms=20_000) == (["1"], 0)
+    await stage.close()
+
+
+async def test_where_nothing_of_a_partition_stands_is_found_by_reading() -> None:
+    """Also by a worker that has read nothing of that log yet, and over a move; a record between is found (OWN-END)."""
+    stage = Stage()
+    stage.adopt(stage.grown())
+    home = known(stage.topic.layout.chains[MOVER].home)
+    stage.logs[1].append(tag(1, 1, 3), ["another's"])
+    stage.logs[1].append(tag(MOVER, home.move, 3), ["new"])
+    new = home.virtual_start + 1
+    nothing = {
+        stretch: await stage.readers.nothing_between(NAME, MOVER, *stretch)
+        for stretch in ((0, 3), (0, 4), (4, new), (0, new), (4, new + 1))
+    }
+    assert nothing == {(0, 3): True, (0, 4): False, (4, new): True, (0, new): False, (4, new + 1): False}
+    assert not await stage.readers.nothing_between("nobody manages it", MOVER, 0, 1)
+    await stage.close()
+
+
 async def test_leader_epochs_rise_with_each_move() -> None:
     """A reader that has not heard of a move is told so, though the partition has the same leader (RISING-EPOCH)."""
     stage = Stage()
@@ -168,6 +193,18 @@ async def test_leader_epochs_rise_with_each_move() -> None:
         move: (await stage.values(MOVER, 4, current_leader_epoch=move << 15 | LEADER_EPOCH))[1] for move in range(3)
     }
     assert codes == {0: Code.FENCED_LEADER_EPOCH, 1: 0, 2: Code.UNKNOWN_LEADER_EPOCH}
+    await stage.close()
+
+
+async def test_while_a_leader_is_not_known_only_moves_are_compared() -> None:
+    """A worker that has just begun knows of no election; whoever has heard of one is not refused for that."""
+    stage = Stage()
+    stage.adopt(stage.grown())
+    home = known(stage.topic.layout.chains[MOVER].home)
+    errors = {
+        move: epoch_error(stage.readers, stage.topic, home, move << 15 | LEADER_EPOCH) for move in range(home.move + 2)
+    }
+    assert errors == {0: Code.FENCED_LEADER_EPOCH, 1: Code.NONE, 2: Code.UNKNOWN_LEADER_EPOCH}
     await stage.close()
 
 

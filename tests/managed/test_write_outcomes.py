@@ -1,5 +1,6 @@
 """What a client is told of a write whose offset does not lie where its virtual partition lives (LATE-ANSWER)."""
 
+from dataclasses import asdict
 from uuid import UUID
 
 import pytest
@@ -37,6 +38,11 @@ def test_a_write_in_its_segment_is_a_success() -> None:
     counts = ProduceCounts()
     found = answer(42, counts)
     assert (found.error_code, found.base_offset, counts.batches) == (NONE, 12, 1)
+
+
+def test_a_worker_that_has_written_nothing_counts_nothing() -> None:
+    """Rates begin at 0."""
+    assert not any(asdict(ProduceCounts()).values())
 
 
 @pytest.mark.parametrize("base_offset", [0, 39])

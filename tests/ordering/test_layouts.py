@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kordon.proxy.ordering.chain import Stay
-from kordon.proxy.ordering.hashing import home, homes, linear, parent, residents, shortest_run, slot, why_not
+from kordon.proxy.ordering.hashing import (
+    LARGEST_PARTITIONS,
+    home,
+    homes,
+    linear,
+    parent,
+    residents,
+    shortest_run,
+    slot,
+    why_not,
+)
 from kordon.proxy.ordering.identity import LARGEST_CLIENT_ID, Identity, tag, untag
 from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout, Placement
 from kordon.proxy.ordering.streams import physical_stream
@@ -264,6 +274,8 @@ def test_impossible_counts_are_explained() -> None:
     assert why_not(3, 3, 10) == "10 virtual partitions are not 3 times a power of two; 3, 6, 12, 24, 48, … would be"
     assert "the least there can be" in (why_not(3, 2, 12) or "")
     assert "some would stay empty" in (why_not(3, 13, 12) or "")
+    assert why_not(1, LARGEST_PARTITIONS, 1 << 12) is None
+    assert "that a managed topic can have" in (why_not(1, LARGEST_PARTITIONS + 1, 1 << 12) or "")
     with pytest.raises(ValueError, match="power of two"):
         Layout.created("orders", TOPIC_ID, 3, 10)
 

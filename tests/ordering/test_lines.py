@@ -286,6 +286,38 @@ def test_a_move_in_the_midst_of_a_rejection_costs_an_epoch() -> None:
     assert sequences(writes[1:]) == [(1, 0)]
 
 
+def test_a_batch_that_brokers_take_under_no_epoch_is_told_so_in_the_end() -> None:
+    """A sequence error that comes again under each new epoch is no failure that passes."""
+    write = plain()
+    line = a_line(write)
+    line.identify(900)
+    for _ in range(4):
+        assert sendable(line) == [write]
+        assert not line.answered(write, Result.SEQUENCE)
+    assert sendable(line) == [write]
+    assert line.answered(write, Result.SEQUENCE)
+    assert line.idle
+
+
+def test_the_oldest_is_what_has_waited_longest_wherever_it_waits() -> None:
+    """In the line, for a producer id, or behind an opener; what is under way does not wait."""
+    line = Line(3)
+    assert line.oldest is None
+    writes = [plain(), plain(), a_write(0), a_write(1), a_write(2)]
+    for second, write in enumerate(writes):
+        write.since = float(second)
+        line.add(write)
+    assert line.oldest == 0
+    assert sendable(line) == writes[2:3]
+    assert line.oldest == 0
+    line.identify(900)
+    assert sendable(line) == writes[:1]
+    assert line.oldest == 1
+    line.answered(writes[0], Result.WRITTEN)
+    assert sendable(line) == writes[1:2]
+    assert line.oldest == 3
+
+
 def test_a_producer_id_whose_epochs_are_used_up_is_replaced() -> None:
     """Epochs end at 32767."""
     line = Line(3)
