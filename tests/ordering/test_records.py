@@ -19,6 +19,7 @@ from kordon.proxy.ordering.records import (
     KINDS,
     MOST_BYTES,
     MOST_WRITTEN_BYTES,
+    OTHER,
     AckRecord,
     FenceRecord,
     FindingRecord,
@@ -448,6 +449,15 @@ def test_a_topic_is_served_again_when_its_key_is_taken() -> None:
     unread.take("fence/orders", None)
     assert unread.why_unserved("orders") is None
     assert "orders" not in unread
+
+
+def test_what_cannot_be_read_is_counted_by_its_kind_whomever_it_concerns() -> None:
+    """Each record once, also where another takes its place; kinds to come are one."""
+    unread = Unread()
+    for key in ("image/orders/1/1", "image/orders/1/2", "image/orders/1/2", "fence/orders", "later/1", "evenlater/1"):
+        unread.take(key, bad(key))
+    unread.take("fence/orders", None)
+    assert unread.counted == {"image": 3, "fence": 1, OTHER: 2}
 
 
 def test_what_is_said_of_an_ordinary_topic_concerns_nobody() -> None:
