@@ -10,7 +10,7 @@ import pytest
 
 
 class Claims:
-    """A plugin of pytest that runs the tests of a process's claims alone, in the order in which they were collected.
+    """Runs the tests of a process's claims alone, in their order.
 
     A file is claimed when the last test before it is about to begin, so that whoever is slow claims less.
 
@@ -24,10 +24,8 @@ class Claims:
         self._lane_of = lane_of
         self._mine: set[str] = set()
 
-    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        """Runs what this process claims; what was collected with errors, or is to be shown alone, is pytest's own."""
-        if session.testsfailed or session.config.option.collectonly:
-            return None
+    def run(self, session: pytest.Session) -> bool:
+        """Runs what this process claims; returns True, and raises what tells pytest that it is not to go on."""
         for item, following in pairwise(chain(self._claimed(session), [None])):
             assert item is not None
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)

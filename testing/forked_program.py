@@ -17,6 +17,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
+from kordon.testing.java_process import die_with_parent
+
 _CONTEXT: Final = get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["kordon.testing.forking"])
 
@@ -75,8 +77,6 @@ class ForkedProgram:
 
 
 def _run(command: list[str], log_file: str, environment: dict[str, str]) -> None:
-    from kordon.testing.forking import die_with_parent  # noqa: PLC0415 - whoever imports it dies with its parent
-
     die_with_parent()
     os.environ.clear()
     os.environ.update(environment)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ STOP_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.1
 DIES_WITH_PARENT: Final = ("setpriv", "--pdeathsig", "KILL")
 """Puts before a command: the kernel kills it when this process ends, however that happens."""
+_PR_SET_PDEATHSIG: Final = 1
 _JVM: Final = ("-Xms256m", "-Xmx768m", "-XX:+UseSerialGC", "-Djava.awt.headless=true")
 _TOOL_JVM: Final = ("-Xmx256m", "-XX:+UseSerialGC")
 _QUICK_START: Final = ("-XX:TieredStopAtLevel=1", "-XX:+IgnoreUnrecognizedVMOptions", "-Xlog:disable")
@@ -40,6 +42,11 @@ log4j.appender.out.layout=org.apache.log4j.PatternLayout
 log4j.appender.out.layout.ConversionPattern=[%d] %p %m (%c)%n
 """
 """For Kafka before 4.0, which binds slf4j to log4j 1 or its successor reload4j."""
+
+
+def die_with_parent() -> None:
+    """Has the kernel kill this process when its parent ends, however that happens."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class ClusterFailed(RuntimeError):  # noqa: N818 - says what happened

@@ -1,5 +1,7 @@
 """Every test, in five processes side by side: `python -m kordon.testing.lanes`, with what pytest takes as arguments.
 
+One pytest collects the tests, and the processes are forks of it (`forks.py`).
+
 Tests with real brokers mostly wait: for sessions to end, for groups to rebalance, for a broker to come up. So three
 processes share them. What they share of clusters each starts anew, so each begins with the tests on clusters that the
 other two leave alone; those that start their own come next. Tests that need no broker are run meanwhile by two others,
@@ -15,22 +17,20 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import pytest
 
-from kordon.testing.claims import Claims
+from kordon.testing.forks import Forks
 from kordon.testing.java_process import DIES_WITH_PARENT
-from kordon.testing.seconds import Seconds, record
+from kordon.testing.seconds import record
 
 LED: Final = "led"
 SPARE: Final = "spare"
@@ -61,40 +61,32 @@ _LONG: Final = ("beside", "image", "spark")
 """Marks of tests that take minutes: each lane begins with their files."""
 _STARTS: Final = ("Cluster.start(", "Secured.start(", "without_authorizer(")
 """How a test starts brokers of its own."""
-_NOTHING_TO_RUN: Final = int(pytest.ExitCode.NO_TESTS_COLLECTED)
 _NICENESS: Final = {BESIDE: 5, PLAIN: 10}
 """Of processes that run at a lower priority."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Makes the processes known to pytest, whose plugin this module is."""
-    parser.addoption("--process", choices=[*_PROCESSES, *_QUICK], help="run the tests that this process claims")
-    parser.addoption("--between", type=Path, help="a folder for what the processes tell each other")
+    parser.addoption("--quick", action="store_true", help="run only what needs no broker and no other program")
+    parser.addoption("--between", type=Path, help="run the tests in processes that share this empty folder")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Has the tests of a process claimed and timed."""
-    name: str | None = config.getoption("--process")
+    """Has the tests run by the processes."""
     between: Path | None = config.getoption("--between")
-    if name and between:
-        config.pluginmanager.register(Claims(between / "claims", lane_of))
-        config.pluginmanager.register(Seconds(between / f"{name}.seconds"))
+    if between:
+        processes = _QUICK if config.getoption("--quick") else _PROCESSES
+        config.pluginmanager.register(Forks(processes, between, lane_of, _NICENESS))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out the tests of other lanes; sorts those that are left by lanes, with the long ones of each first."""
-    name: str | None = config.getoption("--process")
-    if name is None:
-        return
-    lanes = {**_PROCESSES, **_QUICK}[name]
-    left_out = [item for item in items if lane_of(item) not in lanes]
-    if left_out:
+    """Leaves out what is not quick, where that is asked for; puts files with long tests first."""
+    if config.getoption("--quick"):
+        left_out = [item for item in items if lane_of(item) != PLAIN]
         config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if lane_of(item) == PLAIN]
     long = {item.path for item in items if any(map(item.get_closest_marker, _LONG))}
-    items[:] = sorted(
-        (item for item in items if lane_of(item) in lanes),
-        key=lambda item: (lanes.index(lane_of(item)), item.path not in long),
-    )
+    items.sort(key=lambda item: item.path not in long)
 
 
 def lane_of(item: pytest.Item) -> str:
@@ -134,11 +126,10 @@ def main(arguments: Sequence[str]) -> int:
         pytest's exit code; of several, the first that is not 0.
     """
     parser = argparse.ArgumentParser(prog="python -m kordon.testing.lanes", allow_abbrev=False, add_help=False)
-    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--at-most", type=float, metavar="MINUTES")
     told, for_pytest = parser.parse_known_args(arguments)
     began = time.monotonic()
-    code = _run(_QUICK if told.quick else _PROCESSES, for_pytest)
+    code = _run(for_pytest)
     minutes = (time.monotonic() - began) / 60
     if told.at_most is not None and minutes > told.at_most:
         print(f"FAILED the tests took {minutes:.1f} minutes; AT_MOST={told.at_most:g} allows no more", flush=True)
@@ -146,34 +137,17 @@ def main(arguments: Sequence[str]) -> int:
     return code
 
 
-def _run(names: Mapping[str, Sequence[str]], arguments: Sequence[str]) -> int:
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        between = Path(folder)
-        (between / "claims").mkdir()
-        _shown, *others = names
-        words = {name: stack.enter_context((between / f"{name}.words").open("w+b")) for name in others}
-        processes = [_started(name, between, arguments, words.get(name)) for name in names]
-        codes = [_ended(process) for process in processes]
-        for each in words.values():
-            each.seek(0)
-            shutil.copyfileobj(each, sys.stdout.buffer)
-        print(f"\n{record(sorted(between.glob('*.seconds')))}", flush=True)
-    told = [code for code in codes if code != _NOTHING_TO_RUN]
-    return next((code for code in told if code), 0) if told else _NOTHING_TO_RUN
-
-
-def _started(name: str, between: Path, arguments: Sequence[str], words: IO[bytes] | None) -> subprocess.Popen[bytes]:
-    """Starts a process; the cache, which knows what failed last, is one of its own."""
-    # As one word: pytest takes a folder that stands alone for one of tests until it has read its plugins.
-    options = ["-p", "kordon.testing.lanes", f"--process={name}", f"--between={between}"]
-    command = [*DIES_WITH_PARENT, sys.executable, "-m", "pytest", *options, "-o", f"cache_dir=.pytest_cache/{name}"]
-    if name in _NICENESS:
-        command = ["nice", "-n", str(_NICENESS[name]), *command]
-    # Hundreds of programs are started: half of what one costs is compiling its modules where that is not kept.
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    return subprocess.Popen(
-        [*command, *arguments], stdin=subprocess.DEVNULL, stdout=words, stderr=words, env=environment
-    )
+def _run(arguments: Sequence[str]) -> int:
+    """Has one pytest collect the tests and go on in the processes; tells which were slow; returns its exit code."""
+    with tempfile.TemporaryDirectory() as folder:
+        # As one word: pytest takes a folder that stands alone for one of tests until it has read its plugins.
+        options = ["-p", "kordon.testing.lanes", "-p", "no:cacheprovider", f"--between={folder}"]
+        command = [*DIES_WITH_PARENT, sys.executable, "-m", "pytest", *options, *arguments]
+        # Hundreds of programs are started: half of what one costs is compiling its modules where that is not kept.
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+        code = _ended(subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment))
+        print(f"\n{record(sorted(Path(folder).glob('*.seconds')))}", flush=True)
+    return code
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int:

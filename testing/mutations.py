@@ -34,7 +34,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 LIST: Final = Path("tests", "mutations.toml")
 _NOTICED, _SURVIVED = int(pytest.ExitCode.TESTS_FAILED), int(pytest.ExitCode.OK)
 _NOT_EVEN_IMPORTED: Final = (int(pytest.ExitCode.INTERRUPTED), int(pytest.ExitCode.USAGE_ERROR))
-_QUICK: Final = ("-p", "kordon.testing.lanes", "--process=quick")
+_QUICK: Final = ("-p", "kordon.testing.lanes", "--quick")
 
 
 class VanishedError(Exception):
