@@ -1,13 +1,16 @@
-"""`python -m kordon.testing.faulty_proxy FAULT[:OF] run …`: the usual `kordon` but for one promise (`faults.py`)."""
+"""`python -m kordon.testing.faulty_proxy FAULT[:OF] PROGRAM run …`: a `kordon` but for one promise (`faults.py`).
+
+PROGRAM is the module that runs it: `kordon.proxy`, or one of tests.
+"""
 
 from __future__ import annotations
 
+import runpy
 import sys
 
-from kordon.proxy.cli import main
 from kordon.testing.faults import Fault, inject
 
 if __name__ == "__main__":
     fault, _, of = sys.argv.pop(1).partition(":")
     inject(Fault(fault), of)
-    main(prog_name="kordon")
+    runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)

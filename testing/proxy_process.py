@@ -90,7 +90,7 @@ class ProxyProcess:
             env: All environment variables it sees; by default this process's own.
             wait_ready: Wait until /readyz says so.
             fault: The promise of `kordon.testing.faults` that it breaks; None: it keeps them all.
-            program: The module that is run in place of Kordon's own, unless a fault is wanted.
+            program: The module that is run in place of Kordon's own.
 
         Raises:
             ProxyFailed: It did not become ready.
@@ -100,8 +100,8 @@ class ProxyProcess:
         folder = make_folder(FOLDER_PREFIX)
         file = folder / "kordon.yaml"
         file.write_text(json.dumps(dict(config or {})))  # JSON is YAML
-        module = ["kordon.testing.faulty_proxy", fault] if fault else [program]
-        command = [*module, "run", "--bootstrap", bootstrap, "--listen", listen]
+        faulty = ["kordon.testing.faulty_proxy", fault] if fault else []
+        command = [*faulty, program, "run", "--bootstrap", bootstrap, "--listen", listen]
         command += ["--admin", admin, "--log-format", "json", *(["--config", str(file)] if config else []), *args]
         launch = _Launch(command, env, folder / "kordon.log")
         proxy = cls(launch, listen, admin)

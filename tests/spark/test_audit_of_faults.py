@@ -27,6 +27,7 @@ from kordon.spark_jobs.report.verdicts import Verdict
 from kordon.spark_jobs.rules import no_skip, seq_image
 from kordon.spark_jobs.session import Setup, open_session
 from kordon.spark_jobs.sources import Reading
+from kordon.testing import short_leases
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.fault_plays import BYPASS, DELETED, DELETED_TO, PLAYS, Stage, bypass, clean, deleted
@@ -116,7 +117,8 @@ def perform(broker: str, folder: Path) -> dict[str, str]:
     workers: dict[str, str] = {}
     for fault in (*Fault, None):
         plays = HONEST if fault is None else {fault.value: PLAYS[fault]}
-        with ProxyProcess.start(broker, config=config, fault=fault) as proxy:
+        # Each finds topics of those before it, and waits a lease before its first change (MISSING-WAITED).
+        with ProxyProcess.start(broker, config=config, fault=fault, program=short_leases.PROGRAM) as proxy:
             for name, play in plays.items():
                 play(Stage(proxy.bootstrap, broker, topic_of(name)))
         workers |= dict.fromkeys(workers_of(folder) - workers.keys(), [*plays][-1])
