@@ -1,4 +1,4 @@
-"""`make test` runs its tests in five processes; none is left out, and none that fails is overlooked."""
+"""`make test` runs its tests in six processes; none is left out, and none that fails is overlooked."""
 
 import json
 import os
