@@ -8,10 +8,15 @@ from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AclOperation, AdminClient, NewTopic
 
 from kordon.codecs.decision import Kind
+from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.decision_log import read_files
 from kordon.testing.rights import Allowed, Secured
 
-pytestmark = [pytest.mark.beside, pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.beside,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(DESCRIBED_PRODUCERS.is_missing, reason=DESCRIBED_PRODUCERS.reason),
+]
 
 TOPIC = "rights-on-record"
 

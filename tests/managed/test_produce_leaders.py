@@ -9,10 +9,11 @@ import pytest
 from kordon.proxy.control.brokers import Brokers
 from kordon.proxy.control.topics_admin import TopicsAdmin
 from kordon.proxy.managed.leaders import Leader, Leaders
+from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_writes import Producer, a_worker
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.skipif(DESCRIBED_PRODUCERS.is_missing, reason=DESCRIBED_PRODUCERS.reason)]
 
 
 class MisledLeaders(Leaders):

@@ -24,6 +24,7 @@ from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout
 from kordon.testing.as_read import as_read
+from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.cluster_links import create_topic, links_to
 from kordon.testing.known import known
@@ -301,6 +302,7 @@ async def test_a_client_with_another_leader_epoch_is_told(cluster: Cluster) -> N
         assert found == [Code.FENCED_LEADER_EPOCH, 0, Code.UNKNOWN_LEADER_EPOCH]
 
 
+@pytest.mark.skipif(DESCRIBED_PRODUCERS.is_missing, reason=DESCRIBED_PRODUCERS.reason)
 async def test_readers_follow_a_leader_that_moves(cluster3: Cluster) -> None:
     """A reader that waits at the end gets what is written to the next leader, and is told no error."""
     async with driver(cluster3, n=1, v_count=1, copies=3) as made:

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kordon.proxy.control.layouts_topic import LAYOUTS_TOPIC, layouts_configs
+from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.known import known
 from kordon.testing.managed_clients import create_managed
@@ -20,7 +21,7 @@ from kordon.testing.waiting import wait_until
 # confluent_kafka.admin re-exports these without saying so.
 # pyright: reportPrivateImportUsage=false
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.skipif(DESCRIBED_PRODUCERS.is_missing, reason=DESCRIBED_PRODUCERS.reason)]
 
 TOPIC: Final = "orders"
 CAUSE: Final = f"{LAYOUTS_TOPIC} has no leader"

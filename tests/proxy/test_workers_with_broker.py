@@ -88,6 +88,7 @@ def test_counts_of_all_workers_are_what_clients_did(two_workers: ProxyProcess) -
 
 def test_status_shows_the_broker_to_a_person(two_workers: ProxyProcess, cluster: Cluster) -> None:
     """`kordon status` names the broker's address, where clients find it, and both workers."""
+    wait_until("the broker is up", lambda: all(each["up"] for each in two_workers.status()["upstream"]["nodes"]))
     shown = subprocess.run(
         [sys.executable, "-m", "kordon.proxy", "status", "--admin", two_workers.admin],
         capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "120"},
