@@ -50,7 +50,7 @@ image: ## the container image, with docker or buildah
 	deploy/build-image
 
 lock: ## write the locks in requirements/ and deploy/jars.sha256 anew (needs uv and Maven)
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header pyproject.toml -o requirements/run.txt
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --extra proxy pyproject.toml -o requirements/run.txt
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --extra audit pyproject.toml -o requirements/audit.txt
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --extra dev --extra audit pyproject.toml -o requirements/dev.txt
 	deploy/lock-jars

@@ -6,6 +6,7 @@
     │   └── BrokerProtocolError    … by the broker
     ├── SilentWriteFailed          a write with acks=0 failed: its client hears of it by the end of the connection
     └── UpstreamUnavailable        a broker cannot be reached, refuses, or does not answer in time
+        └── NoCommonVersion        … or does not speak what is asked for, however well it is
 
 Bytes that cannot be read at all are `kordon.codecs.errors.WireError`; configuration that cannot be used is
 `kordon.proxy.config_load.ConfigError`.
@@ -43,3 +44,7 @@ class SilentWriteFailed(KordonError):  # noqa: N818 - says what happened
 
 class UpstreamUnavailable(KordonError):  # noqa: N818 - a state of the world, named as operators say it
     """Raised when a broker cannot be reached, refuses Kordon's own connection, or does not answer in time."""
+
+
+class NoCommonVersion(UpstreamUnavailable):  # noqa: N818 - likewise
+    """Raised when a broker speaks no version of a request that Kordon could send."""

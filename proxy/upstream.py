@@ -24,7 +24,7 @@ from kordon.codecs.schema import Buffer
 from kordon.proxy import apis
 from kordon.proxy.answer_frames import AnswerFrames
 from kordon.proxy.config import HostPort, Upstream, UpstreamSasl
-from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.errors import NoCommonVersion, UpstreamUnavailable
 from kordon.proxy.log_in import LOG_IN_KEYS, log_in
 from kordon.proxy.tasks import Tasks
 from kordon.proxy.tls import explain
@@ -156,12 +156,12 @@ class UpstreamClient:
         """Returns the newest of the wanted versions that the broker speaks.
 
         Raises:
-            UpstreamUnavailable: It speaks none of them.
+            NoCommonVersion: It speaks none of them.
         """
         offered = self.versions.get(api_key, range(0))
         common = [version for version in wanted if version in offered]
         if not common:
-            raise UpstreamUnavailable(f"{self.address}: no common version of {apis.api_name(api_key)}")
+            raise NoCommonVersion(f"{self.address}: no common version of {apis.api_name(api_key)}")
         return common[-1]
 
     async def ask(self, api_key: int, version: int, fields: Mapping[str, Any], timeout: float | None = None) -> Any:

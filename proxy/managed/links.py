@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.errors import NoCommonVersion, UpstreamUnavailable
 from kordon.proxy.tasks import Tasks
 from kordon.proxy.tls import explain
 from kordon.proxy.topology import Topology
@@ -88,7 +88,8 @@ class Links:
                     return await client.ask(api_key, client.version(api_key, versions), fields)
             except (UpstreamUnavailable, TimeoutError) as error:
                 errors.append(f"broker {node_id}: {explain(error)}")
-                self.topology.tried(node_id, error)
+                if not isinstance(error, NoCommonVersion):
+                    self.topology.tried(node_id, error)
         raise UpstreamUnavailable("; ".join(errors) or "no broker is known yet")
 
     async def close(self) -> None:

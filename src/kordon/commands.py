@@ -5,8 +5,15 @@ Workers and containers that only ever run the proxy begin at `kordon.proxy` and 
 
 from __future__ import annotations
 
-from kordon.proxy.cli import main
-from kordon.spark_jobs.cli import audit
+import sys
+
+try:
+    from kordon.proxy.cli import main
+    from kordon.spark_jobs.cli import audit
+except ModuleNotFoundError as error:
+    if error.name is None or error.name.startswith("kordon"):
+        raise
+    sys.exit(f"kordon: {error.name} is not installed, which its commands need: pip install 'kordon[proxy]'")
 
 main.add_command(audit)
 

@@ -1,12 +1,28 @@
 """What `pip install kordon` brings: what users need, and no rigs."""
 
+import json
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+LOADED = """
+import importlib, json, pkgutil, sys
+import kordon.client
+for module in pkgutil.walk_packages(kordon.client.__path__, "kordon.client."):
+    importlib.import_module(module.name)
+print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names)))
+"""
+WITHOUT_CLICK = """
+import sys
+sys.modules["click"] = None
+from kordon.commands import main
+main()
+"""
 BUILD = "from setuptools import build_meta; build_meta.build_wheel('dist')"
 
 
@@ -22,3 +38,26 @@ def test_the_wheel_has_what_users_need_and_no_rigs(tmp_path: Path) -> None:
     assert packages == {f"kordon/{name}" for name in ("client", "codecs", "proxy", "spark_jobs")}
     assert "kordon/py.typed" in names
     assert "kordon/spark_jobs/log4j2.properties" in names
+
+
+def distributions(requirements: list[str]) -> set[str]:
+    """Returns the names of what is required, as distributions are called."""
+    return {requirement.partition(">")[0].partition("[")[0].partition("=")[0] for requirement in requirements}
+
+
+def test_the_sdk_loads_nothing_that_only_the_proxy_needs() -> None:
+    """The extra `proxy` has what the SDK's users do not install."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    loaded = subprocess.run([sys.executable, "-c", LOADED], check=True, capture_output=True, text=True, timeout=120)
+    known = packages_distributions()
+    brought = {name for module in json.loads(loaded.stdout) for name in known.get(module, ())}
+    assert distributions(project["dependencies"]) <= brought
+    assert brought.isdisjoint(distributions(project["optional-dependencies"]["proxy"]))
+
+
+def test_who_lacks_the_extra_is_told_what_to_install() -> None:
+    """The command of whoever has installed the SDK alone."""
+    command = [sys.executable, "-c", WITHOUT_CLICK]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 1
+    assert ended.stderr == "kordon: click is not installed, which its commands need: pip install 'kordon[proxy]'\n"
