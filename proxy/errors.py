@@ -46,5 +46,5 @@ class UpstreamUnavailable(KordonError):  # noqa: N818 - a state of the world, na
     """Raised when a broker cannot be reached, refuses Kordon's own connection, or does not answer in time."""
 
 
-class NoCommonVersion(UpstreamUnavailable):  # noqa: N818 - likewise
+class NoCommonVersion(UpstreamUnavailable):
     """Raised when a broker speaks no version of a request that Kordon could send."""
