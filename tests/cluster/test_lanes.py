@@ -163,6 +163,51 @@ def test_a_failure_in_either_lane_is_one_of_the_run(folder: Path, plain: bool, w
     assert ("FAILED test_b.py::test_marked" in done.stdout) is not with_broker
 
 
+DIES = """
+import os
+import signal
+
+def test_dies():
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_process_that_is_killed_is_a_failure_of_the_run(folder: Path) -> None:
+    """Though nobody could say which test it was, and all that were run by others have passed."""
+    (folder / "test_a.py").write_text(DIES)
+    (folder / "test_b.py").write_text(WITH_BROKER.format(True))
+    done = lanes(folder)
+    assert passed(done.stdout) == ["test_beside", "test_marked", "test_with_cluster"]
+    assert done.returncode != 0
+
+
+def test_a_file_that_cannot_be_read_is_told_once_and_nothing_is_run(folder: Path) -> None:
+    (folder / "test_a.py").write_text("def test_unfinished(:\n")
+    (folder / "test_b.py").write_text(PLAIN.format(True))
+    done = lanes(folder)
+    assert done.stdout.count("ERROR collecting test_a.py") == 1
+    assert passed(done.stdout) == []
+    assert done.returncode == pytest.ExitCode.INTERRUPTED
+
+
+WRITES = """
+import os
+
+def test_{0}():
+    for _ in range(200):
+        os.system("echo {0}")
+    assert False
+"""
+
+
+def test_what_a_test_writes_is_told_with_it_and_with_no_other(folder: Path) -> None:
+    """Programs that it starts included, while tests of other processes write as well."""
+    for name in ("first", "second"):
+        (folder / f"test_{name}.py").write_text(WRITES.format(name))
+    told = re.findall("- Captured stdout call -+\n((?:first\n|second\n)*)", lanes(folder, "--quick").stdout)
+    assert sorted(told) == ["first\n" * 200, "second\n" * 200]
+
+
 def test_a_lane_without_tests_is_no_failure(folder: Path) -> None:
     """`make test PYTEST_ARGS=FILE` may name tests of one kind; naming none is told as pytest tells it."""
     (folder / "test_a.py").write_text(PLAIN.format(True))
