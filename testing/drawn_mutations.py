@@ -197,6 +197,8 @@ def _without_effect(node: ast.AST) -> bool:
             return True
         case ast.If(ast.Name("TYPE_CHECKING")):
             return True
+        case ast.If(body=body, orelse=[]):  # it only says when something is logged
+            return all(isinstance(each, ast.Expr) and _without_effect(each) for each in body)
         case _:
             return False
 

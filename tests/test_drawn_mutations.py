@@ -37,6 +37,8 @@ def changes(text: str) -> set[tuple[str, str]]:
         ("x: Literal[1] = a", set()),
         ("assert a < b", set()),
         ("log.info(a < b)", set()),
+        ("if a < b:\n    log.info(a)", set()),
+        ("if a < b:\n    log.info(a)\nelse:\n    x = c", {("<", "<=")}),
         ("'''Says what it does.'''", set()),
     ],
 )

@@ -40,6 +40,18 @@ def test_a_write_in_its_segment_is_a_success() -> None:
     assert (found.error_code, found.base_offset, counts.batches) == (NONE, 12, 1)
 
 
+@pytest.mark.parametrize(("grown", "start"), [(False, 5), (True, 0)])
+def test_a_writer_is_told_where_its_own_log_begins(*, grown: bool, start: int) -> None:
+    """What brokers have removed of its home is the beginning of its log while it has lived nowhere else."""
+    held = layout() if grown else Layout.created("orders", UUID(int=1), 1, 4)
+    home = held.chains[MOVER].home
+    assert home is not None
+    bound = Bound(home.partition, home.move, 7, tag(MOVER, home.move, 7), 0, 0, opens=True)
+    write = Write(7, 0, 0, records=1, size=100, acks=-1, since=0.0, bound=bound)
+    written = Outcome(home.partition, NONE, 42, log_start_offset=5)
+    assert told(held, MOVER, write, written, ProduceCounts()).log_start_offset == start
+
+
 def test_a_worker_that_has_written_nothing_counts_nothing() -> None:
     """Rates begin at 0."""
     assert not any(asdict(ProduceCounts()).values())
