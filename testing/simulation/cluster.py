@@ -40,6 +40,8 @@ TROUBLE_SECONDS: Final = 60.0
 """How long things go wrong."""
 HEAL_SECONDS: Final = 150.0
 """By when all that was asked for must have come true once nothing goes wrong any more."""
+ARRIVAL_SECONDS: Final = 10.0
+"""By when all that was under way then has arrived."""
 DRAIN_SECONDS: Final = 60.0
 """By when a dialect group has read all there is."""
 _TAKEN_OVER_SHARE: Final = 0.3
@@ -345,6 +347,22 @@ def _many(seed: int) -> Iterator[None]:
         yield
 
 
+def _come_to_an_end(cluster: Cluster) -> None:
+    """Lets everything arrive and all be read, and looks whether the promises hold."""
+    world, group = cluster.world, cluster.dialect_group
+    cluster.nemesis.release()
+    for proxy in cluster.proxies:
+        proxy.paused_until = 0.0
+    world.run(world.now + ARRIVAL_SECONDS, cluster.failures.__len__)
+    if group is not None:
+        world.run(world.now + DRAIN_SECONDS, lambda: group.is_drained or cluster.failures)
+    if not cluster.failures:
+        for consumer in cluster.consumers:
+            consumer.finish()
+        promises.check(cluster)
+        promises.check_rewind(cluster)
+
+
 def run(seed: int, without: str = "", *, has_dialect_writers: bool = False) -> Cluster:
     """Lets a cluster live through one seed.
 
@@ -354,7 +372,7 @@ def run(seed: int, without: str = "", *, has_dialect_writers: bool = False) -> C
         has_dialect_writers: Whether clients of the dialect write beside all others.
 
     Returns:
-        The cluster; `wrong` is empty if every promise held.
+        The cluster; `wrong` is empty if every promise held. It ends where one is broken.
     """
     world = World(seed)
     errors: list[str] = []
@@ -371,18 +389,8 @@ def run(seed: int, without: str = "", *, has_dialect_writers: bool = False) -> C
         world.run(nextafter(TROUBLE_SECONDS, 0.0), cluster.failures.__len__)  # it does not settle before
         world.each(_LOOK_SECONDS, cluster.look)
         world.run(HEAL_SECONDS, lambda: cluster.settled or cluster.failures)
-        cluster.nemesis.release()
-        for proxy in cluster.proxies:
-            proxy.paused_until = 0.0
-        world.run(world.now + 10.0)
-        group = cluster.dialect_group
-        if group is not None:
-            world.run(world.now + DRAIN_SECONDS, lambda: group.is_drained)
-        if not cluster.failures:
-            for consumer in cluster.consumers:
-                consumer.finish()
-            promises.check(cluster)
-            promises.check_rewind(cluster)
+        if not cluster.failures:  # else it is known what became of it
+            _come_to_an_end(cluster)
         cluster.over = True
         for proxy in (*cluster.ended, *cluster.proxies):
             proxy.loop.end()
