@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -28,7 +28,6 @@ from kordon.spark_jobs.metrics import Metrics
 from kordon.spark_jobs.report.verdicts import Verdict, overall
 from kordon.spark_jobs.rules import gaps
 from kordon.spark_jobs.rules.all_rules import ALL
-from kordon.spark_jobs.rules.places import PLACES
 from kordon.spark_jobs.schema import FINDINGS
 from kordon.spark_jobs.sources import Reading, managed_topics, stream
 from kordon.spark_jobs.storage import Storage
@@ -237,12 +236,11 @@ class Audit:
         elif self._cluster is not None:
             self.engine.expect(self._managed_topics())
         judged = [{"number": each.number, "name": each.name, "proves": each.proves} for each in (gaps.RULE, *ALL)]
-        waiting = [asdict(each) for each in PLACES]
         self.storage.put_json(
             "about.json",
             {
                 "version": kordon.__version__,
-                "rules": [*judged, *waiting],
+                "rules": judged,
                 "bootstrap": self._options.reading.bootstrap,
                 "files": str(self._options.reading.folder or "") or None,
                 "late_ms": self._options.late_ms,

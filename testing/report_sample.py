@@ -9,14 +9,11 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-
-from kordon.spark_jobs.rules.places import PLACES
 
 START = 1_795_300_000_000
 TOPIC = "orders"
@@ -100,8 +97,6 @@ def _table(folder: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 def _about() -> dict[str, Any]:
     rules: list[dict[str, Any]] = [{"number": number, "name": name, "proves": proves} for number, name, proves in RULES]
-    rules += [asdict(place) for place in PLACES]
-
     return {"version": "0.1.0", "rules": rules, "bootstrap": "broker-1:9092", "files": None, "late_ms": 600_000}
 
 

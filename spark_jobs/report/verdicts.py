@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from kordon.spark_jobs.report.tables import Row, Tables
 from kordon.spark_jobs.report.words import several, whole
-from kordon.spark_jobs.rules.place import Place
-from kordon.spark_jobs.rules.places import PLACES
 
 
 class Verdict(StrEnum):
@@ -21,8 +19,6 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
     NOTHING = "nothing to judge"
     """Nothing of the kind happened in what was read."""
-    NO_DATA = "no data yet"
-    """Kordon does not do yet what the rule is about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +40,6 @@ PROMISES: Final = (
     Promise(number=5, name="NO-SKIP", plain="Readers got everything there was."),
     Promise(number=6, name="SEQ-IMAGE", plain="What was acknowledged is there, and it is there once."),
     Promise(number=7, name="EPOCH-LADDER", plain="No former producer wrote in the name of its successor."),
-    Promise(number=8, name="IC-ALGEBRA", plain="What consumers that share a partition have committed adds up."),
-    Promise(number=9, name="RANGE-DRAIN", plain="A range of keys has one consumer at a time."),
-    Promise(number=10, name="SOURCE-OWNER", plain="A source partition has one producer at a time."),
 )
 
 
@@ -74,7 +67,7 @@ _NOT_RUN: Final = "This audit did not run the rule."
 
 
 def judge(tables: Tables) -> list[Judged]:
-    """Returns all rules, by number: those that the audit ran, and those that wait for their data."""
+    """Returns all rules, by number: those that are known, and those that the audit ran."""
     told = {int(each["number"]): each for each in tables.about.get("rules", ()) if "number" in each}
     known = {promise.number: promise for promise in PROMISES}
     numbers = sorted({*known, *told})
@@ -85,16 +78,15 @@ def _judged(promise: Promise | None, told: Mapping[str, Any], number: int, table
     checked = [row for row in tables.checked if row["rule"] == number]
     findings = [row for row in tables.findings if row["rule"] == number]
     passed, unknown = _sum(checked, "pass", "ranges"), _sum(checked, "unknown", "ranges")
-    place = next((each for each in PLACES if each.number == number), None)
-    verdict = _verdict(findings, passed, unknown, is_waiting=place is not None)
+    verdict = _verdict(findings, passed, unknown)
     is_left_out = verdict is Verdict.NOTHING and bool(tables.about) and not told
     return Judged(
         number=number,
         name=str(told.get("name") or (promise.name if promise else f"rule {number}")),
         plain=promise.plain if promise else "",
-        proves=str(told.get("proves") or (place.proves if place else "")),
+        proves=str(told.get("proves") or ""),
         verdict=verdict,
-        why=_NOT_RUN if is_left_out else _why(verdict, findings, checked, place),
+        why=_NOT_RUN if is_left_out else _why(verdict, findings, checked),
         passed=passed,
         count=_sum(checked, "pass", "count"),
         unknown=unknown,
@@ -106,18 +98,16 @@ def _sum(rows: Iterable[Row], verdict: str, column: str) -> int:
     return sum(int(row[column] or 0) for row in rows if row["verdict"] == verdict)
 
 
-def _verdict(findings: Iterable[Row], passed: int, unknown: int, *, is_waiting: bool) -> Verdict:
+def _verdict(findings: Iterable[Row], passed: int, unknown: int) -> Verdict:
     verdicts = {row["verdict"] for row in findings}
     if "fail" in verdicts:
         return Verdict.FAIL
     if verdicts or unknown:
         return Verdict.UNKNOWN
-    if passed:
-        return Verdict.PASS
-    return Verdict.NO_DATA if is_waiting else Verdict.NOTHING
+    return Verdict.PASS if passed else Verdict.NOTHING
 
 
-def _why(verdict: Verdict, findings: Sequence[Row], checked: Sequence[Row], place: Place | None) -> str:
+def _why(verdict: Verdict, findings: Sequence[Row], checked: Sequence[Row]) -> str:
     passed, unknown = _sum(checked, "pass", "ranges"), _sum(checked, "unknown", "ranges")
     right = f"{whole(_sum(checked, 'pass', 'count'))} checked in {several(passed, 'range')}"
     match verdict:
@@ -131,8 +121,6 @@ def _why(verdict: Verdict, findings: Sequence[Row], checked: Sequence[Row], plac
             return f"Evidence is missing for {doubted}, which may have been right or not. The rest is right: {right}."
         case Verdict.NOTHING:
             return "Nothing of the kind happened in what was read."
-        case Verdict.NO_DATA:
-            return f"Waits for {place.waits_for}." if place else ""
 
 
 def overall(findings: Iterable[Row], checked: Sequence[Row]) -> Verdict:
@@ -142,4 +130,4 @@ def overall(findings: Iterable[Row], checked: Sequence[Row]) -> Verdict:
         findings: All there are, with their `verdict`.
         checked: By rule and verdict the `ranges` that were looked at.
     """
-    return _verdict(findings, _sum(checked, "pass", "ranges"), _sum(checked, "unknown", "ranges"), is_waiting=False)
+    return _verdict(findings, _sum(checked, "pass", "ranges"), _sum(checked, "unknown", "ranges"))
