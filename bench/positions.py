@@ -11,10 +11,10 @@ import time
 from dataclasses import dataclass
 from statistics import median
 
+from kordon.codecs import apis
 from kordon.codecs.messages import request, response
-from kordon.proxy import apis
 from kordon.proxy.decisions.journal import Client
-from kordon.proxy.managed.position_reports import PositionReports
+from kordon.proxy.handlers.position_reports import PositionReports
 from kordon.proxy.ordering.position_records import Place
 from kordon.testing.positions_in_memory import ReportsInMemory, answer, report_fields
 

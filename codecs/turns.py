@@ -1,6 +1,6 @@
 """Long work takes turns with the rest of the event loop: where loops go over rows, it pauses every so many of them.
 
-What reads, changes and writes messages is ordinary code. Where `kordon.proxy.turns` runs it, it stands in a greenlet of
+What reads, changes and writes messages is ordinary code. Where `runtime/turns.py` runs it, it stands in a greenlet of
 its own, and `rows_done` passes control back to the event loop. Anywhere else `rows_done` does nothing.
 """
 

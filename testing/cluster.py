@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
-from kordon.proxy import apis
+from kordon.codecs import apis
 from kordon.testing.broker_config import (
     SCRAM_MECHANISMS,
     USERS,

@@ -8,13 +8,13 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from kordon.proxy import apis
-from kordon.proxy.config import HostPort, Upstream, UpstreamSasl, UpstreamTls
-from kordon.proxy.control.codes import Code
-from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.managed.links import Links
-from kordon.proxy.tls import upstream_context
-from kordon.proxy.topology import Topology
+from kordon.codecs import apis
+from kordon.codecs.error_codes import Code
+from kordon.proxy.config.config import HostPort, Upstream, UpstreamSasl, UpstreamTls
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.links import Links
+from kordon.proxy.kafka.topology import Topology
+from kordon.proxy.runtime.tls import upstream_context
 from kordon.testing.broker_config import USERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.waiting import until

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from kordon.codecs import apis
 from kordon.codecs.decision import Decision, Kind
-from kordon.proxy import apis
 
 
 class Form(NamedTuple):

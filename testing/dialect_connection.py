@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from kordon.codecs import apis
 from kordon.codecs.dialect import VERSION
-from kordon.proxy import apis
 from kordon.testing.plain_connection import PlainConnection
 
 API_VERSIONS: Final = 3

@@ -11,8 +11,8 @@ from itertools import count
 from struct import Struct
 from typing import Any, Final, Self
 
-from kordon.proxy import apis
-from kordon.proxy.control.codes import Code
+from kordon.codecs import apis
+from kordon.codecs.error_codes import Code
 from kordon.testing.dialect_connection import DialectConnection
 from kordon.testing.rights import log_in
 from kordon.testing.waiting import wait_until

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 from aiokafka.partitioner import murmur2
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from kordon.proxy import apis
-from kordon.proxy.control.codes import Code, name_of
+from kordon.codecs import apis
+from kordon.codecs.error_codes import Code, name_of
 from kordon.proxy.ordering.hashing import linear, slot
 from kordon.testing.dialect_connection import DialectConnection
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from kordon.proxy import apis
-from kordon.proxy.control.codes import Code
-from kordon.proxy.control.layouts_topic import LAYOUTS_TOPIC, layouts_configs
+from kordon.codecs import apis
+from kordon.codecs.error_codes import Code
+from kordon.proxy.own_topics.layouts_topic import LAYOUTS_TOPIC, layouts_configs
 from kordon.testing.cluster import Cluster
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.waiting import wait_until

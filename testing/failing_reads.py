@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 from kordon.codecs.look import Buffer
-from kordon.proxy.cli import main
-from kordon.proxy.request_leg import RequestLeg
-from kordon.proxy.response_leg import ResponseLeg
+from kordon.proxy.commands.cli import main
+from kordon.proxy.core.request_leg import RequestLeg
+from kordon.proxy.core.response_leg import ResponseLeg
 
 BAD_REQUEST: Final = 0x0BADF00D
 BAD_ANSWER: Final = 0x0BADBEEF

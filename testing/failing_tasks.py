@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from kordon.proxy.cli import main
-from kordon.proxy.tasks import Tasks
+from kordon.proxy.commands.cli import main
+from kordon.proxy.runtime.tasks import Tasks
 
 _LIFE_SECONDS: Final = 2.0
 """How long work lives until it fails in the midst of it."""

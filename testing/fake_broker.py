@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from struct import pack
 from typing import Any
 
+from kordon.codecs import apis
+from kordon.codecs.error_codes import Code
 from kordon.codecs.headers import build_response_header, parse_request_header
 from kordon.codecs.messages import request, response
 from kordon.codecs.schema import Buffer
-from kordon.proxy import apis
-from kordon.proxy.answer_frames import AnswerFrames
-from kordon.proxy.config import HostPort, Upstream
-from kordon.proxy.control.codes import Code
-from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.managed.leaders import Leader
-from kordon.proxy.managed.links import Links
-from kordon.proxy.topology import Topology
-from kordon.proxy.upstream import UpstreamClient
+from kordon.proxy.config.config import HostPort, Upstream
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.answer_frames import AnswerFrames
+from kordon.proxy.kafka.leaders import Leader
+from kordon.proxy.kafka.links import Links
+from kordon.proxy.kafka.topology import Topology
+from kordon.proxy.kafka.upstream import UpstreamClient
 
 ADDRESS = ("fake", 9092)
 

@@ -16,19 +16,19 @@ from enum import StrEnum
 from typing import Any, Final
 
 from kordon.codecs.decision import Decision, Kind
-from kordon.proxy.control.leading import Leading
-from kordon.proxy.control.member_minutes import MemberMinutes
+from kordon.proxy.controller.leading import Leading
 from kordon.proxy.decisions.backlog import Backlog
 from kordon.proxy.decisions.journal import Journal
-from kordon.proxy.managed import gated_fetching, logs
-from kordon.proxy.managed.course import Course
-from kordon.proxy.managed.lanes import Lanes
-from kordon.proxy.managed.topics import Why
+from kordon.proxy.member.member_minutes import MemberMinutes
 from kordon.proxy.ordering import images, line, writers
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.changes import ReadCuts
 from kordon.proxy.ordering.images import Refusal
 from kordon.proxy.ordering.records import AckRecord, FenceRecord
+from kordon.proxy.reads import gated_fetching, logs
+from kordon.proxy.topics.managed_topics import Why
+from kordon.proxy.writes.course import Course
+from kordon.proxy.writes.lanes import Lanes
 
 _LOOK_SECONDS: Final = 0.01
 

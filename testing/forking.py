@@ -2,8 +2,8 @@
 
 # pyright: reportUnusedImport=false
 
-import kordon.proxy.cli
-import kordon.proxy.service
+import kordon.proxy.commands.cli
+import kordon.proxy.process.service
 import kordon.testing.faults  # noqa: F401 - so that whoever is forked has them
 from kordon.testing.java_process import die_with_parent
 

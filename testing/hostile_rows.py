@@ -10,7 +10,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import Final
 
-from kordon.proxy.config import Limits
+from kordon.proxy.config.config import Limits
 from kordon.testing.smallest_rows import request_of_rows, routes_with_rows
 
 _LARGE_BYTES: Final = 1024 * 1024

@@ -7,16 +7,16 @@ from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Final, Self
 
+from kordon.codecs import apis
 from kordon.codecs.produce import PartitionData, ProduceRequest, TopicData
-from kordon.proxy import apis
 from kordon.proxy.decisions.journal import Journal, NoJournal
-from kordon.proxy.managed.lanes import Lanes
-from kordon.proxy.managed.leaders import Leaders
-from kordon.proxy.managed.produce import ProduceService
-from kordon.proxy.managed.targets import Target, virtual_partition
-from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
+from kordon.proxy.handlers.produce import ProduceService
+from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.ordering.images import Image
 from kordon.proxy.ordering.layout import NO_COUNT, Layout
+from kordon.proxy.topics.managed_topics import Fence, ManagedTopic, ManagedTopics
+from kordon.proxy.topics.targets import Target, virtual_partition
+from kordon.proxy.writes.lanes import Lanes
 from kordon.testing.fake_broker import ADDRESS, Answer, Asked
 from kordon.testing.random_logs import FACE_ID, NAME, Log, LogBroker
 from kordon.testing.waiting import turns

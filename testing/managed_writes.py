@@ -11,21 +11,21 @@ from typing import Any
 
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
+from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
 from kordon.codecs.produce import build_outcomes, look_produce
 from kordon.codecs.records import batches
-from kordon.proxy.control.codes import Code
+from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.decisions.journal import Client
-from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.managed.lanes import Lanes
-from kordon.proxy.managed.leaders import NO_NODE, Leaders
-from kordon.proxy.managed.links import Links
-from kordon.proxy.managed.produce import ProduceService
-from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
+from kordon.proxy.handlers.produce import ProduceService
+from kordon.proxy.kafka.leaders import NO_NODE, Leaders
+from kordon.proxy.kafka.links import Links
+from kordon.proxy.kafka.upstream import UpstreamClient
 from kordon.proxy.ordering.identity import Identity, untag
 from kordon.proxy.ordering.images import Parts, Written, carried
 from kordon.proxy.ordering.layout import Epoch, Layout
-from kordon.proxy.upstream import UpstreamClient
+from kordon.proxy.topics.managed_topics import Fence, ManagedTopic, ManagedTopics
+from kordon.proxy.writes.lanes import Lanes
 from kordon.testing.cluster import Cluster
 from kordon.testing.cluster_links import create_topic, links_to
 from kordon.testing.waiting import until

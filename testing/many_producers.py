@@ -20,9 +20,9 @@ import google_crc32c
 import psutil
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
+from kordon.codecs import apis
 from kordon.codecs.records import CRC_AT, CRC_FROM
-from kordon.proxy import apis
-from kordon.proxy.control.batches import Entry, Identity, build_batch
+from kordon.proxy.kafka.batches import Entry, Identity, build_batch
 from kordon.proxy.ordering.hashing import home
 from kordon.proxy.ordering.identity import tag
 from kordon.testing.cluster import Cluster

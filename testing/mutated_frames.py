@@ -9,12 +9,12 @@ from random import Random
 from typing import Any, Final
 from uuid import UUID
 
+from kordon.codecs import apis
 from kordon.codecs.headers import build_request_header
 from kordon.codecs.messages import REQUESTS
 from kordon.codecs.primitives import Primitive
 from kordon.codecs.schema import Array, Field, Type, plain_fields, tagged_fields
-from kordon.proxy import apis
-from kordon.proxy.apis import ROUTES, Route
+from kordon.proxy.core.verdicts import ROUTES, Route
 
 _SIZE_BYTES: Final = 4
 _TIMES_MS: Final = (-1, 0, 1, 100, 6000)

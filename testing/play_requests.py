@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from kordon.proxy import apis
-from kordon.proxy.control.codes import Code, name_of
+from kordon.codecs import apis
+from kordon.codecs.error_codes import Code, name_of
 from kordon.testing.dialect_connection import DialectConnection
 from kordon.testing.dialect_reader import next_offset
 from kordon.testing.plain_connection import PlainConnection

@@ -12,12 +12,12 @@ from typing import Any, TypeAlias
 
 from kordon.codecs.headers import build_request_header, build_response_header
 from kordon.codecs.messages import request, response
-from kordon.proxy.addresses import Advertised
-from kordon.proxy.causes import CloseCause
-from kordon.proxy.config import Limits
-from kordon.proxy.connection import Connection
-from kordon.proxy.errors import ProtocolError
-from kordon.proxy.events import (
+from kordon.proxy.config.config import Limits
+from kordon.proxy.core.addresses import Advertised
+from kordon.proxy.core.causes import CloseCause
+from kordon.proxy.core.connection import Connection
+from kordon.proxy.core.errors import ProtocolError
+from kordon.proxy.core.events import (
     UNDECIDED,
     Close,
     Command,
@@ -31,9 +31,9 @@ from kordon.proxy.events import (
     SendDownstream,
     SendUpstream,
 )
-from kordon.proxy.request_leg import RequestLeg
-from kordon.proxy.response_leg import ResponseLeg
-from kordon.proxy.tally import Tally
+from kordon.proxy.core.request_leg import RequestLeg
+from kordon.proxy.core.response_leg import ResponseLeg
+from kordon.proxy.core.tally import Tally
 
 CHUNKINGS = (1 << 30, 1, 7)
 """Sizes of the chunks in which the bytes of a step arrive."""

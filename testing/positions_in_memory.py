@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from kordon.codecs import apis
+from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
-from kordon.proxy import apis
-from kordon.proxy.control.codes import Code
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.core.interception import Serve
 from kordon.proxy.decisions.journal import Client
-from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.interception import Serve
-from kordon.proxy.managed.position_reports import PositionReports
+from kordon.proxy.handlers.position_reports import PositionReports
 from kordon.proxy.ordering.position_records import Place, dump, key_of, load, place_of
 from kordon.proxy.ordering.positions import Positions, Report
 from kordon.testing.as_read import as_read

@@ -13,17 +13,17 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import strategies as st
 
+from kordon.codecs import apis
+from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
 from kordon.codecs.split import filler, patch, split
-from kordon.proxy import apis
-from kordon.proxy.control.codes import Code
 from kordon.proxy.decisions.journal import Client, Journal
-from kordon.proxy.managed.leaders import Leaders
-from kordon.proxy.managed.readers import Readers
-from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.streams import physical_stream
+from kordon.proxy.reads.readers import Readers
+from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.as_read import as_read
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker, led
 

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kordon.proxy import apis
+from kordon.codecs import apis
 from kordon.testing.broker_config import USERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.plain_connection import PlainConnection

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kordon.proxy.cli import main
-from kordon.proxy.control.membership import Membership
-from kordon.proxy.managed import worker
+from kordon.proxy.commands.cli import main
+from kordon.proxy.member.membership import Membership
+from kordon.proxy.process import managed_worker
 
 PROGRAM: Final = "kordon.testing.short_leases"
 LEASE_SECONDS: Final = 5.0
@@ -24,7 +24,7 @@ def shorten() -> None:
     def member(*arguments: Any, **options: Any) -> Membership:
         return Membership(*arguments, **{**options, "session_ms": SESSION_MS, "lease_seconds": LEASE_SECONDS})
 
-    worker.Membership = member  # type: ignore[attr-defined, assignment]
+    managed_worker.Membership = member  # type: ignore[attr-defined, assignment]
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from kordon.codecs.headers import build_request_header
 from kordon.codecs.messages import REQUESTS, request
 from kordon.codecs.primitives import NO_CONTEXT, Built
 from kordon.codecs.schema import Array, Field, Struct, codec_of, plain_fields
-from kordon.proxy.apis import ROUTES, Route
+from kordon.proxy.core.verdicts import ROUTES, Route
 
 
 def routes_with_rows() -> list[Route]:

@@ -9,7 +9,7 @@ import pytest
 from kordon.testing.forked_pytest import NEVER_IMPORTED, ForkedPytest, Replaced
 from kordon.testing.mutations import ROOT
 
-LEASE = "proxy/control/lease.py"
+LEASE = "proxy/member/lease.py"
 TESTS = "tests/control/test_lease.py"
 FAILED = int(pytest.ExitCode.TESTS_FAILED)
 

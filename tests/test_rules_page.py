@@ -251,7 +251,7 @@ def test_rules_are_cited_by_name() -> None:
 
 def test_decisions_name_rules_that_the_page_defines() -> None:
     """The field `rule` is for people who look it up; options of limits are named where they are not constants."""
-    places = [path for path in texts("proxy/managed") if path.suffix == ".py"]
+    places = [path for path in texts("proxy/handlers", "proxy/reads", "proxy/writes") if path.suffix == ".py"]
     told = {name for path in places for name in _rules_told(ast.parse(path.read_text()))}
     assert {"SHORT-FENCE", "RIGHTS-FIRST", "PARENT-FIRST", "NO-FALSE-END"} <= told
     assert told - sections(PAGE).keys() == set()

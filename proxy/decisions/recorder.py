@@ -13,16 +13,16 @@ from typing import Final
 
 import structlog
 
-from kordon.proxy.config import Decisions
+from kordon.proxy.config.config import Decisions
 from kordon.proxy.decisions.backlog import Backlog
 from kordon.proxy.decisions.journal import Journal, wall_clock_ms
 from kordon.proxy.decisions.sinks import RecordTooLarge, Sink, SinkFailed
 from kordon.proxy.decisions.to_files import Files
 from kordon.proxy.decisions.to_topic import Topic
-from kordon.proxy.managed.links import Links
-from kordon.proxy.metrics import DecisionNumbers
-from kordon.proxy.tasks import Tasks
-from kordon.proxy.topology import Topology
+from kordon.proxy.kafka.links import Links
+from kordon.proxy.kafka.topology import Topology
+from kordon.proxy.runtime.metrics import DecisionNumbers
+from kordon.proxy.runtime.tasks import Tasks
 
 log = structlog.get_logger(__name__)
 

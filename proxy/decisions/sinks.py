@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from kordon.proxy.errors import KordonError
+from kordon.proxy.core.errors import KordonError
 
 
 class SinkFailed(KordonError):  # noqa: N818 - a state of the world, named as operators say it

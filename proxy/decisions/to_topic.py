@@ -12,14 +12,14 @@ from typing import Final
 
 import structlog
 
-from kordon.proxy.config import Decisions
-from kordon.proxy.control.batches import ZSTD, Entry
-from kordon.proxy.control.brokers import Brokers
-from kordon.proxy.control.plain_writer import BatchTooLarge, PlainWriter
-from kordon.proxy.control.topics_admin import TopicsAdmin
+from kordon.proxy.config.config import Decisions
+from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.decisions.sinks import RecordTooLarge, SinkFailed
-from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.managed.links import Links
+from kordon.proxy.kafka.batches import ZSTD, Entry
+from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.kafka.links import Links
+from kordon.proxy.kafka.plain_writer import BatchTooLarge, PlainWriter
+from kordon.proxy.kafka.topics_admin import TopicsAdmin
 
 log = structlog.get_logger(__name__)
 

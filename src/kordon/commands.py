@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 try:
-    from kordon.proxy.cli import main
+    from kordon.proxy.commands.cli import main
     from kordon.spark_jobs.cli import audit
 except ModuleNotFoundError as error:
     if error.name is None or error.name.startswith("kordon"):

@@ -9,9 +9,9 @@ from uuid import UUID
 
 from kordon.codecs.producers import ProducerRow, ProducerRows
 from kordon.codecs.records import BATCH_HEADER, HEADER_BYTES, LOG_OVERHEAD
-from kordon.proxy.control.ends import Ends, LeaderAt, Snapshot
-from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.managed.topics import face_of
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.ends import Ends, LeaderAt, Snapshot
+from kordon.proxy.topics.managed_topics import face_of
 from kordon.testing.simulation.kafka import Batch, Partition
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kordon.proxy.control.codes import Code
+from kordon.codecs.error_codes import Code
 from kordon.proxy.ordering.line import NO_PRODUCER
 from kordon.proxy.ordering.streams import Stream
 from kordon.testing.simulation.kafka import Record

@@ -15,9 +15,10 @@ from typing import Final
 from unittest.mock import patch
 from uuid import UUID
 
-from kordon.proxy.control import ahead, keeper
-from kordon.proxy.control.batches import Entry
-from kordon.proxy.control.group import Member
+from kordon.proxy.controller import ahead
+from kordon.proxy.kafka.batches import Entry
+from kordon.proxy.kafka.group import Member
+from kordon.proxy.member import keeper
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import TopicRecord, Value, dump
 from kordon.testing.simulation import promises

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kordon.client.homes import NO_STAMP, Course, Homes, Stamp
 from kordon.client.layouts import Layouts, TopicLayout
-from kordon.proxy.control.codes import Code
+from kordon.codecs.error_codes import Code
 from kordon.proxy.ordering.layout import NO_COUNT, Layout
 from kordon.proxy.ordering.streams import physical_stream, shown_partition
 from kordon.proxy.ordering.takeover import may_be_shown

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from kordon.proxy.control import batches
-from kordon.proxy.control.batches import Entry
-from kordon.proxy.control.codes import Code
+from kordon.codecs.error_codes import Code
+from kordon.proxy.kafka import batches
+from kordon.proxy.kafka.batches import Entry
 from kordon.proxy.ordering.line import NO_PRODUCER
 from kordon.proxy.ordering.records import Unreadable, Value, load
 from kordon.testing.simulation.world import World

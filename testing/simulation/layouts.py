@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from kordon.proxy.control.batches import Entry, Record
-from kordon.proxy.control.layouts_writer import COMMIT_SECONDS, OPEN_SECONDS, Fenced, OutcomeUnknown
-from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.batches import Entry, Record
+from kordon.proxy.own_topics.layouts_writer import COMMIT_SECONDS, OPEN_SECONDS, Fenced, OutcomeUnknown
 from kordon.testing.simulation.kafka import CONTROLLERS_ID, read
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from kordon.proxy.control.batches import Entry
+from kordon.proxy.kafka.batches import Entry
 
 if TYPE_CHECKING:
     from kordon.testing.simulation.cluster import Cluster

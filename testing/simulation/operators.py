@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kordon.proxy.control.batches import Entry
+from kordon.proxy.kafka.batches import Entry
 from kordon.proxy.ordering.records import TopicRecord, WishRecord, dump
 from kordon.proxy.ordering.wishes import Manage, Resize, Wish
 from kordon.testing.simulation.clients import DELIVERY_SECONDS, METADATA_SECONDS

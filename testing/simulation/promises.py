@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from kordon.proxy.control.leading import Leading
+from kordon.proxy.controller.leading import Leading
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.controller import FENCE_SECONDS
 from kordon.proxy.ordering.identity import Owner, owner_of, untag

@@ -7,15 +7,15 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from unittest.mock import patch
 
-from kordon.proxy.control import membership
-from kordon.proxy.control.group import About
-from kordon.proxy.control.janitor import Tools
-from kordon.proxy.control.keeper import Keeper
-from kordon.proxy.control.leading import Leading
-from kordon.proxy.control.membership import Membership
-from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.controller.janitor import Tools
+from kordon.proxy.controller.leading import Leading
+from kordon.proxy.kafka.group import About
+from kordon.proxy.member import membership
+from kordon.proxy.member.keeper import Keeper
+from kordon.proxy.member.membership import Membership
 from kordon.proxy.ordering import takeover
 from kordon.proxy.ordering.member import Member
+from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.simulation.admin import Admin
 from kordon.testing.simulation.clients import Produce
 from kordon.testing.simulation.kafka import Group

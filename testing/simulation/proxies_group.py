@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kordon.proxy.control.codes import Code
-from kordon.proxy.control.group import About, GroupRefused, Joined, Member
+from kordon.codecs.error_codes import Code
+from kordon.proxy.kafka.group import About, GroupRefused, Joined, Member
 
 if TYPE_CHECKING:
     from kordon.testing.simulation.proxies import Proxy

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from kordon.proxy.managed.settle import Place
-from kordon.proxy.managed.topics import ManagedTopic
+from kordon.proxy.handlers.settle import Place
 from kordon.proxy.ordering import reading
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.gate import Gate
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.topics.managed_topics import ManagedTopic
 from kordon.testing.simulation.kafka import Batch, Record
 
 if TYPE_CHECKING:

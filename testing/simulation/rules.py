@@ -15,11 +15,9 @@ from unittest.mock import patch
 from kordon.client.moves import KeyMoves
 from kordon.client.owned import Owned
 from kordon.codecs.produce import Outcome
-from kordon.proxy.control import managing, takeovers
-from kordon.proxy.control.ends import Snapshot
-from kordon.proxy.control.leading import Leading
-from kordon.proxy.managed import write_outcomes
-from kordon.proxy.managed.topics import Fence, ManagedTopic
+from kordon.proxy.controller import managing, takeovers
+from kordon.proxy.controller.leading import Leading
+from kordon.proxy.kafka.ends import Snapshot
 from kordon.proxy.ordering import controller, images, line, reading, takeover
 from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.changes import Change
@@ -36,6 +34,8 @@ from kordon.proxy.ordering.presence import Presence
 from kordon.proxy.ordering.streams import Stream, is_physical
 from kordon.proxy.ordering.under_way import Fate, Kept
 from kordon.proxy.ordering.writers import Unfit, Verdict, Writers
+from kordon.proxy.topics.managed_topics import Fence, ManagedTopic
+from kordon.proxy.writes import write_outcomes
 from kordon.testing.simulation import gating
 from kordon.testing.simulation.reading import Reading
 

@@ -6,16 +6,16 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kordon.codecs.error_codes import Code
 from kordon.codecs.produce import Outcome
-from kordon.proxy.control.codes import Code
-from kordon.proxy.managed import produce
-from kordon.proxy.managed.lanes import HOLD_SECONDS, MOST_KEPT, WAIT_SECONDS
-from kordon.proxy.managed.write_outcomes import ProduceCounts, refused, result_of, told
+from kordon.proxy.handlers import produce
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.identity import owner_of, untag
 from kordon.proxy.ordering.line import Line, Refuse, Result, Write
 from kordon.proxy.ordering.streams import Stream, is_physical, shown_partition
 from kordon.proxy.ordering.under_way import Fate, Kept, UnderWay
+from kordon.proxy.writes.lanes import HOLD_SECONDS, MOST_KEPT, WAIT_SECONDS
+from kordon.proxy.writes.write_outcomes import ProduceCounts, refused, result_of, told
 from kordon.testing.simulation.clients import Produce
 from kordon.testing.simulation.kafka import Batch
 from kordon.testing.simulation.world import Pipe

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from kordon.client import OrderedConsumer, OrderedProducer
-from kordon.proxy.cli import main
-from kordon.proxy.tasks import Tasks
+from kordon.proxy.commands.cli import main
+from kordon.proxy.runtime.tasks import Tasks
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_ordinary, manage, resize
 from kordon.testing.proxy_process import ProxyProcess

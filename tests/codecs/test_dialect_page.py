@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 import pytest
 
 from kordon.codecs.dialect import INVALID_PARTITION_METADATA, ORDERED, VERSION, is_private
+from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import REQUESTS, RESPONSES
 from kordon.codecs.primitives import Primitive
 from kordon.codecs.schema import Array, Field, Message, Struct, versions_of
-from kordon.proxy.control.codes import Code
 from kordon.proxy.ordering.records import TopicRecord
 
 PAGE = Path(__file__).parents[2] / "docs" / "dialect.md"

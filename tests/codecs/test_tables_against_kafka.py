@@ -20,7 +20,7 @@ from kordon.codecs.messages import REQUESTS, RESPONSES
 from kordon.codecs.primitives import Primitive
 from kordon.codecs.records import CONTROL_KEY, END_TXN_MARKER
 from kordon.codecs.schema import Array, Field, Message, Struct, versions_of
-from kordon.proxy.apis import API_BY_KEY, APIS, Verdict
+from kordon.proxy.core.verdicts import API_BY_KEY, APIS, Verdict
 from kordon.testing.jars import DEFAULT, NEWEST, VERSIONS, kafka_clients_jar
 from kordon.testing.known import known
 

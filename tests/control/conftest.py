@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from kordon.proxy.control.brokers import Brokers
+from kordon.proxy.kafka.brokers import Brokers
 from kordon.testing.cluster import Cluster
 from kordon.testing.cluster_links import links_to
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from kordon.proxy import apis
-from kordon.proxy.config import HostPort, Upstream, UpstreamSasl, UpstreamTls
-from kordon.proxy.control.access import Access, principal_of
-from kordon.proxy.control.brokers import Brokers
-from kordon.proxy.control.open_rights import NO_AUTHORIZER
+from kordon.codecs import apis
+from kordon.proxy.access.open_rights import NO_AUTHORIZER
+from kordon.proxy.access.wrong_rights import Access, principal_of
+from kordon.proxy.config.config import HostPort, Upstream, UpstreamSasl, UpstreamTls
+from kordon.proxy.kafka.brokers import Brokers
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 
 BOOTSTRAP = (HostPort("kafka", 9092),)

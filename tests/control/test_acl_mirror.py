@@ -5,12 +5,12 @@ from typing import Any, cast
 
 import pytest
 
-from kordon.proxy.control.acl_mirror import CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS, Acl, AclMirror
-from kordon.proxy.control.authorizer import Authorizer
-from kordon.proxy.control.brokers import Brokers
-from kordon.proxy.control.ends import TopicsRefused
-from kordon.proxy.control.operations import Operation
-from kordon.proxy.control.own_rights import Missing
+from kordon.proxy.access.acl_mirror import CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS, Acl, AclMirror
+from kordon.proxy.access.authorizer import Authorizer
+from kordon.proxy.access.own_rights import Missing
+from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.kafka.ends import TopicsRefused
+from kordon.proxy.kafka.operations import Operation
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 
 READ, DESCRIBE, WRITE, ALLOW, LITERAL, PREFIXED, TOPIC = 3, 8, 4, 3, 3, 4, 2

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from kordon.proxy.control import group as module
-from kordon.proxy.control.brokers import Brokers
-from kordon.proxy.control.group import MOST_LEASE_MS, About, GroupCoordinator, GroupRefused, Member
+from kordon.proxy.kafka import group as module
+from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.kafka.group import MOST_LEASE_MS, About, GroupCoordinator, GroupRefused, Member
 from kordon.testing.fake_broker import FakeBroker
 
 PROXY = About("incarnation-1", "host-1", None, "1.0", 20_000)

@@ -5,15 +5,15 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kordon.proxy.control.batches import Entry, Record
-from kordon.proxy.control.brokers import Brokers
-from kordon.proxy.control.group import About
-from kordon.proxy.control.layouts_log import LayoutsLog
-from kordon.proxy.control.layouts_writer import LayoutsWriter
-from kordon.proxy.control.membership import Membership, new_incarnation
-from kordon.proxy.control.topics_admin import TopicsAdmin
-from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.managed.links import Links
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.batches import Entry, Record
+from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.kafka.group import About
+from kordon.proxy.kafka.links import Links
+from kordon.proxy.kafka.topics_admin import TopicsAdmin
+from kordon.proxy.member.membership import Membership, new_incarnation
+from kordon.proxy.own_topics.layouts_log import LayoutsLog
+from kordon.proxy.own_topics.layouts_writer import LayoutsWriter
 from kordon.testing.cluster import Cluster
 from kordon.testing.cluster_links import topology_over_tls
 from kordon.testing.waiting import until

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from kordon.proxy import apis
-from kordon.proxy.control.brokers import Brokers
-from kordon.proxy.control.codes import Code
-from kordon.proxy.control.ends import PartitionEnds
-from kordon.proxy.control.topics_admin import TopicsRefused
-from kordon.proxy.errors import UpstreamUnavailable
+from kordon.codecs import apis
+from kordon.codecs.error_codes import Code
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.kafka.ends import PartitionEnds
+from kordon.proxy.kafka.topics_admin import TopicsRefused
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker, led
 
 NAME = "orders"

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from kordon.proxy import apis
-from kordon.proxy.errors import UpstreamUnavailable
+from kordon.codecs import apis
+from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.testing.fake_broker import Answer, Asked, CutError, FakeBroker
 
 VERSION, WAIT_SECONDS = 4, 60

@@ -6,15 +6,15 @@ from uuid import UUID
 
 import pytest
 
-from kordon.proxy.control.batches import Entry
-from kordon.proxy.control.forged_fences import ForgedFences, StandingFence
-from kordon.proxy.control.layouts_writer import Fenced
-from kordon.proxy.control.ledger import Ledger
-from kordon.proxy.control.minutes import Minutes
+from kordon.proxy.controller.forged_fences import ForgedFences, StandingFence
+from kordon.proxy.controller.ledger import Ledger
+from kordon.proxy.controller.minutes import Minutes
 from kordon.proxy.decisions.journal import NoJournal
+from kordon.proxy.kafka.batches import Entry
 from kordon.proxy.ordering.controller import FENCE_SECONDS
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import FenceRecord
+from kordon.proxy.own_topics.layouts_writer import Fenced
 
 LAYOUT = Layout.created("orders", UUID(int=1), 3, 12)
 FENCE = FenceRecord("f1", "orders", LAYOUT.next_epoch(4), LAYOUT.sealed_by(LAYOUT.next_epoch(4)))

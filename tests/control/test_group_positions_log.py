@@ -8,14 +8,14 @@ from uuid import uuid4
 
 import pytest
 
-from kordon.proxy import apis
-from kordon.proxy.control.brokers import Brokers
-from kordon.proxy.control.group_positions import WRITE_SECONDS, GroupPositions
-from kordon.proxy.control.groups_topic import GroupsTopicUnfit, ensure_groups_topic
-from kordon.proxy.control.topics_admin import TopicsAdmin
-from kordon.proxy.errors import UpstreamUnavailable
+from kordon.codecs import apis
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.kafka.topics_admin import TopicsAdmin
+from kordon.proxy.member.group_positions import WRITE_SECONDS, GroupPositions
 from kordon.proxy.ordering.position_records import Place
 from kordon.proxy.ordering.positions import Report, TopicReport
+from kordon.proxy.own_topics.groups_topic import GroupsTopicUnfit, ensure_groups_topic
 from kordon.testing.cluster import Cluster
 from kordon.testing.waiting import until
 

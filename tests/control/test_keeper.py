@@ -11,18 +11,18 @@ import pytest
 from structlog.testing import capture_logs
 
 from kordon.codecs.decision import Kind
-from kordon.proxy.clock import clock
-from kordon.proxy.control.batches import Entry, Record
-from kordon.proxy.control.fence_times import Phase
-from kordon.proxy.control.group import Member
-from kordon.proxy.control.keeper import Keeper
-from kordon.proxy.control.membership import Generation
-from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.controller.fence_times import Phase
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.batches import Entry, Record
+from kordon.proxy.kafka.group import Member
+from kordon.proxy.member.keeper import Keeper
+from kordon.proxy.member.membership import Generation
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.presence import sealed
 from kordon.proxy.ordering.records import AckRecord, FenceRecord, GoneRecord, TopicRecord, Value, WishRecord, dump
 from kordon.proxy.ordering.wishes import Resize
+from kordon.proxy.runtime.clock import clock
+from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.known import known
 from kordon.testing.noted import Noted
 from kordon.testing.waiting import turns
@@ -499,7 +499,7 @@ async def test_the_controller_begins_anew_without_what_cannot_be_read(stage: Sta
 
 async def test_wishes_under_way_are_bounded(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is a record that all proxies read; whoever asks for one too many is told so at once."""
-    monkeypatch.setattr("kordon.proxy.control.wishing.MOST_WISHES", 2)
+    monkeypatch.setattr("kordon.proxy.member.wishing.MOST_WISHES", 2)
     asked = [asyncio.ensure_future(stage.keeper.wish(Resize("orders", 4))) for _ in range(2)]
     await asyncio.sleep(0)
     with pytest.raises(UpstreamUnavailable, match="2 wishes"):

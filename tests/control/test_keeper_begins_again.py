@@ -9,15 +9,15 @@ from uuid import UUID
 
 import pytest
 
-from kordon.proxy.clock import clock
-from kordon.proxy.control.batches import Entry, Record
-from kordon.proxy.control.keeper import Keeper
-from kordon.proxy.control.membership import Generation
-from kordon.proxy.control.own_log import LogLost
-from kordon.proxy.control.performing import Performing
-from kordon.proxy.managed.topics import ManagedTopics
+from kordon.proxy.kafka.batches import Entry, Record
+from kordon.proxy.kafka.own_log import LogLost
+from kordon.proxy.member.keeper import Keeper
+from kordon.proxy.member.membership import Generation
+from kordon.proxy.member.performing import Performing
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value, dump
+from kordon.proxy.runtime.clock import clock
+from kordon.proxy.topics.managed_topics import ManagedTopics
 from kordon.testing.known import known
 from kordon.testing.waiting import until
 

@@ -9,11 +9,14 @@ from uuid import uuid4
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from kordon.proxy.control.batches import Entry, Record
-from kordon.proxy.control.brokers import Brokers
-from kordon.proxy.control.layouts_log import LayoutsLog
-from kordon.proxy.control.layouts_topic import LayoutsTopicUnfit
-from kordon.proxy.control.layouts_writer import (
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.batches import Entry, Record
+from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.kafka.own_log import LogLost
+from kordon.proxy.kafka.topics_admin import TopicsAdmin
+from kordon.proxy.own_topics.layouts_log import LayoutsLog
+from kordon.proxy.own_topics.layouts_topic import LayoutsTopicUnfit
+from kordon.proxy.own_topics.layouts_writer import (
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
     Fenced,
@@ -21,9 +24,6 @@ from kordon.proxy.control.layouts_writer import (
     NotCommitted,
     OutcomeUnknown,
 )
-from kordon.proxy.control.own_log import LogLost
-from kordon.proxy.control.topics_admin import TopicsAdmin
-from kordon.proxy.errors import UpstreamUnavailable
 from kordon.testing.cluster import Cluster
 
 pytestmark = pytest.mark.broker

@@ -8,16 +8,16 @@ from uuid import UUID
 
 import pytest
 
-from kordon.proxy.control.layouts_writer import Fenced
-from kordon.proxy.control.sweeping import MOST_AT_ONCE, SWEEP_SECONDS, Sweeping
-from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.managed.floor_wishes import FloorWishes
+from kordon.proxy.controller.sweeping import MOST_AT_ONCE, SWEEP_SECONDS, Sweeping
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.handlers.floor_wishes import FloorWishes
 from kordon.proxy.ordering import leftovers
 from kordon.proxy.ordering.floors import with_floors
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.leftovers import Leftovers
 from kordon.proxy.ordering.records import GoneRecord, OutcomeRecord, Value, WishRecord, dump
 from kordon.proxy.ordering.wishes import RaiseFloors, Wish
+from kordon.proxy.own_topics.layouts_writer import Fenced
 from kordon.testing.waiting import turns
 
 AGES = {"outcome": 120.0, "ack": 120.0, "gone": 40.0}

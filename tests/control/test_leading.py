@@ -7,13 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from kordon.proxy.clock import clock
-from kordon.proxy.control import sweeping
-from kordon.proxy.control.batches import Entry
-from kordon.proxy.control.fence_times import FenceTimes
-from kordon.proxy.control.forged_fences import StandingFence
-from kordon.proxy.control.layouts_writer import NotCommitted
-from kordon.proxy.control.leading import Cleaning, Leading
+from kordon.proxy.controller import sweeping
+from kordon.proxy.controller.fence_times import FenceTimes
+from kordon.proxy.controller.forged_fences import StandingFence
+from kordon.proxy.controller.leading import Cleaning, Leading
+from kordon.proxy.kafka.batches import Entry
 from kordon.proxy.ordering import soundness
 from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.layout import Layout
@@ -21,6 +19,8 @@ from kordon.proxy.ordering.leftovers import Leftovers
 from kordon.proxy.ordering.presence import Presence
 from kordon.proxy.ordering.records import FenceRecord, TopicRecord
 from kordon.proxy.ordering.wishes import Resize
+from kordon.proxy.own_topics.layouts_writer import NotCommitted
+from kordon.proxy.runtime.clock import clock
 from kordon.testing.waiting import until
 
 

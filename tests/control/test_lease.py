@@ -2,9 +2,9 @@
 
 import asyncio
 
-from kordon.proxy.clock import clock
-from kordon.proxy.control.group import GroupCoordinator, Joined
-from kordon.proxy.control.lease import Lease, Renewer
+from kordon.proxy.kafka.group import GroupCoordinator, Joined
+from kordon.proxy.member.lease import Lease, Renewer
+from kordon.proxy.runtime.clock import clock
 
 
 class SlowCoordinator(GroupCoordinator):

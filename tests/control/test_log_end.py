@@ -6,8 +6,8 @@ from uuid import uuid4
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from kordon.proxy.control.brokers import Brokers
-from kordon.proxy.control.topics_admin import TopicsAdmin
+from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.testing.cluster import Cluster
 from kordon.testing.waiting import until
 

@@ -8,16 +8,16 @@ from uuid import UUID
 
 import pytest
 
-from kordon.proxy.control.codes import Code
-from kordon.proxy.control.fulfilment import MOST_AT_A_TIME, Fulfilment
-from kordon.proxy.control.ledger import Refused
-from kordon.proxy.errors import UpstreamUnavailable
+from kordon.codecs.error_codes import Code
+from kordon.proxy.controller.fulfilment import MOST_AT_A_TIME, Fulfilment
+from kordon.proxy.controller.ledger import Refused
+from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.ordering import soundness
 from kordon.proxy.ordering.changes import Change
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import OutcomeRecord, TopicRecord, Value
 from kordon.proxy.ordering.wishes import Resize, Unmanage, Wish
-from kordon.proxy.tasks import Tasks
+from kordon.proxy.runtime.tasks import Tasks
 from kordon.testing.calls import calls_of
 
 RECORD = TopicRecord(Layout.created("orders", UUID(int=1), 3, 12), UUID(int=2))

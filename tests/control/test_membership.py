@@ -10,15 +10,15 @@ from uuid import uuid4
 
 import pytest
 
-from kordon.proxy.clock import clock
-from kordon.proxy.control.codes import Code
-from kordon.proxy.control.group import About, GroupCoordinator, GroupRefused
-from kordon.proxy.control.membership import Generation, Membership, new_incarnation
-from kordon.proxy.control.topics_admin import TopicsAdmin
+from kordon.codecs.error_codes import Code
+from kordon.proxy.kafka.group import About, GroupCoordinator, GroupRefused
+from kordon.proxy.kafka.topics_admin import TopicsAdmin
+from kordon.proxy.member.membership import Generation, Membership, new_incarnation
+from kordon.proxy.runtime.clock import clock
 from kordon.testing.waiting import until
 
 if TYPE_CHECKING:
-    from kordon.proxy.control.brokers import Brokers
+    from kordon.proxy.kafka.brokers import Brokers
 
     NewWorker: TypeAlias = Callable[[], Awaitable[Brokers]]
 

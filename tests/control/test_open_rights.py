@@ -2,7 +2,7 @@
 
 import pytest
 
-from kordon.proxy.control.open_rights import AclRow, open_rights
+from kordon.proxy.access.open_rights import AclRow, open_rights
 
 TOPIC, GROUP, ID = 2, 3, 5
 LITERAL, PREFIXED = 3, 4

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kordon.codecs.records import CRC_AT, CRC_FROM, HEADER_BYTES, MAGIC_AT, patch_base_offset
-from kordon.proxy.control.batches import Committed, Entry, Identity, Record, build_batch
+from kordon.proxy.kafka.batches import Committed, Entry, Identity, Record, build_batch
 from kordon.testing.bombs import CODECS, bomb, old_bomb
 
 NOBODY: Final = Identity(-1, -1, -1)

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 from uuid import UUID
 
-from kordon.proxy.control.ends import LeaderAt
-from kordon.proxy.control.shortened_logs import ShortenedLogs
-from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.controller.shortened_logs import ShortenedLogs
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.ends import LeaderAt
 from kordon.proxy.ordering.layout import Layout
 
 CREATED = Layout.created("orders", UUID(int=1), 1, 2)

@@ -11,17 +11,17 @@ from uuid import UUID
 import pytest
 
 from kordon.codecs.records import HEADER_BYTES, look_batch, patch_base_offset
-from kordon.proxy.config import HostPort, Upstream
-from kordon.proxy.control.batches import Entry, Identity, Record, build_batch
-from kordon.proxy.control.brokers import Brokers
-from kordon.proxy.control.group_positions import GroupPositions
-from kordon.proxy.control.keeper import Keeper
-from kordon.proxy.control.own_log import OwnLog
-from kordon.proxy.managed.links import Links
-from kordon.proxy.managed.topics import ManagedTopics
+from kordon.proxy.config.config import HostPort, Upstream
+from kordon.proxy.kafka.batches import Entry, Identity, Record, build_batch
+from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.kafka.links import Links
+from kordon.proxy.kafka.own_log import OwnLog
+from kordon.proxy.kafka.topology import Topology
+from kordon.proxy.member.group_positions import GroupPositions
+from kordon.proxy.member.keeper import Keeper
 from kordon.proxy.ordering.position_records import Place, key_of
 from kordon.proxy.ordering.records import MOST_BYTES, TopicRecord
-from kordon.proxy.topology import Topology
+from kordon.proxy.topics.managed_topics import ManagedTopics
 from kordon.testing.large_layouts import LARGEST
 from kordon.testing.step_times import PROMISED_SECONDS, longest_step
 

@@ -9,17 +9,17 @@ from uuid import UUID
 import pytest
 
 from kordon.codecs.producers import ProducerRows
-from kordon.proxy.clock import clock
-from kordon.proxy.control.batches import Entry
-from kordon.proxy.control.ends import Ends, Snapshot
-from kordon.proxy.control.fence_times import FenceTimes
-from kordon.proxy.control.leading import Cleaning, Leading
+from kordon.proxy.controller.fence_times import FenceTimes
+from kordon.proxy.controller.leading import Cleaning, Leading
+from kordon.proxy.kafka.batches import Entry
+from kordon.proxy.kafka.ends import Ends, Snapshot
 from kordon.proxy.ordering import controller
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.leftovers import Leftovers
 from kordon.proxy.ordering.presence import Presence
 from kordon.proxy.ordering.records import FenceRecord, TopicRecord, load
 from kordon.proxy.ordering.wishes import Resize
+from kordon.proxy.runtime.clock import clock
 from kordon.testing.waiting import until
 
 LAYOUT = Layout.created("orders", UUID(int=1), 1, 4)

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
-from kordon.proxy.control.group_offsets import Group
-from kordon.proxy.control.takeovers import Takeovers
+from kordon.proxy.controller.takeovers import Takeovers
+from kordon.proxy.kafka.group_offsets import Group
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.records import TopicRecord
 from kordon.proxy.ordering.takeover import Subscriber, Takeover

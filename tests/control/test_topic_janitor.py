@@ -8,11 +8,11 @@ from uuid import UUID
 
 import pytest
 
-from kordon.proxy.control.topic_janitor import Hands, TopicJanitor
-from kordon.proxy.managed.hidden_writes import NotNow
-from kordon.proxy.managed.leaders import Leaders
-from kordon.proxy.managed.opening import Opener
-from kordon.proxy.managed.pulls import Pulls
+from kordon.proxy.controller.topic_janitor import Hands, TopicJanitor
+from kordon.proxy.kafka.hidden_writes import NotNow
+from kordon.proxy.kafka.leaders import Leaders
+from kordon.proxy.kafka.opening import Opener
+from kordon.proxy.kafka.pulls import Pulls
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout
 from kordon.testing.random_logs import NAME, Log, LogBroker

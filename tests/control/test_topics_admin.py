@@ -7,9 +7,9 @@ from uuid import uuid4
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from kordon.proxy.control.brokers import Brokers
-from kordon.proxy.control.codes import Code
-from kordon.proxy.control.topics_admin import TopicsAdmin, TopicsRefused
+from kordon.codecs.error_codes import Code
+from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.kafka.topics_admin import TopicsAdmin, TopicsRefused
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.waiting import until

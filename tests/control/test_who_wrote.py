@@ -6,12 +6,12 @@ from uuid import UUID
 import pytest
 
 from kordon.codecs.producers import ProducerRow, ProducerRows
-from kordon.proxy.control import ahead
-from kordon.proxy.control.ahead import MOST_SINCE, TOO_FAST, WhoWrote
-from kordon.proxy.control.batches import Entry, Identity, build_batch
-from kordon.proxy.control.ends import Ends, Snapshot
-from kordon.proxy.control.ledger import Records
-from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.controller import ahead
+from kordon.proxy.controller.ahead import MOST_SINCE, TOO_FAST, WhoWrote
+from kordon.proxy.controller.ledger import Records
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.batches import Entry, Identity, build_batch
+from kordon.proxy.kafka.ends import Ends, Snapshot
 from kordon.proxy.ordering.changes import WriteAhead
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout

@@ -7,29 +7,27 @@ from uuid import UUID
 
 import pytest
 
+from kordon.codecs import apis
 from kordon.codecs.decision import Decision, Entry, Kind
+from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
 from kordon.codecs.produce import Outcome
-from kordon.proxy import apis
-from kordon.proxy.addresses import Advertised
-from kordon.proxy.causes import CloseCause
-from kordon.proxy.config import Limits
-from kordon.proxy.control.codes import Code
-from kordon.proxy.control.group import Member
-from kordon.proxy.control.ledger import Records
-from kordon.proxy.control.member_minutes import MemberMinutes
-from kordon.proxy.control.membership import Generation
-from kordon.proxy.control.minutes import Minutes
+from kordon.proxy.config.config import Limits
+from kordon.proxy.controller.ledger import Records
+from kordon.proxy.controller.minutes import Minutes
+from kordon.proxy.core import verdicts
+from kordon.proxy.core.addresses import Advertised
+from kordon.proxy.core.causes import CloseCause
+from kordon.proxy.core.interception import Translate
+from kordon.proxy.core.tally import Tally
 from kordon.proxy.decisions.backlog import Backlog
 from kordon.proxy.decisions.journal import Client
-from kordon.proxy.interception import Translate
-from kordon.proxy.managed.course import Course, Pending, Ticket
-from kordon.proxy.managed.introductions import Introduction
-from kordon.proxy.managed.position_decisions import decisions_of
-from kordon.proxy.managed.read_decisions import Given, Group, ReadDecisions
-from kordon.proxy.managed.told_clients import ToldClient
-from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics, Why
-from kordon.proxy.managed.write_decisions import WriteDecisions
+from kordon.proxy.handlers.introductions import Introduction
+from kordon.proxy.handlers.position_decisions import decisions_of
+from kordon.proxy.handlers.told_clients import ToldClient
+from kordon.proxy.kafka.group import Member
+from kordon.proxy.member.member_minutes import MemberMinutes
+from kordon.proxy.member.membership import Generation
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.changes import Producers
 from kordon.proxy.ordering.images import Refusal
@@ -39,8 +37,11 @@ from kordon.proxy.ordering.position_records import Place
 from kordon.proxy.ordering.positions import Report, TopicReport
 from kordon.proxy.ordering.records import AckRecord, FenceRecord, TopicRecord
 from kordon.proxy.ordering.streams import physical_stream
-from kordon.proxy.relays import Relays
-from kordon.proxy.tally import Tally
+from kordon.proxy.reads.read_decisions import Given, Group, ReadDecisions
+from kordon.proxy.relay.relays import Relays
+from kordon.proxy.topics.managed_topics import Fence, ManagedTopic, ManagedTopics, Why
+from kordon.proxy.writes.course import Course, Pending, Ticket
+from kordon.proxy.writes.write_decisions import WriteDecisions
 from kordon.testing.as_read import as_read
 from kordon.testing.decision_columns import FORMS, form_of, lacking
 from kordon.testing.noted import Noted
@@ -111,7 +112,7 @@ async def told(stage: Stage) -> None:
     ToldClient(stage.client, stage.topics, stage.journal).looks_at(apis.METADATA)({"topics": [row]})
     introduction = Introduction(stage.client, stage.journal)
     introduction.refused(9999, 1, "UNSUPPORTED_VERSION", ends=True)
-    route, message = apis.route(apis.INIT_PRODUCER_ID, 4), response(apis.INIT_PRODUCER_ID)
+    route, message = verdicts.route(apis.INIT_PRODUCER_ID, 4), response(apis.INIT_PRODUCER_ID)
     assert route is not None
     asked = {"transactional_id": "t", "transaction_timeout_ms": 1, "producer_id": -1, "producer_epoch": -1}
     look = introduction.look(route, memoryview(request(apis.INIT_PRODUCER_ID).build(4, asked)))

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient
 
 from kordon.codecs.decision import Decision, Entry, Kind
-from kordon.proxy.cli import main
-from kordon.proxy.config import Decisions
+from kordon.proxy.commands.cli import main
+from kordon.proxy.config.config import Decisions
 from kordon.proxy.decisions.recorder import make_recorder
 from kordon.testing.cluster import Cluster
 from kordon.testing.cluster_links import topology_over_tls

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kordon.codecs.decision import Decision, Entry, Kind
-from kordon.proxy.config import Decisions
+from kordon.proxy.config.config import Decisions
 from kordon.proxy.decisions.recorder import Recorder
 from kordon.proxy.decisions.sinks import RecordTooLarge, SinkFailed
 from kordon.proxy.decisions.to_files import PATTERN, Files

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from kordon.proxy.config import Config
-from kordon.proxy.config_load import load
+from kordon.proxy.config.config import Config
+from kordon.proxy.config.config_load import load
 from kordon.spark_jobs.cli import audit
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -7,7 +7,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from kordon.proxy.config_load import load
+from kordon.proxy.config.config_load import load
 from kordon.spark_jobs.cli import audit
 
 FOLDER: Final = Path(__file__).parents[2] / "deploy" / "kubernetes"

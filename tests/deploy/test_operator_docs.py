@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from kordon.proxy.causes import LIMIT_OF_CAUSE
-from kordon.proxy.config import Limits
+from kordon.proxy.config.config import Limits
+from kordon.proxy.core.causes import LIMIT_OF_CAUSE
 from kordon.testing.jars import DEFAULT, NEWEST, VERSIONS
 
 if TYPE_CHECKING:

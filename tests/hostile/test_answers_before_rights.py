@@ -16,10 +16,11 @@ from uuid import UUID
 import pytest
 from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType
 
+from kordon.codecs import apis
 from kordon.codecs.dialect import is_private
 from kordon.codecs.headers import build_request_header, parse_response_header
 from kordon.codecs.messages import REQUESTS, response
-from kordon.proxy import apis
+from kordon.proxy.core import verdicts
 from kordon.testing.dialect_connection import DialectConnection
 from kordon.testing.every_request import NO_ID, About, errors_in
 from kordon.testing.managed_clients import create_managed
@@ -36,7 +37,7 @@ _ENDS = (OSError, EOFError)
 _BEFORE_A_LOG_IN = {apis.API_VERSIONS, apis.SASL_HANDSHAKE, apis.SASL_AUTHENTICATE}
 _READ = [
     each.key
-    for each in apis.APIS
+    for each in verdicts.APIS
     if each.key in REQUESTS and each.key not in _BEFORE_A_LOG_IN and not is_private(each.key)
 ]
 """What Kordon has tables of: it cannot answer anything else."""
@@ -134,7 +135,7 @@ def reactions(
     secured: Secured, user: str | None, key: int, known: Known, *, dialect: bool
 ) -> Iterator[tuple[tuple[int, str], object, object]]:
     """Yields for a version and what is named how the broker reacts, and how Kordon does."""
-    spoken = [version for version in apis.API_BY_KEY[key].versions if version in known.spoken.get(key, ())]
+    spoken = [version for version in verdicts.API_BY_KEY[key].versions if version in known.spoken.get(key, ())]
     with ExitStack() as stack:
         direct = stack.enter_context(Clients(secured.cluster.bootstrap(LISTENER), user))
         through = stack.enter_context(Clients(secured.kordon.bootstrap, user, dialect=dialect))
@@ -153,14 +154,14 @@ def reactions(
 
 
 @pytest.mark.parametrize("dialect", [False, True], ids=["stock", "dialect"])
-@pytest.mark.parametrize("key", _READ, ids=apis.api_name)
+@pytest.mark.parametrize("key", _READ, ids=verdicts.api_name)
 def test_who_has_not_logged_in_has_his_connection_ended(
     secured: Secured, known: Known, key: int, *, dialect: bool
 ) -> None:
     """As by a broker: nothing says which topics there are."""
     found = list(reactions(secured, None, key, known, dialect=dialect))
     assert [(each, CLOSED, CLOSED) for each, _, _ in found] == found
-    version = apis.API_BY_KEY[key].versions[-1]
+    version = verdicts.API_BY_KEY[key].versions[-1]
     with Clients(secured.kordon.bootstrap, None, dialect=dialect) as nobody:
         for topic_id in (NO_ID, MISSING_ID):
             own = About("__kordon.layouts", topic_id, "kordon").fields(key, version)
@@ -184,7 +185,7 @@ def errors(reaction: object) -> set[int]:
     return {code for _, code in reaction} if isinstance(reaction, list) else {-1}
 
 
-@pytest.mark.parametrize("key", [key for key in REQUESTS if is_private(key)], ids=apis.api_name)
+@pytest.mark.parametrize("key", [key for key in REQUESTS if is_private(key)], ids=verdicts.api_name)
 def test_requests_of_kordons_own_are_answered_to_nobody_before_a_log_in(secured: Secured, key: int) -> None:
     """A broker that knew them would do the same."""
     for topic in (ORDERS, MISSING, "__kordon.layouts"):
@@ -197,7 +198,7 @@ def test_requests_of_kordons_own_are_answered_to_nobody_before_a_log_in(secured:
     [("carol", False), ("mallory", False), ("alice", False), ("carol", True), ("mallory", True)],
     ids=["carol", "mallory", "alice", "carol by dialect", "mallory by dialect"],
 )
-@pytest.mark.parametrize("key", _READ, ids=apis.api_name)
+@pytest.mark.parametrize("key", _READ, ids=verdicts.api_name)
 def test_who_has_logged_in_gets_what_the_broker_says(
     secured: Secured, known: Known, key: int, user: str, *, dialect: bool
 ) -> None:

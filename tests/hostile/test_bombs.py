@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 import psutil
 import pytest
 
-from kordon.proxy import apis
-from kordon.proxy.control.codes import Code
+from kordon.codecs import apis
+from kordon.codecs.error_codes import Code
 from kordon.testing.bombs import bomb
 from kordon.testing.cluster import Cluster
 from kordon.testing.compacted_topics import Writer, read_from_0

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kordon.proxy import apis
+from kordon.codecs import apis
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import create_managed, create_ordinary
 from kordon.testing.plain_connection import PlainConnection

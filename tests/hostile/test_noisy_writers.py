@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from kordon.proxy import apis
+from kordon.codecs import apis
 from kordon.testing.cluster import Cluster
 from kordon.testing.compacted_topics import read_from_0
 from kordon.testing.managed_clients import create_managed

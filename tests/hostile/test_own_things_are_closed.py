@@ -10,8 +10,9 @@ from uuid import UUID
 import pytest
 from confluent_kafka.admin import NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
-from kordon.proxy import apis
-from kordon.proxy.control.codes import Code
+from kordon.codecs import apis
+from kordon.codecs.error_codes import Code
+from kordon.proxy.core import verdicts
 from kordon.testing.broker_features import LISTED_CONFIGS, NEW_GROUPS, PRODUCE_BY_ID
 from kordon.testing.cluster import Cluster
 from kordon.testing.dialect_connection import DialectConnection
@@ -195,7 +196,7 @@ def test_the_group_of_the_proxies_is_closed(attacker: PlainConnection) -> None:
     )
     for api_key, version, fields in requests:
         answer = attacker.ask(api_key, version, fields)
-        assert errors(answer) - {0} == {NO_GROUP}, (apis.api_name(api_key), answer)
+        assert errors(answer) - {0} == {NO_GROUP}, (verdicts.api_name(api_key), answer)
     assert not attacker.ask(apis.DESCRIBE_GROUPS, 5, {"groups": [GROUP]}).groups[0].members
 
 
@@ -223,7 +224,7 @@ def test_the_transactional_id_of_the_controller_is_closed(attacker: PlainConnect
     )
     for api_key, version, fields in requests:
         answer = attacker.ask(api_key, version, fields)
-        assert errors(answer) - {0} == {NO_WRITER}, (apis.api_name(api_key), answer)
+        assert errors(answer) - {0} == {NO_WRITER}, (verdicts.api_name(api_key), answer)
 
 
 def test_no_transaction_is_opened_on_the_layouts(attacker: PlainConnection) -> None:
@@ -264,7 +265,7 @@ LISTS: tuple[tuple[int, int, dict[str, Any]], ...] = (
 )
 
 
-@pytest.mark.parametrize(("api_key", "version", "fields"), LISTS, ids=[apis.api_name(row[0]) for row in LISTS])
+@pytest.mark.parametrize(("api_key", "version", "fields"), LISTS, ids=[verdicts.api_name(row[0]) for row in LISTS])
 def test_nothing_of_it_is_listed(
     attacker: PlainConnection, open_cluster: Cluster, api_key: int, version: int, fields: dict[str, Any]
 ) -> None:

@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka.admin import AclBindingFilter, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
-from kordon.proxy.cli import main
+from kordon.proxy.commands.cli import main
 from kordon.testing.broker_config import USERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import create_managed

@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from kordon.proxy.control.brokers import Brokers
-from kordon.proxy.control.group import About, GroupCoordinator, GroupRefused, Joined
-from kordon.proxy.control.layouts_writer import LayoutsWriter
-from kordon.proxy.errors import UpstreamUnavailable
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.kafka.group import About, GroupCoordinator, GroupRefused, Joined
 from kordon.proxy.ordering.layout import Epoch
 from kordon.proxy.ordering.records import FenceRecord, dump
+from kordon.proxy.own_topics.layouts_writer import LayoutsWriter
 from kordon.testing.cluster import Cluster
 from kordon.testing.cluster_links import links_to
 from kordon.testing.managed_clients import Sender, create_managed, resize

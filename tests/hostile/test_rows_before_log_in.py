@@ -15,7 +15,7 @@ import psutil
 import pytest
 from confluent_kafka.admin import AclOperation
 
-from kordon.proxy import apis
+from kordon.codecs import apis
 from kordon.testing.broker_config import USERS
 from kordon.testing.managed_clients import create_managed
 from kordon.testing.plain_connection import PlainConnection

@@ -10,16 +10,16 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from kordon.proxy import apis
-from kordon.proxy.config import HostPort, Upstream
-from kordon.proxy.control.batches import Record
-from kordon.proxy.control.brokers import Brokers
-from kordon.proxy.control.group_positions import GroupPositions
-from kordon.proxy.control.plain_writer import produce_fields
-from kordon.proxy.managed.links import Links
+from kordon.codecs import apis
+from kordon.proxy.config.config import HostPort, Upstream
+from kordon.proxy.kafka.batches import Record
+from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.kafka.links import Links
+from kordon.proxy.kafka.plain_writer import produce_fields
+from kordon.proxy.kafka.topology import Topology
+from kordon.proxy.member.group_positions import GroupPositions
 from kordon.proxy.ordering.position_records import Place, dump, key_of
 from kordon.proxy.ordering.positions import Report, TopicReport
-from kordon.proxy.topology import Topology
 from kordon.testing.bombs import bomb
 from kordon.testing.cluster import Cluster
 from kordon.testing.cluster_links import links_to

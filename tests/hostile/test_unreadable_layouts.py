@@ -8,8 +8,8 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kordon.proxy import apis
-from kordon.proxy.control.plain_writer import produce_fields
+from kordon.codecs import apis
+from kordon.proxy.kafka.plain_writer import produce_fields
 from kordon.testing.bombs import bomb
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import (

@@ -10,10 +10,10 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from kordon.codecs.decision import Decision, Entry, Kind
-from kordon.proxy.cli import main
-from kordon.proxy.decisions_line import Screen, draw
-from kordon.proxy.status import render_status
-from kordon.proxy.topics_tables import draw_all, draw_history, draw_topic
+from kordon.proxy.commands.cli import main
+from kordon.proxy.commands.decisions_line import Screen, draw
+from kordon.proxy.commands.status import render_status
+from kordon.proxy.commands.topics_tables import draw_all, draw_history, draw_topic
 from kordon.spark_jobs import report
 from kordon.testing import report_sample
 

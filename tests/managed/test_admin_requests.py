@@ -6,13 +6,14 @@ from uuid import UUID
 
 import pytest
 
+from kordon.codecs import apis
 from kordon.codecs.messages import request, response
-from kordon.proxy import apis
-from kordon.proxy.managed.admin_requests import AdminRequests
-from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.core import verdicts
+from kordon.proxy.handlers.admin_requests import AdminRequests
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import OutcomeRecord
 from kordon.proxy.ordering.wishes import Delete, Manage, OrderDelivery, Resize, Unmanage, Wish
+from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.as_read import as_read
 
 UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_CONFIG = 3, 17, 37, 40
@@ -20,7 +21,7 @@ TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID = 29, 100
 TOPIC, BROKER = 2, 4
 SET, DELETE = 0, 1
 REAL_ID, FACE_ID, OTHER_ID = UUID(int=1), UUID(int=2), UUID(int=3)
-VERSIONS = [(key, version) for key in sorted(AdminRequests.KEYS) for version in apis.API_BY_KEY[key].versions]
+VERSIONS = [(key, version) for key in sorted(AdminRequests.KEYS) for version in verdicts.API_BY_KEY[key].versions]
 CHANGING = [each for each in VERSIONS if each[0] in {apis.ALTER_CONFIGS, apis.INCREMENTAL_ALTER}]
 
 
@@ -91,7 +92,7 @@ async def test_what_cannot_be_set_keeps_the_rest_of_its_topic_from_being_changed
     assert asking.wishes == []
 
 
-@pytest.mark.parametrize("version", apis.API_BY_KEY[apis.ALTER_CONFIGS].versions)
+@pytest.mark.parametrize("version", verdicts.API_BY_KEY[apis.ALTER_CONFIGS].versions)
 async def test_configs_replaced_as_a_whole_leave_a_topic_managed(version: int) -> None:
     """Tools that write back what they read change nothing; nor do those that leave it out."""
     asking = Asking(apis.ALTER_CONFIGS, version)
@@ -103,7 +104,7 @@ async def test_configs_replaced_as_a_whole_leave_a_topic_managed(version: int) -
     assert asking.asked is None
 
 
-@pytest.mark.parametrize("version", apis.API_BY_KEY[apis.INCREMENTAL_ALTER].versions)
+@pytest.mark.parametrize("version", verdicts.API_BY_KEY[apis.INCREMENTAL_ALTER].versions)
 @pytest.mark.parametrize("only_checked", [False, True])
 async def test_deleting_the_config_lets_a_topic_go(version: int, *, only_checked: bool) -> None:
     """Unless it is only to be checked."""
@@ -114,7 +115,7 @@ async def test_deleting_the_config_lets_a_topic_go(version: int, *, only_checked
     assert asking.wishes == ([] if only_checked else [Unmanage("orders")])
 
 
-@pytest.mark.parametrize("version", apis.API_BY_KEY[apis.CREATE_PARTITIONS].versions)
+@pytest.mark.parametrize("version", verdicts.API_BY_KEY[apis.CREATE_PARTITIONS].versions)
 async def test_a_count_of_partitions_is_a_wish(version: int) -> None:
     """Up and down; what cannot be is refused, and other topics go on."""
     asking = Asking(apis.CREATE_PARTITIONS, version)
@@ -126,7 +127,7 @@ async def test_a_count_of_partitions_is_a_wish(version: int) -> None:
     assert await asking.gets() == {"orders": INVALID_PARTITIONS}
 
 
-@pytest.mark.parametrize("version", apis.API_BY_KEY[apis.DELETE_TOPICS].versions)
+@pytest.mark.parametrize("version", verdicts.API_BY_KEY[apis.DELETE_TOPICS].versions)
 async def test_a_managed_topic_is_deleted_with_what_belongs_to_it(version: int) -> None:
     """By its name, which is what the broker is asked by."""
     asking = Asking(apis.DELETE_TOPICS, version)
@@ -170,7 +171,7 @@ def test_a_name_and_an_id_together_are_for_the_broker_to_refuse() -> None:
     assert asking.asked is None
 
 
-@pytest.mark.parametrize("version", apis.API_BY_KEY[apis.CREATE_TOPICS].versions)
+@pytest.mark.parametrize("version", verdicts.API_BY_KEY[apis.CREATE_TOPICS].versions)
 async def test_a_topic_is_created_managed(version: int) -> None:
     """The broker creates it without Kordon's config; impossible wishes create nothing."""
     asking = Asking(apis.CREATE_TOPICS, version)
@@ -184,7 +185,7 @@ async def test_a_topic_is_created_managed(version: int) -> None:
     assert await asking.gets() == {"new": INVALID_PARTITIONS}
 
 
-@pytest.mark.parametrize("version", apis.API_BY_KEY[apis.INCREMENTAL_ALTER].versions)
+@pytest.mark.parametrize("version", verdicts.API_BY_KEY[apis.INCREMENTAL_ALTER].versions)
 @pytest.mark.parametrize(
     ("value", "operation", "wish"),
     [

@@ -2,10 +2,10 @@
 
 import pytest
 
+from kordon.codecs.error_codes import Code
 from kordon.codecs.records import MAGIC_AT
-from kordon.proxy.control.codes import Code
-from kordon.proxy.managed.batch_checks import Batch, Unfit, look_records
 from kordon.proxy.ordering.identity import LARGEST_CLIENT_ID
+from kordon.proxy.writes.batch_checks import Batch, Unfit, look_records
 from kordon.testing.managed_writes import a_batch
 
 

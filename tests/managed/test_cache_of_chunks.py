@@ -1,6 +1,6 @@
 """Which chunks a worker lets go first."""
 
-from kordon.proxy.managed.chunks import Cache, Chunk, Entry, ReadTally, new_chunk
+from kordon.proxy.reads.chunks import Cache, Chunk, Entry, ReadTally, new_chunk
 
 MANY, FEW = 100, 3
 

@@ -5,14 +5,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
+from kordon.codecs import apis
 from kordon.codecs.messages import response
-from kordon.proxy import apis
-from kordon.proxy.managed.caught_up import CaughtUp
-from kordon.proxy.managed.leaders import Leaders
-from kordon.proxy.managed.readers import Readers
-from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
+from kordon.proxy.handlers.caught_up import CaughtUp
+from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.reads.readers import Readers
+from kordon.proxy.topics.managed_topics import Fence, ManagedTopic, ManagedTopics
 from kordon.testing.as_read import as_read
 from kordon.testing.random_logs import FACE_ID, NAME, Log, LogBroker
 

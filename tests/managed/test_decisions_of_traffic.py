@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kordon.codecs import apis
 from kordon.codecs.decision import Decision, Kind
-from kordon.proxy import apis
-from kordon.proxy.control.codes import Code
-from kordon.proxy.managed.targets import Target, physical_partition, virtual_partition
+from kordon.codecs.error_codes import Code
 from kordon.proxy.ordering.chain import Chain
 from kordon.proxy.ordering.images import ImageRecord, Parts, Written
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.streams import physical_stream
+from kordon.proxy.topics.targets import Target, physical_partition, virtual_partition
 from kordon.testing.lanes_in_memory import LanesInMemory
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.noted import Noted

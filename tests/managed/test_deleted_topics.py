@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
-from kordon.proxy import apis
+from kordon.codecs import apis
 from kordon.testing.cluster import Cluster
 from kordon.testing.emptied import emptied
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, Sender, create_managed, resize

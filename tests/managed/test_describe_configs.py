@@ -6,9 +6,9 @@ from uuid import UUID
 import pytest
 
 from kordon.codecs.messages import request, response
-from kordon.proxy.managed.describe_configs import DescribeConfigsTranslation
-from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.handlers.describe_configs import DescribeConfigsTranslation
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.as_read import as_read
 
 KEY, VERSION = 32, 4

@@ -5,9 +5,9 @@ from collections import Counter
 from contextlib import suppress
 from uuid import UUID
 
-from kordon.proxy.control.codes import Code
-from kordon.proxy.managed.detours import LANES_PER_BROKER
+from kordon.codecs.error_codes import Code
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.writes.detours import LANES_PER_BROKER
 from kordon.testing.fake_broker import Answer, Asked
 from kordon.testing.lanes_in_memory import LanesInMemory
 from kordon.testing.managed_writes import a_batch

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from kordon.codecs import apis
 from kordon.codecs.dialect import ORDERED, is_private
-from kordon.proxy import apis
-from kordon.proxy.control.codes import Code
+from kordon.codecs.error_codes import Code
+from kordon.proxy.core import verdicts
 from kordon.testing.cluster import Cluster
 from kordon.testing.dialect_connection import DialectConnection
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, create_ordinary, resize
@@ -40,7 +41,7 @@ def test_the_dialect_is_announced_and_its_api_keys_shown_to_those_who_speak_it(
             keys, features = offered(ours, version)
             expected_keys, expected_features = offered(brokers, version)
         assert not any(map(is_private, keys))
-        assert keys == {api.key for api in apis.APIS if api.versions} & expected_keys
+        assert keys == {api.key for api in verdicts.APIS if api.versions} & expected_keys
         assert features == expected_features + ([ORDERED] if version >= 3 else [])
 
 

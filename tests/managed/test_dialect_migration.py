@@ -9,7 +9,7 @@ from confluent_kafka import Consumer
 
 from kordon.client.consumer import OrderedConsumer
 from kordon.codecs.dialect import ORDERED
-from kordon.proxy.control.codes import Code
+from kordon.codecs.error_codes import Code
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.dialect_connection import DialectConnection

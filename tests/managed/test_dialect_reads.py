@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
+from kordon.codecs import apis
 from kordon.codecs.dialect import INVALID_PARTITION_METADATA
-from kordon.proxy import apis
 from kordon.proxy.ordering.epochs import virtual_epoch
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.streams import physical_stream

@@ -9,27 +9,28 @@ from uuid import UUID
 
 import pytest
 
+from kordon.codecs import apis
+from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
-from kordon.proxy import apis
-from kordon.proxy.answers import body_of
-from kordon.proxy.control.codes import Code
+from kordon.proxy.core import verdicts
+from kordon.proxy.core.answers import body_of
+from kordon.proxy.core.interception import Announce, Decision, Serve, Translate
+from kordon.proxy.core.tally import Tally
 from kordon.proxy.decisions.journal import NoJournal
-from kordon.proxy.interception import Announce, Decision, Serve, Translate
-from kordon.proxy.managed import groups
-from kordon.proxy.managed.admin_requests import AdminRequests
-from kordon.proxy.managed.dialect import TRANSLATIONS, refuse_consumer_group
-from kordon.proxy.managed.dialect_metadata import RetiredPartitions
-from kordon.proxy.managed.guard import Guard
-from kordon.proxy.managed.partition_epochs import PartitionLeaderEpochs
-from kordon.proxy.managed.produce import ProduceService
-from kordon.proxy.managed.refusals import REFUSALS
-from kordon.proxy.managed.rights import Rights
-from kordon.proxy.managed.service import ManagedService
-from kordon.proxy.managed.targets import physical_partition
-from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics, face_of
+from kordon.proxy.handlers import groups
+from kordon.proxy.handlers.admin_requests import AdminRequests
+from kordon.proxy.handlers.dialect import TRANSLATIONS, refuse_consumer_group
+from kordon.proxy.handlers.dialect_metadata import RetiredPartitions
+from kordon.proxy.handlers.guard import Guard
+from kordon.proxy.handlers.partition_epochs import PartitionLeaderEpochs
+from kordon.proxy.handlers.produce import ProduceService
+from kordon.proxy.handlers.refusals import REFUSALS
+from kordon.proxy.handlers.rights import Rights
+from kordon.proxy.handlers.service import ManagedService
 from kordon.proxy.ordering.layout import Layout, Placement
-from kordon.proxy.tally import Tally
-from kordon.proxy.turns import Turns
+from kordon.proxy.runtime.turns import Turns
+from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics, face_of
+from kordon.proxy.topics.targets import physical_partition
 from kordon.testing.as_read import as_read
 from kordon.testing.known import known
 
@@ -90,7 +91,7 @@ class Connection:
         self.service = service
 
     def sends(self, key: int, version: int, fields: Mapping[str, Any]) -> Decision:
-        route = known(apis.route(key, version) or apis.private_route(key, version))
+        route = known(verdicts.route(key, version) or verdicts.private_route(key, version))
         decided: Decision = self.service.decide(route, memoryview(request(key).build(version, fields)))
         return decided
 
@@ -100,7 +101,7 @@ class Connection:
 
     def wants(self, key: int, version: int = 0) -> bool:
         """Whether a request may concern Kordon."""
-        route = known(apis.route(key, version) or apis.private_route(key, version))
+        route = known(verdicts.route(key, version) or verdicts.private_route(key, version))
         return bool(self.service.wants(route))
 
 
@@ -126,7 +127,7 @@ def test_versions_without_tags_cannot_say_it(version: int) -> None:
 def test_an_api_versions_request_that_cannot_be_read_is_the_brokers_business() -> None:
     """It answers INVALID_REQUEST; Kordon must not end the connection in its place."""
     connection = Worker().connection()
-    route = apis.route(apis.API_VERSIONS, 3)
+    route = verdicts.route(apis.API_VERSIONS, 3)
     assert connection.service.decide(route, memoryview(b"\xff\xff\xff")) is None
 
 
@@ -290,7 +291,7 @@ async def test_layouts_are_told_to_those_only_who_may_describe_the_topic() -> No
         {"name": "others", "topic_authorized_operations": 0},
     ]
     question.told(as_read(response(apis.METADATA), 9, {"topics": rows}))
-    route = known(apis.private_route(apis.PARTITION_LEADER_EPOCHS, 0))
+    route = known(verdicts.private_route(apis.PARTITION_LEADER_EPOCHS, 0))
     body = body_of(await guard.serve(route, decision.request, None))
     answer = response(apis.PARTITION_LEADER_EPOCHS).parse(0, body)
     denied = {row.topic: (row.error_code, list(row.partitions)) for row in answer.topics}

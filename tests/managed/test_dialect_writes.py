@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from kordon.proxy import apis
-from kordon.proxy.control.codes import Code
+from kordon.codecs import apis
+from kordon.codecs.error_codes import Code
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.dialect_connection import PRODUCE, DialectConnection

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from kordon.codecs import apis
 from kordon.codecs.decision import Kind
 from kordon.codecs.dialect import INVALID_PARTITION_METADATA
+from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
-from kordon.proxy import apis
-from kordon.proxy.control.codes import Code
 from kordon.proxy.decisions.journal import Client, Journal
-from kordon.proxy.managed.gated_fetching import GatedFetch
-from kordon.proxy.managed.gating import Gates
-from kordon.proxy.managed.readers import Readers
-from kordon.proxy.managed.topics import Fence, ManagedTopic
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.streams import physical_stream
+from kordon.proxy.reads.gated_fetching import GatedFetch
+from kordon.proxy.reads.gating import Gates
+from kordon.proxy.reads.readers import Readers
+from kordon.proxy.topics.managed_topics import Fence, ManagedTopic
 from kordon.testing.as_read import as_read
 from kordon.testing.noted import Noted
 from kordon.testing.random_logs import (
@@ -189,7 +189,7 @@ async def test_where_there_is_nothing_new_nothing_is_done_until_there_is(
     ends = {0: 3, 1: 1}
     await dialect.fetch(ends, **GROUP)  # the proxy has not read these logs yet
     with monkeypatch.context() as patched:
-        patched.setattr("kordon.proxy.managed.gated_fetching._GatedPortion", None)  # looks closer at one
+        patched.setattr("kordon.proxy.reads.gated_fetching._GatedPortion", None)  # looks closer at one
         rows = await dialect.fetch(ends, **GROUP)
         assert {q: (row.error_code, row.high_watermark) for q, row in rows.items()} == {0: (0, 3), 1: (0, 1)}
     assert {row.error_code for row in (await dialect.fetch(ends, count=1, **GROUP)).values()} == {

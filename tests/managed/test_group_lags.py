@@ -8,15 +8,15 @@ from uuid import UUID
 import pytest
 from structlog.testing import capture_logs
 
+from kordon.codecs import apis
 from kordon.codecs.messages import response
-from kordon.proxy import apis
-from kordon.proxy.control.brokers import Brokers
-from kordon.proxy.control.group_offsets import LIST_GROUPS, GroupOffsets
-from kordon.proxy.managed.group_lags import GROUPS_A_LOOK, GroupLags, commits_of
-from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.kafka.group_offsets import LIST_GROUPS, GroupOffsets
 from kordon.proxy.ordering.lags import Place
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.tasks import Tasks
+from kordon.proxy.process.group_lags import GROUPS_A_LOOK, GroupLags, commits_of
+from kordon.proxy.runtime.tasks import Tasks
+from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.as_read import as_read
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 from kordon.testing.waiting import until

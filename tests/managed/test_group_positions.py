@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
-from kordon.proxy.control.codes import Code
+from kordon.codecs.error_codes import Code
 from kordon.testing.cluster import Cluster
 from kordon.testing.dialect_group import GroupMember, Told, join_all
 from kordon.testing.managed_clients import create_managed

@@ -9,15 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from kordon.codecs import apis
 from kordon.codecs.consumer_protocol import ASSIGNMENT, SUBSCRIPTION, build_assignment, build_subscription
 from kordon.codecs.messages import request, response
-from kordon.proxy import apis
-from kordon.proxy.managed.groups import TRANSLATIONS
-from kordon.proxy.managed.member_bytes import rename_assignment, rename_subscription
-from kordon.proxy.managed.names import to_face, to_topic
-from kordon.proxy.managed.subscriptions import Subscriptions
-from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.core import verdicts
+from kordon.proxy.handlers.groups import TRANSLATIONS
+from kordon.proxy.handlers.member_bytes import rename_assignment, rename_subscription
+from kordon.proxy.handlers.subscriptions import Subscriptions
 from kordon.proxy.ordering.layout import Layout, Placement
+from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
+from kordon.proxy.topics.names import to_face, to_topic
 from kordon.testing.as_read import as_read
 
 REAL_ID, FACE_ID, NEW_REAL_ID, NEW_FACE_ID, OTHER_ID, OWN_ID = (UUID(int=number) for number in range(1, 7))
@@ -61,7 +62,7 @@ def parsed_request(api_key: int, version: int, fields: Mapping[str, Any]) -> Any
 
 def versions(*api_keys: int) -> list[tuple[int, int]]:
     """Returns every version that Kordon lets through."""
-    return [(key, version) for key in api_keys for version in apis.API_BY_KEY[key].versions]
+    return [(key, version) for key in api_keys for version in verdicts.API_BY_KEY[key].versions]
 
 
 def named(name: str, topic_id: UUID, **fields: Any) -> dict[str, Any]:

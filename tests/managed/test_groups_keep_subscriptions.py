@@ -8,12 +8,12 @@ from uuid import UUID
 
 import pytest
 
+from kordon.codecs.apis import CONSUMER_GROUP_HEARTBEAT
 from kordon.codecs.messages import request, response
-from kordon.proxy.apis import CONSUMER_GROUP_HEARTBEAT
-from kordon.proxy.managed.subscriptions import MOST_BYTES_OF_ONE, Subscriptions
-from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.handlers.subscriptions import MOST_BYTES_OF_ONE, Subscriptions
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.takeover import Subscriber, Takeover
+from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.as_read import as_read
 
 ORDERS, FACE = "orders", "__kordon.orders"

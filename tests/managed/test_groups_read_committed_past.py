@@ -6,16 +6,16 @@ from uuid import UUID
 import pytest
 from confluent_kafka import Producer
 
+from kordon.codecs.apis import FETCH
 from kordon.codecs.messages import request
 from kordon.codecs.primitives import Pieces
 from kordon.codecs.records import patch_base_offset
-from kordon.proxy.apis import FETCH
-from kordon.proxy.control.batches import Entry, Identity, build_batch
 from kordon.proxy.decisions.journal import Client
-from kordon.proxy.managed.aborted import ReadCommitted
-from kordon.proxy.managed.leaders import Leaders
-from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.kafka.batches import Entry, Identity, build_batch
+from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.reads.aborted import ReadCommitted
+from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.as_read import as_read
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 from kordon.testing.managed_clients import create_ordinary, manage, read, resize

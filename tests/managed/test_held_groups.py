@@ -4,10 +4,10 @@ import json
 from array import array
 from uuid import UUID
 
-from kordon.proxy.managed.held_groups import MOST_ROWS, held_groups
 from kordon.proxy.ordering.gate import Gate
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.positions import UNKNOWN, Positions, Report, TopicReport
+from kordon.proxy.process.held_groups import MOST_ROWS, held_groups
 
 TOPIC = "orders"
 LAYOUT = Layout.created(TOPIC, UUID(int=7), 2, 8)

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from kordon.proxy import apis
-from kordon.proxy.control.batches import Copy
-from kordon.proxy.managed.hidden_writes import HiddenWrites, NotNow
-from kordon.proxy.managed.leaders import Leaders
+from kordon.codecs import apis
+from kordon.proxy.kafka.batches import Copy
+from kordon.proxy.kafka.hidden_writes import HiddenWrites, NotNow
+from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.ordering.janitor import marker_id
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 

@@ -3,15 +3,15 @@
 import asyncio
 from typing import Any, Self
 
+from kordon.codecs import apis
 from kordon.codecs.fetched import Fetched
-from kordon.proxy import apis
-from kordon.proxy.managed.chunks import Cache, ReadTally
-from kordon.proxy.managed.leaders import Leaders
-from kordon.proxy.managed.logs import PartitionLog
-from kordon.proxy.managed.opening import Opener
-from kordon.proxy.managed.pulls import WAIT_MS, Pulls, Want
+from kordon.proxy.kafka.leaders import Leaders
+from kordon.proxy.kafka.opening import Opener
+from kordon.proxy.kafka.pulls import WAIT_MS, Pulls, Want
 from kordon.proxy.ordering.reading import Tenancy
-from kordon.proxy.tasks import Tasks
+from kordon.proxy.reads.chunks import Cache, ReadTally
+from kordon.proxy.reads.logs import PartitionLog
+from kordon.proxy.runtime.tasks import Tasks
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 from kordon.testing.waiting import turns
 

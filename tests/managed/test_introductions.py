@@ -4,17 +4,18 @@ from typing import Any
 
 import pytest
 
+from kordon.codecs import apis
 from kordon.codecs.decision import Kind
 from kordon.codecs.messages import request, response
-from kordon.proxy import apis
-from kordon.proxy.addresses import Advertised
-from kordon.proxy.config import Limits
-from kordon.proxy.connection import Connection
+from kordon.proxy.config.config import Limits
+from kordon.proxy.core import verdicts
+from kordon.proxy.core.addresses import Advertised
+from kordon.proxy.core.connection import Connection
+from kordon.proxy.core.events import SendUpstream
+from kordon.proxy.core.interception import Service, Translate
+from kordon.proxy.core.tally import Tally
 from kordon.proxy.decisions.journal import Client
-from kordon.proxy.events import SendUpstream
-from kordon.proxy.interception import Service, Translate
-from kordon.proxy.managed.introductions import OnlyRecorded
-from kordon.proxy.tally import Tally
+from kordon.proxy.handlers.introductions import OnlyRecorded
 from kordon.testing.as_read import as_read
 from kordon.testing.known import known
 from kordon.testing.noted import Noted
@@ -38,7 +39,7 @@ def connection(worker: Worker) -> Connection:
 def test_identities_of_transactional_producers_are_on_record() -> None:
     """As where topics are managed: the request passes as it came, and its answer is looked at."""
     worker = Worker()
-    route = known(apis.route(apis.INIT_PRODUCER_ID, 4))
+    route = known(verdicts.route(apis.INIT_PRODUCER_ID, 4))
     assert worker.service.wants(route)
     asked = {"transactional_id": "t", "transaction_timeout_ms": 1, "producer_id": -1, "producer_epoch": -1}
     worker.service.hear("shop")
@@ -54,7 +55,7 @@ def test_identities_of_transactional_producers_are_on_record() -> None:
 @pytest.mark.parametrize("key", [apis.PRODUCE, apis.FETCH, apis.METADATA])
 def test_traffic_is_not_looked_at(key: int) -> None:
     """It streams through, as without a decision log."""
-    route = known(apis.route(key, 4))
+    route = known(verdicts.route(key, 4))
     assert not Worker().service.wants(route)
 
 

@@ -7,14 +7,14 @@ from uuid import UUID
 
 import pytest
 
-from kordon.proxy import apis
-from kordon.proxy.control.codes import Code
-from kordon.proxy.managed import lanes as lanes_of_a_worker
-from kordon.proxy.managed.detours import LANES_PER_BROKER
-from kordon.proxy.managed.lane import REQUESTS_UNDER_WAY
-from kordon.proxy.managed.topics import Fence, ManagedTopic
+from kordon.codecs import apis
+from kordon.codecs.error_codes import Code
 from kordon.proxy.ordering.images import ImageRecord, Parts, Written
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.topics.managed_topics import Fence, ManagedTopic
+from kordon.proxy.writes import lanes as lanes_of_a_worker
+from kordon.proxy.writes.detours import LANES_PER_BROKER
+from kordon.proxy.writes.lane import REQUESTS_UNDER_WAY
 from kordon.testing.fake_broker import Asked, led
 from kordon.testing.lanes_in_memory import LanesInMemory
 from kordon.testing.managed_writes import a_batch

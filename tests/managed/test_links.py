@@ -7,14 +7,14 @@ from uuid import UUID
 import pytest
 from structlog.testing import capture_logs
 
+from kordon.codecs import apis
 from kordon.codecs.messages import response
-from kordon.proxy import apis
-from kordon.proxy.config import HostPort, Upstream
-from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.managed import leaders as leaders_of_topics
-from kordon.proxy.managed.leaders import Leader, Leaders
-from kordon.proxy.managed.links import Links
-from kordon.proxy.topology import Topology
+from kordon.proxy.config.config import HostPort, Upstream
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka import leaders as leaders_of_topics
+from kordon.proxy.kafka.leaders import Leader, Leaders
+from kordon.proxy.kafka.links import Links
+from kordon.proxy.kafka.topology import Topology
 from kordon.testing.as_read import as_read
 from kordon.testing.broker_config import QUICK_DEATH
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS

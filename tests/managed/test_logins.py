@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from kordon.codecs import apis
 from kordon.codecs.messages import request
-from kordon.proxy import apis
-from kordon.proxy.managed.logins import Login
+from kordon.proxy.handlers.logins import Login
 from kordon.testing.noted import Noted
 
 VERSION = 2

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from kordon.proxy.control.ahead import FEW_PRODUCERS
-from kordon.proxy.control.codes import Code
-from kordon.proxy.control.layouts_topic import LAYOUTS_TOPIC
+from kordon.codecs.error_codes import Code
+from kordon.proxy.controller.ahead import FEW_PRODUCERS
+from kordon.proxy.own_topics.layouts_topic import LAYOUTS_TOPIC
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import (
     VIRTUAL_PARTITIONS,

@@ -7,18 +7,19 @@ from uuid import UUID
 
 import pytest
 
+from kordon.codecs.apis import DESCRIBE_TOPIC_PARTITIONS, METADATA
+from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
-from kordon.proxy.answers import body_of
-from kordon.proxy.apis import DESCRIBE_TOPIC_PARTITIONS, METADATA, Route, route
-from kordon.proxy.control.codes import Code
+from kordon.proxy.core.answers import body_of
+from kordon.proxy.core.interception import Serve, Translate
+from kordon.proxy.core.verdicts import Route, route
 from kordon.proxy.decisions.journal import Client
-from kordon.proxy.interception import Serve, Translate
-from kordon.proxy.managed.admin_requests import AdminRequests
-from kordon.proxy.managed.metadata import DescribeTopicPartitionsTranslation, MetadataTranslation
-from kordon.proxy.managed.produce import ProduceService
-from kordon.proxy.managed.service import ManagedService
-from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.handlers.admin_requests import AdminRequests
+from kordon.proxy.handlers.metadata import DescribeTopicPartitionsTranslation, MetadataTranslation
+from kordon.proxy.handlers.produce import ProduceService
+from kordon.proxy.handlers.service import ManagedService
 from kordon.proxy.ordering.layout import Layout, Placement
+from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.as_read import as_read
 from kordon.testing.waiting import turns
 
@@ -113,7 +114,7 @@ async def test_an_answer_waits_for_a_moment_only(
     monkeypatch: pytest.MonkeyPatch, key: int, version: int, fields: dict[str, Any]
 ) -> None:
     """A proxy that does not come to read the layout tells clients of the others, and to ask again for this one."""
-    monkeypatch.setattr("kordon.proxy.managed.metadata.HOLD_SECONDS", 0.01)
+    monkeypatch.setattr("kordon.proxy.handlers.metadata.HOLD_SECONDS", 0.01)
 
     told = await Proxy().ask(key, version, fields)
     assert told == {"orders": (Code.LEADER_NOT_AVAILABLE, 0), "other": (Code.NONE, 2)}

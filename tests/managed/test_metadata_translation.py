@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kordon.codecs.apis import METADATA
 from kordon.codecs.messages import request, response
-from kordon.proxy.apis import METADATA
-from kordon.proxy.managed.metadata import DescribeTopicPartitionsTranslation, MetadataTranslation
-from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics, face_of
+from kordon.proxy.handlers.metadata import DescribeTopicPartitionsTranslation, MetadataTranslation
 from kordon.proxy.ordering.layout import Layout, Placement
+from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics, face_of
 from kordon.testing.as_read import as_read
 
 DESCRIBE_TOPIC_PARTITIONS = 75

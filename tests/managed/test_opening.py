@@ -9,17 +9,17 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from kordon.codecs.decision import Kind
+from kordon.codecs.error_codes import Code
 from kordon.codecs.errors import WireError
 from kordon.codecs.split import split
 from kordon.codecs.unpack import unpacked
-from kordon.proxy.control.codes import Code
-from kordon.proxy.control.log_walk import LogWalk, Stretch
-from kordon.proxy.managed import opening
-from kordon.proxy.managed.batch_checks import Unfit, look_records
-from kordon.proxy.managed.chunks import Chunk
-from kordon.proxy.managed.opening import Opener, PassedOver, Place
-from kordon.proxy.managed.readers import Readers
+from kordon.proxy.controller.log_walk import LogWalk, Stretch
+from kordon.proxy.kafka import opening
+from kordon.proxy.kafka.opening import Opener, PassedOver, Place
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.reads.chunks import Chunk
+from kordon.proxy.reads.readers import Readers
+from kordon.proxy.writes.batch_checks import Unfit, look_records
 from kordon.testing.bombs import CODECS, bomb, old_bomb
 from kordon.testing.noted import Noted
 from kordon.testing.random_logs import NAME, Log, World, fetch, read_all, readers_of

@@ -6,14 +6,14 @@ from uuid import UUID
 
 import pytest
 
+from kordon.codecs import apis
 from kordon.codecs.decision import Kind
 from kordon.codecs.messages import request, response
-from kordon.proxy import apis
-from kordon.proxy.managed.other_refusals import OtherRefusals
-from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
-from kordon.proxy.managed.transactions import refuse
+from kordon.proxy.handlers.other_refusals import OtherRefusals
+from kordon.proxy.handlers.transactions import refuse
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.streams import physical_stream
+from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.as_read import as_read
 from kordon.testing.noted import Noted
 

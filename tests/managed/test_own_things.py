@@ -13,23 +13,24 @@ from typing import Any
 
 import pytest
 
+from kordon.codecs import apis
+from kordon.codecs.error_codes import Code
 from kordon.codecs.errors import WireError
 from kordon.codecs.headers import build_request_header
 from kordon.codecs.messages import REQUESTS, RESPONSES
 from kordon.codecs.naming import Place, places
 from kordon.codecs.primitives import Entity
 from kordon.codecs.schema import Message
-from kordon.proxy import apis
-from kordon.proxy.addresses import Advertised
-from kordon.proxy.apis import API_BY_KEY, Route
-from kordon.proxy.config import Limits
-from kordon.proxy.connection import Connection
-from kordon.proxy.control.codes import Code
-from kordon.proxy.events import SendUpstream
-from kordon.proxy.interception import Decision, NothingManaged, Serve, Translate
-from kordon.proxy.managed.closed import TELL_UNASKED, Closed
-from kordon.proxy.managed.own_things import ABOUT_RULES, OwnThings
-from kordon.proxy.tally import Tally
+from kordon.proxy.config.config import Limits
+from kordon.proxy.core import verdicts
+from kordon.proxy.core.addresses import Advertised
+from kordon.proxy.core.connection import Connection
+from kordon.proxy.core.events import SendUpstream
+from kordon.proxy.core.interception import Decision, NothingManaged, Serve, Translate
+from kordon.proxy.core.tally import Tally
+from kordon.proxy.core.verdicts import API_BY_KEY, Route
+from kordon.proxy.handlers.closed import TELL_UNASKED, Closed
+from kordon.proxy.own_topics.own_things import ABOUT_RULES, OwnThings
 from kordon.testing.known import known
 from kordon.testing.values import Values
 
@@ -198,7 +199,7 @@ DESCRIBING = {
 """Whose answers have a message of the broker's for each group, with the name of its row."""
 
 
-@pytest.mark.parametrize(("api_key", "rows"), DESCRIBING.items(), ids=[apis.api_name(key) for key in DESCRIBING])
+@pytest.mark.parametrize(("api_key", "rows"), DESCRIBING.items(), ids=[verdicts.api_name(key) for key in DESCRIBING])
 def test_no_message_tells_of_a_stand_in(api_key: int, rows: str, own: OwnThings) -> None:
     """Brokers say of what name they have not found a group; of one that they refuse they say nothing."""
     asked = REQUESTS[api_key]
@@ -228,7 +229,7 @@ def test_a_node_of_streams_keeps_its_place_without_the_topic_that_it_writes_to(o
 async def test_a_group_of_kordons_own_is_refused_once_the_broker_has_let_the_client_in(own: OwnThings) -> None:
     """Kordon speaks to nobody whose log-in the broker has not accepted."""
     closed = Closed(NothingManaged(), own, ROWS)
-    route = known(apis.route(apis.HEARTBEAT, 4))
+    route = known(verdicts.route(apis.HEARTBEAT, 4))
     value = {"group_id": GROUP, "generation_id": 3, "member_id": "alien"}
     decision = closed.decide(route, memoryview(bytearray(REQUESTS[apis.HEARTBEAT].build(4, value))))
     assert isinstance(decision, Serve)
@@ -244,7 +245,7 @@ async def test_a_group_of_kordons_own_is_refused_once_the_broker_has_let_the_cli
 def test_what_only_looks_like_it_streams_through(own: OwnThings) -> None:
     """Names that hold a part of it are nobody's business but the broker's."""
     closed = Closed(NothingManaged(), own, ROWS)
-    route = known(apis.route(apis.DELETE_TOPICS, 5))
+    route = known(verdicts.route(apis.DELETE_TOPICS, 5))
     names = ["my__kordon.layouts", "kordon.layouts", "__kordon"]
     body = REQUESTS[apis.DELETE_TOPICS].build(5, {"topic_names": names, "timeout_ms": 1})
     assert closed.decide(route, memoryview(bytearray(body))) is None
@@ -390,7 +391,7 @@ def test_no_write_to_it_passes_in_whatever_pieces(own: OwnThings, version: int, 
 @pytest.mark.parametrize("step", [1, 7, 64, 100_000])
 def test_a_session_of_fetches_goes_on_in_whatever_pieces(own: OwnThings, step: int) -> None:
     """What is held because it has not come as a whole passes as it came."""
-    route = known(apis.route(apis.FETCH, 12))
+    route = known(verdicts.route(apis.FETCH, 12))
     asked = {"session_id": 5, "session_epoch": 3, "topics": [{"topic": "orders", "partitions": [{"partition": 1}]}]}
     frames = frame_of(route, asked) * 3
     assert passes(own, frames, step) == frames

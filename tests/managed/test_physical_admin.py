@@ -7,13 +7,14 @@ from uuid import UUID
 import pytest
 from confluent_kafka import ElectionType, KafkaError, Producer, TopicPartition
 
+from kordon.codecs import apis
 from kordon.codecs.messages import request, response
-from kordon.proxy import apis
-from kordon.proxy.managed.physical import TRANSLATIONS
-from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.core import verdicts
+from kordon.proxy.handlers.physical import TRANSLATIONS
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.images import Written
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.as_read import as_read
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed
@@ -56,7 +57,7 @@ def exchange(api_key: int, version: int, asked: Mapping[str, Any], answer: Mappi
 
 def versions(api_key: int) -> range:
     """Returns every version that Kordon lets through."""
-    return apis.API_BY_KEY[api_key].versions
+    return verdicts.API_BY_KEY[api_key].versions
 
 
 def by_partition(rows: Iterable[Any], index: str) -> dict[int, int]:

@@ -1,8 +1,8 @@
 """What of the reports of groups is noted: positions that rose, and those that fell."""
 
 from kordon.codecs.decision import Kind
-from kordon.proxy.control.codes import Code
-from kordon.proxy.managed.position_reports import PositionReports
+from kordon.codecs.error_codes import Code
+from kordon.proxy.handlers.position_reports import PositionReports
 from kordon.proxy.ordering.position_records import Place
 from kordon.testing.noted import Noted
 from kordon.testing.positions_in_memory import ReportsInMemory, answer, asked, report_fields, served

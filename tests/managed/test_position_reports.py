@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from kordon.proxy import apis
-from kordon.proxy.control.codes import Code
+from kordon.codecs import apis
+from kordon.codecs.error_codes import Code
+from kordon.proxy.core.interception import Serve
 from kordon.proxy.decisions.journal import Client
-from kordon.proxy.interception import Serve
-from kordon.proxy.managed.guard import names_in, refuse
-from kordon.proxy.managed.position_reports import PositionReports
-from kordon.proxy.managed.topics import ManagedTopics
+from kordon.proxy.handlers.guard import names_in, refuse
+from kordon.proxy.handlers.position_reports import PositionReports
 from kordon.proxy.ordering.position_records import MOST_ROWS, Place, place_of
+from kordon.proxy.topics.managed_topics import ManagedTopics
 from kordon.testing.positions_in_memory import ReportsInMemory, answer, asked, report_fields, served
 
 A, B, C = (Place("readers", member) for member in "abc")

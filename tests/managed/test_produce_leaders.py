@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from kordon.proxy.control.brokers import Brokers
-from kordon.proxy.control.topics_admin import TopicsAdmin
-from kordon.proxy.managed.leaders import Leader, Leaders
+from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.kafka.leaders import Leader, Leaders
+from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_writes import Producer, a_worker

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kordon.proxy.managed import lane as lane_module
-from kordon.proxy.managed import lanes as lanes_module
+from kordon.proxy.writes import lane as lane_module
+from kordon.proxy.writes import lanes as lanes_module
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_writes import Worker, a_batch, a_worker

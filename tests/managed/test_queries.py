@@ -18,18 +18,18 @@ from uuid import UUID, uuid4
 import aiokafka
 import pytest
 
+from kordon.codecs import apis
 from kordon.codecs.messages import request, response
-from kordon.proxy import apis
-from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.managed.delete_records import DeleteRecords
-from kordon.proxy.managed.leaders import Leaders
-from kordon.proxy.managed.links import Links
-from kordon.proxy.managed.metadata import DescribeTopicPartitionsTranslation, MetadataTranslation
-from kordon.proxy.managed.queries import ListOffsets, OffsetForLeaderEpoch, OffsetWish
-from kordon.proxy.managed.questions import Form, Question, Questions, Row
-from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.handlers.delete_records import DeleteRecords
+from kordon.proxy.handlers.metadata import DescribeTopicPartitionsTranslation, MetadataTranslation
+from kordon.proxy.handlers.queries import ListOffsets, OffsetForLeaderEpoch, OffsetWish
+from kordon.proxy.kafka.leaders import Leaders
+from kordon.proxy.kafka.links import Links
+from kordon.proxy.kafka.questions import Form, Question, Questions, Row
 from kordon.proxy.ordering.floors import with_floors
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.topics.managed_topics import Fence, ManagedTopic, ManagedTopics
 from kordon.testing.as_read import as_read
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS, PENDING_UPLOADS
 from kordon.testing.cluster import Cluster
@@ -352,7 +352,7 @@ async def test_a_lease_that_is_away_for_a_moment_is_waited_for(stage: Stage, mon
 
 async def test_without_a_lease_nothing_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """LATE-ANSWER: a worker that slept may know an old layout; its clients ask again until the lease lives anew."""
-    monkeypatch.setattr("kordon.proxy.managed.settle.HOLD_SECONDS", 0.05)
+    monkeypatch.setattr("kordon.proxy.handlers.settle.HOLD_SECONDS", 0.05)
     leases = [False, True]
     lists = ListOffsets(stage.topics, stage.questions, may_serve=lambda: leases[0])
     epochs = OffsetForLeaderEpoch(stage.topics, stage.questions, lambda: leases[0])

@@ -7,16 +7,16 @@ from uuid import UUID
 
 import pytest
 
-from kordon.proxy import apis
-from kordon.proxy.control.codes import Code
-from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.managed.leaders import Leaders
-from kordon.proxy.managed.logs import PartitionLog
-from kordon.proxy.managed.portions import epoch_error
-from kordon.proxy.managed.readers import Readers
-from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
+from kordon.codecs import apis
+from kordon.codecs.error_codes import Code
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.reads.logs import PartitionLog
+from kordon.proxy.reads.portions import epoch_error
+from kordon.proxy.reads.readers import Readers
+from kordon.proxy.topics.managed_topics import Fence, ManagedTopic, ManagedTopics
 from kordon.testing.fake_broker import Answer, Asked, led
 from kordon.testing.known import known
 from kordon.testing.random_logs import FACE_ID, LEADER_EPOCH, NAME, Log, LogBroker, consume, fetch

@@ -11,10 +11,10 @@ from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from kordon.proxy.managed.readers import Readers
-from kordon.proxy.managed.topics import Fence, ManagedTopic
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.reads.readers import Readers
+from kordon.proxy.topics.managed_topics import Fence, ManagedTopic
 from kordon.testing.random_logs import (
     LEADER_EPOCH,
     NAME,

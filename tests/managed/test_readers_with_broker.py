@@ -12,17 +12,17 @@ from aiokafka.partitioner import murmur2
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
+from kordon.codecs import apis
+from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
 from kordon.codecs.split import split
-from kordon.proxy import apis
-from kordon.proxy.control.codes import Code
 from kordon.proxy.decisions.journal import Client
-from kordon.proxy.managed.leaders import Leaders
-from kordon.proxy.managed.links import Links
-from kordon.proxy.managed.readers import Readers
-from kordon.proxy.managed.topics import Fence, ManagedTopic, ManagedTopics
+from kordon.proxy.kafka.leaders import Leaders
+from kordon.proxy.kafka.links import Links
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.reads.readers import Readers
+from kordon.proxy.topics.managed_topics import Fence, ManagedTopic, ManagedTopics
 from kordon.testing.as_read import as_read
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster

@@ -7,17 +7,17 @@ from uuid import UUID
 
 import pytest
 
-from kordon.proxy import apis
-from kordon.proxy.clock import clock
-from kordon.proxy.control.brokers import Brokers
-from kordon.proxy.control.codes import Code
-from kordon.proxy.control.common_faults import CommonFaults
-from kordon.proxy.control.findings import Findings
-from kordon.proxy.control.membership import Generation
-from kordon.proxy.managed.pages import ManagedPages
-from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.codecs import apis
+from kordon.codecs.error_codes import Code
+from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.member.common_faults import CommonFaults
+from kordon.proxy.member.findings import Findings
+from kordon.proxy.member.membership import Generation
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.member import Member
+from kordon.proxy.process.managed_pages import ManagedPages
+from kordon.proxy.runtime.clock import clock
+from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 
 GROUP = "kordon"

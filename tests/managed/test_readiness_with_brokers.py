@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kordon.proxy.control.layouts_topic import LAYOUTS_TOPIC, layouts_configs
+from kordon.proxy.own_topics.layouts_topic import LAYOUTS_TOPIC, layouts_configs
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.known import known

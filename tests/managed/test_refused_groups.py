@@ -5,11 +5,12 @@ from uuid import UUID
 
 import pytest
 
+from kordon.codecs import apis
 from kordon.codecs.messages import request, response
-from kordon.proxy import apis
-from kordon.proxy.managed.refusals import REFUSALS
-from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.core import verdicts
+from kordon.proxy.handlers.refusals import REFUSALS
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.as_read import as_read
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import create_managed
@@ -48,7 +49,7 @@ def topology(**names: Any) -> dict[str, Any]:
 )
 def test_a_member_that_names_a_managed_topic_is_told_which(api_key: int, fields: dict[str, Any]) -> None:
     """The answer is the member's own, so that its client takes it; all versions."""
-    for version in apis.API_BY_KEY[api_key].versions:
+    for version in verdicts.API_BY_KEY[api_key].versions:
         answer = refused(api_key, version, {"group_id": "g", "member_id": "m", "member_epoch": 0, **fields})
         assert (answer.error_code, answer.member_id) == (INVALID_REQUEST, "m")
         assert answer.error_message.startswith("orders is a managed topic")
@@ -73,7 +74,7 @@ def test_what_the_broker_has_against_a_member_is_its_answer(code: int) -> None:
 )
 def test_members_on_other_topics_are_the_brokers_concern(api_key: int, fields: dict[str, Any]) -> None:
     """So are heartbeats that change nothing."""
-    for version in apis.API_BY_KEY[api_key].versions:
+    for version in verdicts.API_BY_KEY[api_key].versions:
         assert refused(api_key, version, fields) is None
 
 

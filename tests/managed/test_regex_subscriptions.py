@@ -10,14 +10,14 @@ from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[repor
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kordon.codecs.apis import CONSUMER_GROUP_DESCRIBE, CONSUMER_GROUP_HEARTBEAT
 from kordon.codecs.messages import request, response
-from kordon.proxy.apis import CONSUMER_GROUP_DESCRIBE, CONSUMER_GROUP_HEARTBEAT
-from kordon.proxy.managed.expressions import matches, may_match
-from kordon.proxy.managed.groups import TRANSLATIONS
-from kordon.proxy.managed.regexes import expand
-from kordon.proxy.managed.subscriptions import Subscriptions
-from kordon.proxy.managed.topics import OWN_PREFIX, ManagedTopic, ManagedTopics
+from kordon.proxy.handlers.groups import TRANSLATIONS
+from kordon.proxy.handlers.regexes import expand
+from kordon.proxy.handlers.subscriptions import Subscriptions
+from kordon.proxy.kafka.expressions import matches, may_match
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.topics.managed_topics import OWN_PREFIX, ManagedTopic, ManagedTopics
 from kordon.testing.as_read import as_read
 from kordon.testing.cluster import Cluster
 from kordon.testing.known import known

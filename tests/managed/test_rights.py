@@ -7,22 +7,23 @@ from uuid import UUID
 
 import pytest
 
+from kordon.codecs import apis
 from kordon.codecs.decision import Kind
 from kordon.codecs.messages import request, response
 from kordon.codecs.produce import ProduceRequest, look_produce
-from kordon.proxy import apis
-from kordon.proxy.control.acl_mirror import Acl, wanted_of_face
-from kordon.proxy.control.operations import Operation
-from kordon.proxy.control.own_rights import Missing
+from kordon.proxy.access.acl_mirror import Acl, wanted_of_face
+from kordon.proxy.access.own_rights import Missing
+from kordon.proxy.core import verdicts
+from kordon.proxy.core.interception import Decision, NothingManaged, Question, Serve
 from kordon.proxy.decisions import journal
-from kordon.proxy.interception import Decision, NothingManaged, Question, Serve
-from kordon.proxy.managed.acls import TRANSLATIONS
-from kordon.proxy.managed.admin_requests import AdminRequests, Asked
-from kordon.proxy.managed.guard import Guard, Refused
-from kordon.proxy.managed.parts import ROWS
-from kordon.proxy.managed.rights import NEEDED, Rights
-from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.handlers.acls import TRANSLATIONS
+from kordon.proxy.handlers.admin_requests import AdminRequests, Asked
+from kordon.proxy.handlers.guard import Guard, Refused
+from kordon.proxy.handlers.parts import ROWS
+from kordon.proxy.handlers.rights import NEEDED, Rights
+from kordon.proxy.kafka.operations import Operation
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.as_read import as_read
 from kordon.testing.known import known
 from kordon.testing.managed_writes import a_batch
@@ -140,13 +141,15 @@ class Serving(NothingManaged):
         self.decision = decision
         self.served: Any = None
 
-    def wants(self, route: apis.Route) -> bool:
+    def wants(self, route: verdicts.Route) -> bool:
         return True
 
-    def decide(self, route: apis.Route, body: memoryview) -> Decision:
+    def decide(self, route: verdicts.Route, body: memoryview) -> Decision:
         return self.decision
 
-    async def serve(self, route: apis.Route, request: Any, part: Any, client: journal.Client | None = None) -> bytes:
+    async def serve(
+        self, route: verdicts.Route, request: Any, part: Any, client: journal.Client | None = None
+    ) -> bytes:
         self.served = request
         return b""
 
@@ -168,7 +171,7 @@ REQUESTS: dict[int, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(
-    ("api_key", "version"), [(key, version) for key in REQUESTS for version in apis.API_BY_KEY[key].versions]
+    ("api_key", "version"), [(key, version) for key in REQUESTS for version in verdicts.API_BY_KEY[key].versions]
 )
 async def test_one_topic_is_refused_and_the_other_served(api_key: int, version: int) -> None:
     """As brokers do: an error for each partition of the topic that the client may not use so, in every version."""
@@ -266,12 +269,12 @@ async def test_where_all_clients_are_equal_nothing_is_asked() -> None:
     assert guard.decide(route(apis.FETCH, 12), memoryview(b"")) is service.decision
 
 
-@pytest.mark.parametrize("key", [each.key for each in apis.APIS if each.versions], ids=apis.api_name)
+@pytest.mark.parametrize("key", [each.key for each in verdicts.APIS if each.versions], ids=verdicts.api_name)
 async def test_nothing_is_answered_before_the_broker_has_answered_the_client(key: int) -> None:
     """Whatever Kordon means to say by itself, of no topic: a broker ends the connection of who has not logged in."""
     nameless = Asked({}, None, only_checked=False)
     guard, service, client = guarded(key, 0, nameless)
-    way = known(apis.route(key, apis.API_BY_KEY[key].versions[-1]) or apis.private_route(key, 0))
+    way = known(verdicts.route(key, verdicts.API_BY_KEY[key].versions[-1]) or verdicts.private_route(key, 0))
     decision = guard.decide(way, memoryview(b""))
     if key == apis.API_VERSIONS:
         assert not isinstance(decision, Serve)  # brokers answer it to all
@@ -304,8 +307,8 @@ def guarded(
     return Guard(service, managed("denied", "allowed"), client.rights, lambda: needed, journal=noted), service, client
 
 
-def route(api_key: int, version: int) -> apis.Route:
-    return known(apis.route(api_key, version))
+def route(api_key: int, version: int) -> verdicts.Route:
+    return known(verdicts.route(api_key, version))
 
 
 def tell(client: Client, question: Question, operations: dict[str, int]) -> None:
@@ -354,7 +357,7 @@ def test_each_request_that_kordon_answers_by_itself_has_a_right_that_it_needs() 
     assert ROWS.keys() | AdminRequests.KEYS == NEEDED.keys() | asks_the_broker_first
 
 
-@pytest.mark.parametrize("version", apis.API_BY_KEY[apis.DESCRIBE_ACLS].versions)
+@pytest.mark.parametrize("version", verdicts.API_BY_KEY[apis.DESCRIBE_ACLS].versions)
 def test_clients_see_the_acls_of_topics_and_not_those_of_faces(version: int) -> None:
     """A tool that deletes what is not in its file would have them deleted again and again."""
     names = ("orders", "__kordon.orders", "__kordon.not-managed")

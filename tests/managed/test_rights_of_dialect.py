@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AclOperation, AclPermissionType, NewTopic, ResourceType
 
-from kordon.proxy import apis
-from kordon.proxy.control.codes import Code
+from kordon.codecs import apis
+from kordon.codecs.error_codes import Code
 from kordon.testing.dialect_connection import DialectConnection
 from kordon.testing.dialect_group import GroupMember, Told
 from kordon.testing.every_request import NO_ID, About

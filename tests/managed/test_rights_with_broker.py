@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, ResourcePatternType, ResourceType
 
-from kordon.proxy import apis
+from kordon.codecs import apis
 from kordon.testing.broker_config import USERS
 from kordon.testing.broker_features import GROUP_PROTOCOLS, PRODUCE_BY_ID
 from kordon.testing.every_request import NO_ID, About

@@ -8,19 +8,19 @@ from uuid import uuid4
 
 import pytest
 
-from kordon.proxy import apis
-from kordon.proxy.addresses import Advertised
-from kordon.proxy.apis import Route
-from kordon.proxy.config import Config, Limits
-from kordon.proxy.connection import Connection
+from kordon.codecs import apis
+from kordon.proxy.config.config import Config, Limits
+from kordon.proxy.core.addresses import Advertised
+from kordon.proxy.core.connection import Connection
+from kordon.proxy.core.events import Decided, DecideInTurns
+from kordon.proxy.core.tally import Tally
+from kordon.proxy.core.verdicts import Route
 from kordon.proxy.decisions.journal import NoJournal
-from kordon.proxy.events import Decided, DecideInTurns
-from kordon.proxy.managed.topics import ManagedTopic
-from kordon.proxy.managed.worker import ManagedWorker
+from kordon.proxy.kafka.topology import Topology
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.tally import Tally
-from kordon.proxy.topology import Topology
-from kordon.proxy.turns import Turns
+from kordon.proxy.process.managed_worker import ManagedWorker
+from kordon.proxy.runtime.turns import Turns
+from kordon.proxy.topics.managed_topics import ManagedTopic
 from kordon.testing.smallest_rows import request_of_rows, routes_with_rows
 from kordon.testing.step_times import PROMISED_SECONDS, longest_step
 

@@ -7,18 +7,19 @@ from typing import Any, Final
 
 import pytest
 
+from kordon.codecs import apis
 from kordon.codecs.messages import request, response
-from kordon.proxy import apis
-from kordon.proxy.config import Config
+from kordon.proxy.config.config import Config
+from kordon.proxy.core import verdicts
+from kordon.proxy.core.interception import Serve, Translate
+from kordon.proxy.core.tally import Tally
 from kordon.proxy.decisions.journal import NoJournal
-from kordon.proxy.interception import Serve, Translate
-from kordon.proxy.managed.topics import ManagedTopic
-from kordon.proxy.managed.worker import ManagedWorker
+from kordon.proxy.kafka.topology import Topology
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import TopicRecord, load
-from kordon.proxy.tally import Tally
-from kordon.proxy.topology import Topology
-from kordon.proxy.turns import Turns
+from kordon.proxy.process.managed_worker import ManagedWorker
+from kordon.proxy.runtime.turns import Turns
+from kordon.proxy.topics.managed_topics import ManagedTopic
 from kordon.testing.as_read import as_read
 from kordon.testing.large_layouts import LARGEST
 from kordon.testing.step_times import PROMISED_SECONDS, longest_step
@@ -64,7 +65,7 @@ class Asks:
             self.decide(apis.API_VERSIONS, 3, {"client_software_name": "a", "kordon_client": 1})
 
     def decide(self, key: int, version: int, fields: dict[str, Any]) -> tuple[Any, Any]:
-        route = apis.route(key, version) or apis.private_route(key, version)
+        route = verdicts.route(key, version) or verdicts.private_route(key, version)
         assert route is not None
         decision: Any = self.service.decide(route, memoryview(request(key).build(version, fields)))
         if isinstance(decision, Serve):

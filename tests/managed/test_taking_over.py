@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Consumer, Producer
 
-from kordon.proxy.cli import main
+from kordon.proxy.commands.cli import main
 from kordon.testing.broker_features import NEW_GROUPS
 from kordon.testing.managed_clients import (
     Sender,

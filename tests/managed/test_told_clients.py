@@ -5,20 +5,21 @@ from uuid import UUID
 
 import pytest
 
+from kordon.codecs import apis
 from kordon.codecs.decision import Kind
 from kordon.codecs.messages import request, response
-from kordon.proxy import apis
+from kordon.proxy.core import verdicts
+from kordon.proxy.core.interception import Decision, Serve, Translate
 from kordon.proxy.decisions.journal import NoJournal
-from kordon.proxy.interception import Decision, Serve, Translate
-from kordon.proxy.managed import dialect
-from kordon.proxy.managed import physical as physical_tables
-from kordon.proxy.managed.admin_requests import AdminRequests
-from kordon.proxy.managed.followed import TranslatedLater
-from kordon.proxy.managed.guard import Guard
-from kordon.proxy.managed.metadata import MetadataTranslation
-from kordon.proxy.managed.service import ManagedService
-from kordon.proxy.managed.topics import ManagedTopic, ManagedTopics
+from kordon.proxy.handlers import dialect
+from kordon.proxy.handlers import physical as physical_tables
+from kordon.proxy.handlers.admin_requests import AdminRequests
+from kordon.proxy.handlers.followed import TranslatedLater
+from kordon.proxy.handlers.guard import Guard
+from kordon.proxy.handlers.metadata import MetadataTranslation
+from kordon.proxy.handlers.service import ManagedService
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.as_read import as_read
 from kordon.testing.known import known
 from kordon.testing.noted import Noted
@@ -71,7 +72,7 @@ class Worker:
 
 
 def decided(guard: Guard, key: int, version: int, **fields: Any) -> Decision:
-    route = known(apis.route(key, version))
+    route = known(verdicts.route(key, version))
     return guard.decide(route, memoryview(request(key).build(version, fields)))
 
 
@@ -213,14 +214,14 @@ def test_what_cannot_be_noted_of_a_producer_is_let_pass() -> None:
     worker = Worker()
     guard = worker.connects()
     assert decided(guard, apis.INIT_PRODUCER_ID, INIT_VERSION, transactional_id=None, **INIT) is None
-    route = known(apis.route(apis.INIT_PRODUCER_ID, INIT_VERSION))
+    route = known(verdicts.route(apis.INIT_PRODUCER_ID, INIT_VERSION))
     assert guard.decide(route, memoryview(b"\x7f")) is None
 
 
 @pytest.mark.parametrize("records", [False, True])
 def test_producers_are_looked_at_only_where_decisions_are_recorded(records: bool) -> None:
     """Else their requests stream through, unread."""
-    route = known(apis.route(apis.INIT_PRODUCER_ID, INIT_VERSION))
+    route = known(verdicts.route(apis.INIT_PRODUCER_ID, INIT_VERSION))
     assert Worker(records=records).connects().wants(route) is records
 
 

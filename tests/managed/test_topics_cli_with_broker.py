@@ -12,7 +12,7 @@ from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
     ResourceType,
 )
 
-from kordon.proxy.cli import main
+from kordon.proxy.commands.cli import main
 from kordon.testing.cluster import Cluster
 from kordon.testing.emptied import emptied
 from kordon.testing.managed_clients import Sender, create_ordinary

@@ -2,8 +2,8 @@
 
 from uuid import UUID
 
-from kordon.proxy.managed.topics import Fence, ManagedTopic, Why
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.topics.managed_topics import Fence, ManagedTopic, Why
 from kordon.testing.random_logs import FACE_ID, NAME
 
 LAYOUT = Layout.created(NAME, UUID(int=1), 2, 4)

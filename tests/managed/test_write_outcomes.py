@@ -7,10 +7,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from kordon.codecs.produce import Outcome
-from kordon.proxy.managed.write_outcomes import ProduceCounts, told
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.line import Bound, Write
+from kordon.proxy.writes.write_outcomes import ProduceCounts, told
 
 NONE, NOT_LEADER_OR_FOLLOWER = 0, 6
 MOVER = 3

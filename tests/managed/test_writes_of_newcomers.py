@@ -4,9 +4,9 @@ from uuid import UUID
 
 import pytest
 
-from kordon.proxy.control.codes import Code
-from kordon.proxy.managed.targets import physical_partition
+from kordon.codecs.error_codes import Code
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.topics.targets import physical_partition
 from kordon.testing.lanes_in_memory import LanesInMemory
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.random_logs import NAME

@@ -7,7 +7,6 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kordon.proxy.control.layouts_writer import BATCH_BYTES
 from kordon.proxy.ordering.changes import Commit, Producers
 from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.identity import tag
@@ -15,6 +14,7 @@ from kordon.proxy.ordering.images import PRODUCERS_OF_A_PART, ImageRecord, Parts
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.member import Adopt, Member
 from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Unreadable, Value, dump, image_key, load
+from kordon.proxy.own_topics.layouts_writer import BATCH_BYTES
 
 DAY_MS = 24 * 60 * 60 * 1000
 NOW_MS = 1_700_000_000_000

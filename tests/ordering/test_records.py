@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kordon.proxy.control.layouts_writer import BATCH_BYTES
 from kordon.proxy.ordering.images import PRODUCERS_OF_A_PART, ImageRecord, Written
 from kordon.proxy.ordering.layout import Epoch, Layout, Placement
 from kordon.proxy.ordering.member import Member
@@ -39,6 +38,7 @@ from kordon.proxy.ordering.soundness import why_unsound
 from kordon.proxy.ordering.takeover import Takeover
 from kordon.proxy.ordering.unread import Unread
 from kordon.proxy.ordering.wishes import Manage, RaiseFloors
+from kordon.proxy.own_topics.layouts_writer import BATCH_BYTES
 from kordon.testing.calls import calls_of
 from kordon.testing.large_layouts import LARGEST, forged
 

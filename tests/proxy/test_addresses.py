@@ -2,7 +2,7 @@
 
 import pytest
 
-from kordon.proxy.addresses import HIGHEST_PORT, NO_PORT, Advertised
+from kordon.proxy.core.addresses import HIGHEST_PORT, NO_PORT, Advertised
 
 
 def test_each_broker_has_a_port_of_its_own() -> None:

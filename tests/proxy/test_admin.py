@@ -10,9 +10,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from kordon.proxy import admin
-from kordon.proxy.admin import AdminServer, fetch_page
-from kordon.proxy.config import HostPort
+from kordon.proxy.config.config import HostPort
+from kordon.proxy.process import admin
+from kordon.proxy.process.admin import AdminServer, fetch_page
 from kordon.testing.ports import free_ports
 from kordon.testing.waiting import until
 

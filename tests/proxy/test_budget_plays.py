@@ -4,18 +4,27 @@ from typing import Any
 
 import pytest
 
+from kordon.codecs import apis
 from kordon.codecs.errors import TooManyRows
 from kordon.codecs.messages import request
 from kordon.codecs.primitives import Rows
-from kordon.proxy import apis
-from kordon.proxy.addresses import Advertised
-from kordon.proxy.apis import Route
-from kordon.proxy.causes import CloseCause
-from kordon.proxy.config import Limits
-from kordon.proxy.connection import Connection
-from kordon.proxy.events import AwaitProof, Close, Command, ReadOn, SendUpstream, Served, StartServing, UpstreamEnded
-from kordon.proxy.interception import Decision, NothingManaged, Serve
-from kordon.proxy.tally import Tally
+from kordon.proxy.config.config import Limits
+from kordon.proxy.core.addresses import Advertised
+from kordon.proxy.core.causes import CloseCause
+from kordon.proxy.core.connection import Connection
+from kordon.proxy.core.events import (
+    AwaitProof,
+    Close,
+    Command,
+    ReadOn,
+    SendUpstream,
+    Served,
+    StartServing,
+    UpstreamEnded,
+)
+from kordon.proxy.core.interception import Decision, NothingManaged, Serve
+from kordon.proxy.core.tally import Tally
+from kordon.proxy.core.verdicts import Route
 from kordon.testing.plays import Broker, Client, feed, request_frame, response_frame
 
 UNPROVEN, LARGEST = 20_000, 60_000

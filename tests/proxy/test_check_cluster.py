@@ -8,9 +8,9 @@ import pytest
 import structlog
 from click.testing import CliRunner, Result
 
-from kordon.proxy import check_cluster
-from kordon.proxy.cli import main
-from kordon.proxy.config import Ordering, Upstream
+from kordon.proxy.commands import check_cluster
+from kordon.proxy.commands.cli import main
+from kordon.proxy.config.config import Ordering, Upstream
 
 
 def check(folder: Path, *arguments: str, bootstrap: str = "127.0.0.1:1") -> Result:

@@ -4,9 +4,9 @@ from uuid import UUID
 
 import pytest
 
-from kordon.proxy import apis
-from kordon.proxy.causes import CloseCause
-from kordon.proxy.events import (
+from kordon.codecs import apis
+from kordon.proxy.core.causes import CloseCause
+from kordon.proxy.core.events import (
     DownstreamEnded,
     Drain,
     EndUpstream,

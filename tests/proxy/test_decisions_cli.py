@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kordon.codecs.decision import Decision, Entry, Kind
-from kordon.proxy.cli import main
-from kordon.proxy.decisions_line import draw
+from kordon.proxy.commands.cli import main
+from kordon.proxy.commands.decisions_line import draw
 
 ADMIT = Decision(
     kind=Kind.ADMIT,

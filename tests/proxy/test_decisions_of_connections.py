@@ -11,13 +11,13 @@ import pytest
 from confluent_kafka import Producer
 
 from kordon.codecs.decision import Decision, Entry, Kind
-from kordon.proxy.addresses import Advertised
-from kordon.proxy.causes import LIMIT_OF_CAUSE, ORDINARY, CloseCause
-from kordon.proxy.config import Limits
-from kordon.proxy.events import PauseDownstream
-from kordon.proxy.relay import Relay
-from kordon.proxy.relays import Relays
-from kordon.proxy.tally import Tally
+from kordon.proxy.config.config import Limits
+from kordon.proxy.core.addresses import Advertised
+from kordon.proxy.core.causes import LIMIT_OF_CAUSE, ORDINARY, CloseCause
+from kordon.proxy.core.events import PauseDownstream
+from kordon.proxy.core.tally import Tally
+from kordon.proxy.relay.relay import Relay
+from kordon.proxy.relay.relays import Relays
 from kordon.testing.cluster import Cluster
 from kordon.testing.noted import Noted
 from kordon.testing.plays import request_frame

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
+from kordon.codecs import apis
 from kordon.codecs.dialect import CONSUMER_GROUP_POSITION, ORDERED, PARTITION_LEADER_EPOCHS_FOR_PARTITIONS
-from kordon.proxy import apis
-from kordon.proxy.addresses import Advertised
-from kordon.proxy.apis import Route
-from kordon.proxy.causes import CloseCause
-from kordon.proxy.config import Limits
-from kordon.proxy.connection import Connection
-from kordon.proxy.interception import Announce, Decision, NothingManaged
-from kordon.proxy.tally import Tally
+from kordon.proxy.config.config import Limits
+from kordon.proxy.core.addresses import Advertised
+from kordon.proxy.core.causes import CloseCause
+from kordon.proxy.core.connection import Connection
+from kordon.proxy.core.interception import Announce, Decision, NothingManaged
+from kordon.proxy.core.tally import Tally
+from kordon.proxy.core.verdicts import Route
 from kordon.testing.plays import (
     Broker,
     BrokerGets,

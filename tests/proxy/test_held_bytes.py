@@ -3,11 +3,11 @@
 from types import SimpleNamespace
 from typing import Any
 
-from kordon.proxy.addresses import Advertised
-from kordon.proxy.causes import CloseCause
-from kordon.proxy.config import Limits
-from kordon.proxy.relays import Relays
-from kordon.proxy.tally import Tally
+from kordon.proxy.config.config import Limits
+from kordon.proxy.core.addresses import Advertised
+from kordon.proxy.core.causes import CloseCause
+from kordon.proxy.core.tally import Tally
+from kordon.proxy.relay.relays import Relays
 
 
 class Worker:

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kordon.codecs import apis
 from kordon.codecs.headers import build_response_header
 from kordon.codecs.messages import request, response
 from kordon.codecs.turns import MOST_BYTES_AT_ONCE
-from kordon.proxy import apis, request_leg, response_leg
-from kordon.proxy.addresses import Advertised
-from kordon.proxy.answers import answer_frame
-from kordon.proxy.apis import APIS, Route
-from kordon.proxy.causes import CloseCause
-from kordon.proxy.config import Limits
-from kordon.proxy.connection import Connection
-from kordon.proxy.events import (
+from kordon.proxy.config.config import Limits
+from kordon.proxy.core import request_leg, response_leg, verdicts
+from kordon.proxy.core.addresses import Advertised
+from kordon.proxy.core.answers import answer_frame
+from kordon.proxy.core.causes import CloseCause
+from kordon.proxy.core.connection import Connection
+from kordon.proxy.core.events import (
     Close,
     Command,
     DecideInTurns,
@@ -36,9 +36,10 @@ from kordon.proxy.events import (
     Served,
     StartServing,
 )
-from kordon.proxy.interception import Decision, NothingManaged, Question, Serve, Translate
-from kordon.proxy.tally import Tally
-from kordon.proxy.waiting import Waiting
+from kordon.proxy.core.interception import Decision, NothingManaged, Question, Serve, Translate
+from kordon.proxy.core.tally import Tally
+from kordon.proxy.core.verdicts import APIS, Route
+from kordon.proxy.core.waiting import Waiting
 from kordon.testing.plays import Broker, Client, do_now, feed, request_frame, response_frame
 
 HEARTBEAT, VERSION = 12, 4
@@ -332,7 +333,7 @@ def test_answers_have_the_header_of_their_version() -> None:
     """Every api's in every version, as the tables build it."""
     for api in APIS:
         for version in api.versions:
-            route = apis.route(api.key, version)
+            route = verdicts.route(api.key, version)
             if route is not None:
                 frame = b"".join(answer_frame(route, 77, [b"bo", b"dy"]))
                 header = build_response_header(api.key, version, 77)

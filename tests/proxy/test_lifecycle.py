@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from kordon.proxy import lifecycle
-from kordon.proxy.lifecycle import Stop, explain_os_error, naming, raise_file_limit
+from kordon.proxy.process import lifecycle
+from kordon.proxy.process.lifecycle import Stop, explain_os_error, naming, raise_file_limit
 
 
 async def test_second_wish_hurries(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from kordon.proxy import log_limits
-from kordon.proxy.log_limits import LINES, WINDOW_SECONDS, LogLimits, client_log
+from kordon.proxy.runtime import log_limits
+from kordon.proxy.runtime.log_limits import LINES, WINDOW_SECONDS, LogLimits, client_log
 
 
 class Clock:

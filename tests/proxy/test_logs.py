@@ -11,9 +11,9 @@ import pytest
 import structlog
 from pydantic import SecretStr
 
-from kordon.proxy.config import Log
-from kordon.proxy.log_limits import LINES, client_log
-from kordon.proxy.logs import configure_logging
+from kordon.proxy.config.config import Log
+from kordon.proxy.runtime.log_limits import LINES, client_log
+from kordon.proxy.runtime.logs import configure_logging
 
 
 class Terminal(io.StringIO):

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kordon.proxy.apis import APIS
-from kordon.proxy.causes import LIMITS, CloseCause
-from kordon.proxy.config import Config, Limits
-from kordon.proxy.merge import SUPERVISOR_FAMILIES, merge_metrics
-from kordon.proxy.metrics import FAMILIES, LAG_INTERVAL_SECONDS, LoopLag, Metrics
-from kordon.proxy.server import Proxy
-from kordon.proxy.tally import Tally
+from kordon.proxy.config.config import Config, Limits
+from kordon.proxy.core.causes import LIMITS, CloseCause
+from kordon.proxy.core.tally import Tally
+from kordon.proxy.core.verdicts import APIS
+from kordon.proxy.process.merge import SUPERVISOR_FAMILIES, merge_metrics
+from kordon.proxy.process.server import Proxy
+from kordon.proxy.runtime.metrics import FAMILIES, LAG_INTERVAL_SECONDS, LoopLag, Metrics
 from kordon.spark_jobs.families import FAMILIES as AUDIT_FAMILIES
 
 if TYPE_CHECKING:

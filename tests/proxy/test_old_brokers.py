@@ -2,8 +2,8 @@
 
 import pytest
 
-from kordon.proxy import apis
-from kordon.proxy.errors import UpstreamUnavailable
+from kordon.codecs import apis
+from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.testing.fake_broker import FakeBroker
 
 LATER = range(90, 91)

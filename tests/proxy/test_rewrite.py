@@ -6,15 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kordon.codecs import apis
 from kordon.codecs.messages import response
 from kordon.codecs.schema import versions_of
-from kordon.proxy import apis
-from kordon.proxy.addresses import Advertised
-from kordon.proxy.config import Limits
-from kordon.proxy.connection import Connection
-from kordon.proxy.events import LearnNodes, SendDownstream
-from kordon.proxy.rewrite import EDITS
-from kordon.proxy.tally import Tally
+from kordon.proxy.config.config import Limits
+from kordon.proxy.core import verdicts
+from kordon.proxy.core.addresses import Advertised
+from kordon.proxy.core.connection import Connection
+from kordon.proxy.core.events import LearnNodes, SendDownstream
+from kordon.proxy.core.rewrite import EDITS
+from kordon.proxy.core.tally import Tally
 from kordon.testing.jars import NEWEST, VERSIONS, kafka_clients_jar
 from kordon.testing.kafka_schemas import read_schemas
 from kordon.testing.plays import Broker, Client, feed, request_frame, response_frame
@@ -46,7 +47,7 @@ def test_every_response_that_can_name_a_host_is_changed(kafka: str) -> None:
     with_addresses: set[tuple[int, int]] = set()
     for schema in (each for (_, type_), each in schemas.items() if type_ == "response"):
         structs = {each["name"]: each["fields"] for each in schema.get("commonStructs", [])}
-        for route in apis.ROUTES:
+        for route in verdicts.ROUTES:
             if route.api.key in OF_CLIENTS:
                 continue
             if route.api.key == schema["apiKey"] and addresses_in(schema["fields"], route.version, structs):

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
+from kordon.codecs import apis
 from kordon.codecs.decision import Kind
-from kordon.proxy import apis
 from kordon.testing.certificates import Certificates
 from kordon.testing.cluster import Cluster
 from kordon.testing.decision_log import read_files

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from kordon.proxy import apis
-from kordon.proxy.addresses import Advertised
-from kordon.proxy.apis import Route
-from kordon.proxy.config import Limits
-from kordon.proxy.connection import Connection
-from kordon.proxy.events import Drain, SendDownstream, SendUpstream
-from kordon.proxy.interception import Decision, NothingManaged
-from kordon.proxy.relays import Relays
-from kordon.proxy.tally import Tally
+from kordon.codecs import apis
+from kordon.proxy.config.config import Limits
+from kordon.proxy.core.addresses import Advertised
+from kordon.proxy.core.connection import Connection
+from kordon.proxy.core.events import Drain, SendDownstream, SendUpstream
+from kordon.proxy.core.interception import Decision, NothingManaged
+from kordon.proxy.core.tally import Tally
+from kordon.proxy.core.verdicts import Route
+from kordon.proxy.relay.relays import Relays
 from kordon.testing.plays import Broker, Client, feed, request_frame, response_frame
 
 NAMES_ALL, GOES_ON = 0, 3
@@ -122,7 +122,7 @@ class Ends:
 
 async def test_clients_see_a_topic_anew_by_a_connection_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Broker by broker, and the bootstrap port's last: librdkafka asks by another connection when it has lost one."""
-    monkeypatch.setattr("kordon.proxy.relays._RECONNECT_SECONDS", 0.05)
+    monkeypatch.setattr("kordon.proxy.relay.relays._RECONNECT_SECONDS", 0.05)
     nothing: Any = None
     relays = Relays(nothing, Tally(), nothing, Advertised(host="proxy", base_port=1))
     ended: list[str] = []

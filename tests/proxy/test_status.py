@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from kordon.proxy.admin_client import StatusUnavailable
-from kordon.proxy.config import HostPort
-from kordon.proxy.merge import best_view, merge_status
-from kordon.proxy.status import fetch_status, print_status
+from kordon.proxy.commands.admin_client import StatusUnavailable
+from kordon.proxy.commands.status import fetch_status, print_status
+from kordon.proxy.config.config import HostPort
+from kordon.proxy.process.merge import best_view, merge_status
 
 
 def a_status(worker: int = 0, **changes: Any) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import NameAttribute, RelativeDistinguishedName
 from cryptography.x509.oid import NameOID
 
-from kordon.proxy.certificates import subject_name
-from kordon.proxy.config import ListenTls
-from kordon.proxy.tls import certified, downstream_context
+from kordon.proxy.config.certificates import subject_name
+from kordon.proxy.config.config import ListenTls
+from kordon.proxy.runtime.tls import certified, downstream_context
 from kordon.testing.certificates import make_certificates
 
 CN, UID = NameOID.COMMON_NAME, NameOID.USER_ID

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kordon.proxy import tasks as module
-from kordon.proxy.tasks import PASSING, Failures, Tasks
+from kordon.proxy.runtime import tasks as module
+from kordon.proxy.runtime.tasks import PASSING, Failures, Tasks
 
 PROXY = Path(__file__).parents[2] / "proxy"
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from kordon.codecs.headers import build_response_header, parse_request_header
 from kordon.codecs.messages import request, response
-from kordon.proxy.cli import main
+from kordon.proxy.commands.cli import main
 from kordon.testing.certificates import Certificates, make_certificates
 
 API_VERSIONS, DESCRIBE_CONFIGS, CREATE_PARTITIONS, INCREMENTAL_ALTER = 18, 32, 37, 44

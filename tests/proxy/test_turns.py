@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
+from kordon.codecs import apis
 from kordon.codecs.errors import WireError
 from kordon.codecs.messages import response
 from kordon.codecs.turns import ROWS_A_TURN, rows_done
-from kordon.proxy import apis
-from kordon.proxy.addresses import Advertised
-from kordon.proxy.managed.own_things import OwnThings
-from kordon.proxy.rewrite import EDITS, Translated
-from kordon.proxy.tally import Tally
-from kordon.proxy.turns import Turns
+from kordon.proxy.core import verdicts
+from kordon.proxy.core.addresses import Advertised
+from kordon.proxy.core.rewrite import EDITS, Translated
+from kordon.proxy.core.tally import Tally
+from kordon.proxy.own_topics.own_things import OwnThings
+from kordon.proxy.runtime.turns import Turns
 from kordon.testing.step_times import PROMISED_SECONDS, longest_step
 
 pytestmark = pytest.mark.usefixtures("collector_at_rest")
@@ -58,10 +59,10 @@ ANSWERS: list[tuple[int, int, Callable[[], dict[str, Any]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("key", "version", "says"), ANSWERS, ids=[apis.api_name(each[0]) for each in ANSWERS])
+@pytest.mark.parametrize(("key", "version", "says"), ANSWERS, ids=[verdicts.api_name(each[0]) for each in ANSWERS])
 async def test_no_step_of_a_large_answer_is_long(key: int, version: int, says: Callable[[], dict[str, Any]]) -> None:
     """It is read, changed, written anew and freed; what goes to the client is the same as if done at once."""
-    route = next(each for each in apis.ROUTES if (each.api.key, each.version) == (key, version))
+    route = next(each for each in verdicts.ROUTES if (each.api.key, each.version) == (key, version))
     body = response(key).build(version, says())
     own = OwnThings(OWN)
     edit = Translated(route, EDITS.get((key, version)), lambda answer: own.show(key, answer))

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kordon.codecs import apis
 from kordon.codecs.messages import response
-from kordon.proxy import apis, upstream
-from kordon.proxy.answer_frames import AnswerFrames
-from kordon.proxy.config import HostPort, Upstream, UpstreamSasl
-from kordon.proxy.errors import UpstreamUnavailable
-from kordon.proxy.log_in import SASL_AUTHENTICATE
-from kordon.proxy.upstream import UpstreamClient
+from kordon.proxy.config.config import HostPort, Upstream, UpstreamSasl
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka import upstream
+from kordon.proxy.kafka.answer_frames import AnswerFrames
+from kordon.proxy.kafka.log_in import SASL_AUTHENTICATE
+from kordon.proxy.kafka.upstream import UpstreamClient
 from kordon.testing.cluster import Cluster
 
 LOG_IN = (apis.SASL_HANDSHAKE, SASL_AUTHENTICATE)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kordon.proxy import watch
-from kordon.proxy.watch import FileWatch, watch_files
+from kordon.proxy.config import watch
+from kordon.proxy.config.watch import FileWatch, watch_files
 
 
 @pytest.fixture

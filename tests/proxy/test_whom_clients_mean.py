@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from kordon.codecs import apis
 from kordon.codecs.messages import REQUESTS
-from kordon.proxy import apis
 from kordon.testing.broker_features import MEANT_NODES
 from kordon.testing.cluster import Cluster
 from kordon.testing.plain_connection import PlainConnection

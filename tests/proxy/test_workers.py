@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from kordon.proxy import workers
-from kordon.proxy.admin import fetch_page
-from kordon.proxy.config import HostPort
-from kordon.proxy.config_load import Loaded, load
-from kordon.proxy.lifecycle import EXIT_FAILED, EXIT_OK, Stop
-from kordon.proxy.workers import Supervisor, Worker
+from kordon.proxy.config.config import HostPort
+from kordon.proxy.config.config_load import Loaded, load
+from kordon.proxy.process import workers
+from kordon.proxy.process.admin import fetch_page
+from kordon.proxy.process.lifecycle import EXIT_FAILED, EXIT_OK, Stop
+from kordon.proxy.process.workers import Supervisor, Worker
 from kordon.testing.ports import free_ports
 from kordon.testing.waiting import until
 
 WORKER = """
 import asyncio, json, signal, sys
 from pathlib import Path
-from kordon.proxy.admin import AdminServer
+from kordon.proxy.process.admin import AdminServer
 
 class Fake:
     def __init__(self):

@@ -1,0 +1,104 @@
+"""What is wrong with rights at the brokers: Kordon lacks some, or others have some on what is Kordon's own.
+
+A running proxy logs it, and `kordon check --cluster` prints it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kordon.codecs import apis
+from kordon.proxy.access.open_rights import NO_AUTHORIZER, OpenRights
+from kordon.proxy.access.own_rights import Missing, OwnRights
+from kordon.proxy.config.config import Upstream
+from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.kafka.ends import TopicsRefused
+from kordon.proxy.kafka.topics_admin import TopicsAdmin
+from kordon.proxy.topics.managed_topics import topic_of_face
+
+ANONYMOUS: Final = "User:ANONYMOUS"
+"""The principal of clients that neither log in nor show a certificate."""
+_METADATA_VERSIONS: Final = range(1, 13)
+"""Version 0 takes no list for an empty one."""
+
+
+def principal_of(upstream: Upstream) -> str | None:
+    """Returns Kordon's principal; None: the brokers derive it from its certificate, by their own rules."""
+    if upstream.sasl is not None:
+        return f"User:{upstream.sasl.username}"
+    return ANONYMOUS if upstream.tls is None or upstream.tls.certificate is None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is wrong; each with the command that puts it right."""
+
+    missing: Sequence[str]
+    """Rights that Kordon lacks."""
+    open: Sequence[str]
+    """What others than Kordon may do to its own topics, group and transactional id."""
+
+
+class Access:
+    """Asks brokers about rights.
+
+    Args:
+        brokers: Where they are found.
+        principal: Who Kordon is to them, as `principal_of` tells it.
+        group: The proxies' group.
+    """
+
+    def __init__(self, brokers: Brokers, principal: str | None, group: str) -> None:
+        self._brokers = brokers
+        self._admin = TopicsAdmin(brokers)
+        self._own = OwnRights(brokers, principal, group)
+        self._open = OpenRights(brokers, principal, group)
+
+    async def has_authorizer(self) -> bool:
+        """Whether a broker holds clients to ACLs; a broker that does not say counts as one that does.
+
+        Raises:
+            UpstreamUnavailable: A broker does not answer.
+        """
+        return await self._admin.has_authorizer()
+
+    async def missing(self, topics: Iterable[str]) -> list[Missing]:
+        """Returns what Kordon lacks to manage topics, where there is an authorizer.
+
+        Raises:
+            UpstreamUnavailable: Nobody answers.
+        """
+        return await self._own.missing(topics)
+
+    async def find(self, topics: Iterable[str], *, authorizer: bool) -> Found:
+        """Returns all that is wrong.
+
+        Args:
+            topics: That are managed.
+            authorizer: Whether there is one.
+
+        Raises:
+            UpstreamUnavailable: Nobody answers.
+        """
+        if not authorizer:
+            return Found(missing=(), open=[NO_AUTHORIZER])
+        missing = [str(each) for each in await self.missing(topics)]
+        return Found(missing=missing, open=await self._find_open())
+
+    async def _find_open(self) -> list[str]:
+        try:
+            return await self._open.find()
+        except TopicsRefused as refusal:
+            return [f"who else may change Kordon's own topics cannot be seen: {refusal}"]
+
+    async def managed(self) -> list[str]:
+        """Returns the managed topics, found by their faces without reading the layouts.
+
+        Raises:
+            UpstreamUnavailable: Nobody answers.
+        """
+        fields = {"topics": None, "allow_auto_topic_creation": False}
+        rows = (await self._brokers.ask_any(apis.METADATA, _METADATA_VERSIONS, fields)).topics
+        return sorted(topic for row in rows if (topic := topic_of_face(row.name)) is not None)

@@ -1,0 +1,161 @@
+"""`kordon status`: /status of a running Kordon, fetched and drawn for a person."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from kordon.codecs.shown_text import shown_facts
+from kordon.proxy.commands.admin_client import StatusUnavailable, fetch_object
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from kordon.proxy.config.config import HostPort
+
+
+def fetch_status(address: HostPort) -> dict[str, Any]:
+    """Asks a running Kordon how it is.
+
+    Raises:
+        StatusUnavailable: nobody answers there, or somebody else does.
+    """
+    status = fetch_object(address, "/status")
+    if status is None or "state" not in status:
+        raise StatusUnavailable(f"what answers at {address} shows no status of a Kordon; check --admin")
+    return status
+
+
+def render_status(status: dict[str, Any]) -> RenderableType:
+    """Draws a status as tables.
+
+    Args:
+        status: The object of /status.
+    """
+    status = shown_facts(status)
+    parts = [_summary(status), _brokers(status), _listeners(status), _ordering(status), _counts(status)]
+    if "workers" in status:
+        parts.append(_workers(status))
+    return Group(*(part for part in parts if part is not None))
+
+
+def print_status(status: dict[str, Any], console: Console | None = None) -> None:
+    """Prints a status as tables to standard output."""
+    (console or Console()).print(render_status(status))
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", overflow="fold")
+    return table
+
+
+def _summary(status: dict[str, Any]) -> RenderableType:
+    reasons = status.get("unready") or []
+    healthy = not reasons and status["state"] == "running"
+    line = Text.assemble(
+        ("kordon ", "bold"),
+        status.get("version", ""),
+        "  ",
+        (status["state"], "green" if healthy else "yellow"),
+        "  ",
+        ("ready" if not reasons else "not ready", "green" if not reasons else "red"),
+        f"  up {_duration(status.get('uptime_seconds', 0))} since {status.get('started_at', '?')}",
+    )
+    notes = (Text(f"  - {note}", style="yellow") for note in status.get("notes") or [])
+    return Group(line, *(Text(f"  - {reason}", style="red") for reason in reasons), *notes, Text())
+
+
+def _brokers(status: dict[str, Any]) -> RenderableType | None:
+    upstream = status.get("upstream")
+    if upstream is None:
+        return None
+    age = upstream.get("last_refresh_seconds_ago")
+    asked = "never answered" if age is None else f"asked {_duration(age)} ago"
+    cluster = upstream.get("cluster_id") or "cluster"
+    table = _table(f"Brokers of {cluster} ({asked})", ">node", "address", "advertised as", "state", "error")
+    for node in upstream.get("nodes", []):
+        state = Text("up", "green") if node["up"] else Text("down", "red")
+        table.add_row(str(node["node_id"]), node["address"], node["advertised"], state, node.get("error") or "")
+    if not table.rows:
+        bootstrap = ", ".join(upstream.get("bootstrap", []))
+        return Group(Text("Brokers: none known yet", "bold"), Text(f"  bootstrap {bootstrap}"), Text())
+    return Group(table, Text())
+
+
+def _listeners(status: dict[str, Any]) -> RenderableType | None:
+    table = _table("Listeners", "address", "for", ">connections")
+    for listener in status.get("listeners", []):
+        table.add_row(listener["address"], str(listener["role"]), _number(listener["connections"]))
+    return Group(table, Text()) if table.rows else None
+
+
+def _ordering(status: dict[str, Any]) -> RenderableType | None:
+    ordering = status.get("ordering")
+    if ordering is None or not ordering["enabled"] or ordering["generation"] is None:
+        return None
+    serves = "served" if ordering["serves"] else f"not served: {ordering['why_not']}"
+    leads = ", the controller" if ordering["leads"] else ""
+    line = Text.assemble(
+        ("Managed topics ", "bold"),
+        f"{ordering['topics']}, ",
+        (serves, "green" if ordering["serves"] else "red"),
+        f"; generation {ordering['generation']}{leads}, lease {ordering['lease_seconds_left']:g} s",
+    )
+    if ordering["fences"] or ordering["procedures"]:
+        line.append(f"; {ordering['fences']} fences, {ordering['procedures']} changes under way", "yellow")
+    return Group(line, Text())
+
+
+def _counts(status: dict[str, Any]) -> RenderableType | None:
+    connections, requests = status.get("connections"), status.get("requests")
+    if connections is None or requests is None:
+        return None
+    rate = requests["total"] / max(status.get("uptime_seconds") or 0, 1)
+    table = _table("Traffic since the start", "what", ">count")
+    table.add_row("connections open", _number(connections["open"]))
+    table.add_row("connections accepted", _number(connections["accepted"]))
+    for cause, count in sorted(connections["closed"].items()):
+        table.add_row(f"  closed: {cause}", _number(count))
+    table.add_row("requests", f"{_number(requests['total'])} ({rate:,.1f}/s)")
+    table.add_row("requests in flight", _number(requests["in_flight"]))
+    for name, count in status.get("bytes", {}).items():
+        table.add_row(f"bytes {name.replace('_', ' ')}", _bytes(count))
+    for limit, count in sorted(status.get("limits", {}).get("hits", {}).items()):
+        if count:
+            table.add_row(Text(f"limit hit: {limit}", "yellow"), _number(count))
+    return table
+
+
+def _workers(status: dict[str, Any]) -> RenderableType:
+    table = _table("Workers", ">worker", ">pid", "state", ">connections", ">restarts")
+    for row in status["workers"]:
+        pid = str(row["pid"] or "-")
+        table.add_row(str(row["worker"]), pid, row["state"], _number(row["connections"]), _number(row["restarts"]))
+    return Group(Text(), table)
+
+
+def _number(value: float) -> str:
+    return f"{value:,}"
+
+
+def _bytes(value: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= 1000
+    return f"{value:,.1f} TB"
+
+
+def _duration(seconds: float) -> str:
+    whole = int(seconds)
+    days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
+    if days:
+        return f"{days}d {hours}h"
+    if hours:
+        return f"{hours}h {minutes}m"
+    return f"{minutes}m {whole % 60}s" if minutes else f"{whole}s"

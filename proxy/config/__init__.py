@@ -1,0 +1,1 @@
+"""What Kordon can be told, where it was told it, and what is wrong with that."""

@@ -1,0 +1,100 @@
+"""Waits until every proxy holds a fence: by then each one knows what was written before it."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from kordon.proxy.controller.ledger import Ledger, Records
+from kordon.proxy.ordering.records import FenceRecord, TopicRecord
+
+log = structlog.get_logger(__name__)
+
+ADOPTION_SECONDS: Final = 12.0
+"""How long whoever wishes waits until all proxies know the layout; a dead one is out of their group by then."""
+
+
+class Adoption:
+    """Raises fences that are part of no change, and hears who holds them.
+
+    Args:
+        ledger: Writes.
+        members: Returns the incarnations of the present generation.
+    """
+
+    def __init__(self, ledger: Ledger, members: Callable[[], frozenset[str]]) -> None:
+        self._ledger = ledger
+        self._members = members
+        self._heard = asyncio.Event()  # of a member or an acknowledgement
+        self._adopters: dict[str, set[str]] = {}
+
+    def on_members(self) -> None:
+        """The group has another generation."""
+        self._heard.set()
+
+    def on_ack(self, fence: str, incarnation: str) -> None:
+        """A proxy holds what a fence names."""
+        if fence in self._adopters:
+            self._adopters[fence].add(incarnation)
+            self._heard.set()
+
+    def raised(self, fence: str) -> bool:
+        """Whether a fence was raised here and is not ended yet."""
+        return fence in self._adopters
+
+    async def wait_until_adopted(self, record: TopicRecord) -> Records:
+        """Returns when all proxies know a layout: none takes the topic for an ordinary one, or tells a former count.
+
+        They acknowledge a fence that holds nothing and stands behind the layout. One that does not is either gone, or
+        may not serve without reading the layouts anew.
+
+        Returns:
+            What is to be written then, to end that fence.
+
+        Raises:
+            Fenced: Another controller has taken over.
+            UpstreamUnavailable: The cluster does not answer.
+        """
+        fence, is_held = await self.raise_fence(record, (), ADOPTION_SECONDS)
+        if not is_held:
+            missing = self._members() - self._adopters[fence.id]
+            log.warning("layout_unadopted", topic=record.layout.topic, members=sorted(missing))
+        return self.lowering(fence)
+
+    async def raise_fence(
+        self, record: TopicRecord, sealed: Collection[int], seconds: float
+    ) -> tuple[FenceRecord, bool]:
+        """Writes a fence and waits; `lowering` ends it.
+
+        Args:
+            record: Of the topic.
+            sealed: Physical partitions to which nobody writes who holds the fence.
+            seconds: How long to wait.
+
+        Returns:
+            The fence, and whether all members have acknowledged it.
+
+        Raises:
+            Fenced: Another controller has taken over.
+            UpstreamUnavailable: The cluster does not answer.
+        """
+        layout = record.layout
+        fence = FenceRecord(uuid.uuid4().hex[:12], layout.topic, layout.epochs[-1], frozenset(sealed))
+        adopters = self._adopters[fence.id] = set()
+        await self._ledger.write(((f"fence/{fence.topic}", fence),))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self._members() <= adopters:
+                    self._heard.clear()
+                    await self._heard.wait()
+        return fence, self._members() <= adopters
+
+    def lowering(self, fence: FenceRecord) -> Records:
+        """Returns what ends a fence when it is written, with all that was written for it."""
+        acks = ((f"ack/{fence.id}/{each}", None) for each in sorted(self._adopters.pop(fence.id)))
+        return (f"fence/{fence.topic}", None), *acks

@@ -1,0 +1,146 @@
+"""What the controller holds to be managed, and the one way in which it writes that down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from kordon.codecs.error_codes import Code
+from kordon.proxy.controller.minutes import Minutes
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.batches import Entry
+from kordon.proxy.ordering.controller import Controller
+from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value, dump
+from kordon.proxy.own_topics.layouts_writer import Fenced, LayoutsWriter, OutcomeUnknown
+
+Records: TypeAlias = tuple[tuple[str, Value | None], ...]
+"""What is written in one transaction, by key; None is a tombstone."""
+
+Offsets: TypeAlias = Mapping[str, int]
+"""Where records stand in the layouts topic, by their keys."""
+
+
+class Refused(Exception):  # noqa: N818 - what is told to whoever asked
+    """Raised when a wish cannot come true; carries Kafka's error code."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Ledger:
+    """The managed topics of a controller, who is busy with them, and its writer.
+
+    Attributes:
+        topics: The records in force, by topic.
+        busy: Topics with which something goes on besides a change of the controller's, so that nothing else begins.
+        controller: The state of all changes; None until this proxy has taken over.
+        fences: Where the fences stand in the layouts that this controller has written, or has found.
+
+    Args:
+        writer: Writes layouts.
+        minutes: Notes what is durable.
+    """
+
+    def __init__(self, writer: LayoutsWriter, minutes: Minutes) -> None:
+        self.topics: dict[str, TopicRecord] = {}
+        self.busy: set[str] = set()
+        self.controller: Controller | None = None
+        self.fences: set[int] = set()
+        self._writer = writer
+        self._minutes = minutes
+        self._writing = asyncio.Lock()
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def managed(self, topic: str) -> TopicRecord:
+        """Returns what is written down of a topic.
+
+        Raises:
+            Refused: It is not managed.
+        """
+        record = self.topics.get(topic)
+        if record is None:
+            raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} is not managed by Kordon")
+        return record
+
+    def settled(self, topic: str) -> TopicRecord:
+        """Returns what is written down of a topic whose takeover is over.
+
+        Raises:
+            Refused: It is not managed, or still being taken over.
+        """
+        record = self.managed(topic)
+        if record.takeover is not None:
+            detail = f"{topic} is still being taken over; see kordon topics describe {topic}"
+            raise Refused(Code.REASSIGNMENT_IN_PROGRESS, detail)
+        return record
+
+    def take(self, records: Iterable[TopicRecord]) -> None:
+        """Has records be in force that are durable."""
+        self.topics |= {record.layout.topic: record for record in records}
+
+    async def renew(self, record: TopicRecord) -> None:
+        """Writes down a record in which no epoch is new.
+
+        Raises:
+            Fenced: Another controller has taken over.
+            UpstreamUnavailable: The cluster does not answer.
+        """
+        await self.write(((f"topic/{record.layout.topic}", record),))
+        self.take((record,))
+        if self.controller is not None:
+            self.controller.know_again(record)
+
+    async def write(self, records: Records) -> Offsets:
+        """Writes in one transaction; when that fails the role ends.
+
+        Returns:
+            Where each record stands, by its key.
+
+        Raises:
+            Fenced: Another controller has taken over.
+            UpstreamUnavailable: The cluster does not answer.
+        """
+        async with self._writing:
+            try:
+                offsets = await self._writer.commit(
+                    [Entry(key, None if value is None else dump(value)) for key, value in records]
+                )
+            except (Fenced, UpstreamUnavailable) as error:
+                if isinstance(error, Fenced | OutcomeUnknown) and not self._failed.done():
+                    self._minutes.doubted(records)
+                self.fail(error)  # the writer has to be opened again, and what was written to be read
+                raise
+        found = dict(zip((key for key, _ in records), offsets, strict=True))
+        self.fences |= {found[key] for key, value in records if isinstance(value, FenceRecord)}
+        self._minutes.written(records, found, self.topics)
+        return found
+
+    async def begin_transaction(self) -> None:
+        """Has the next `write` wait for one answer less."""
+        async with self._writing:
+            try:
+                await self._writer.begin()
+            except Fenced as error:
+                self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """Ends the role; whoever leads next, this proxy or another, begins from what the layouts say."""
+        if not self._failed.done():
+            self._failed.set_exception(error)
+
+    async def failed(self, seconds: float) -> bool:
+        """Waits for so long; returns whether the role has failed."""
+        await asyncio.wait({self._failed}, timeout=seconds)
+        return self._failed.done()
+
+    def raise_failure(self) -> None:
+        """Raises what has ended the role.
+
+        Raises:
+            Fenced: Another controller has taken over.
+            UpstreamUnavailable: The cluster does not answer.
+            Exception: Whatever else `fail` was told.
+        """
+        self._failed.result()

@@ -1,0 +1,163 @@
+"""Makes a topic a managed one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from uuid import UUID
+
+import structlog
+
+from kordon.codecs.error_codes import Code
+from kordon.proxy.controller.adoption import Adoption
+from kordon.proxy.controller.bindings import Bindings
+from kordon.proxy.controller.compaction import Compaction
+from kordon.proxy.controller.ledger import Ledger, Refused
+from kordon.proxy.controller.takeovers import Takeovers
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.ends import LeaderAt
+from kordon.proxy.kafka.topics_admin import TopicsAdmin
+from kordon.proxy.ordering.changes import Command
+from kordon.proxy.ordering.hashing import why_not
+from kordon.proxy.ordering.janitor import has_returned
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.records import TopicRecord
+from kordon.proxy.ordering.takeover import Takeover, first_placement
+from kordon.proxy.ordering.wishes import Manage
+from kordon.proxy.runtime.clock import clock
+from kordon.proxy.topics.managed_topics import face_of
+
+log = structlog.get_logger(__name__)
+
+
+class Managing:
+    """Fulfils wishes to manage topics, new ones at once; for those with data it begins a takeover.
+
+    Args:
+        ledger: Of the controller.
+        admin: Asks the cluster.
+        admit: Sees that a topic can be managed as far as rights go; raises TopicsRefused where not.
+        adoption: Waits for the other proxies.
+        bindings: Look whether a topic is still the one that is managed.
+        takeovers: Look at topics with data.
+        compaction: Sees to the configs of compacted ones.
+        do: Performs what the controller says.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        admin: TopicsAdmin,
+        admit: Callable[[str], Awaitable[None]],
+        *,
+        adoption: Adoption,
+        bindings: Bindings,
+        takeovers: Takeovers,
+        compaction: Compaction,
+        do: Callable[[list[Command]], None],
+    ) -> None:
+        self._ledger = ledger
+        self._admin = admin
+        self._admit = admit
+        self._adoption = adoption
+        self._bindings = bindings
+        self._takeovers = takeovers
+        self._compaction = compaction
+        self._do = do
+
+    async def manage(self, wish: Manage) -> bool:
+        """Makes a topic's face, then its first layout.
+
+        Returns:
+            Whether it is managed by now; a topic with data is when its takeover has begun.
+
+        Raises:
+            Refused: It is managed already otherwise, is not there, or cannot be managed.
+            TopicsRefused: Kordon lacks a right, or a transaction is open.
+            NotQuiesced: Somebody writes to it.
+            Fenced: Another controller has taken over.
+            UpstreamUnavailable: The cluster does not answer.
+        """
+        topic = wish.topic
+        if topic in self._ledger.topics:
+            await self._bindings.look_at(topic)
+        if record := self._ledger.topics.get(topic):
+            if record.layout.v_count == wish.virtual_partitions:
+                return True  # this very wish had come true when its controller ended
+            raise Refused(Code.TOPIC_ALREADY_EXISTS, f"{topic} is managed already, with another number of them")
+        leaders = await self._leaders_of_new(topic)
+        await self._admit(topic)
+        if wish.janitor:
+            await self._compaction.hold(topic)
+        else:
+            await self._compaction.refuse(topic)
+        if problem := why_not(len(leaders), len(leaders), wish.virtual_partitions):
+            raise Refused(Code.INVALID_PARTITIONS, problem)
+        ends = {q: each.log_end_offset for q, each in (await self._admin.ends_of(topic, leaders)).items()}
+        if any(ends.values()):
+            await self._take_over(wish, ends)
+            return False
+        await self._create(wish, len(leaders))
+        return True
+
+    async def _leaders_of_new(self, topic: str) -> dict[int, LeaderAt]:
+        """Waits for the leaders of a topic that may have been created a moment ago; brokers hear of it one by one."""
+        try:
+            return await self._admin.wait_for_leaders(topic, partitions=1)
+        except UpstreamUnavailable as error:
+            await self._admit(topic)  # names the right that is missing, if it is that
+            raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, str(error)) from error
+
+    async def set_janitor(self, topic: str, *, on: bool) -> None:
+        """Has old values of keys taken out of partitions that they have left, from now on or not any more.
+
+        Raises:
+            Refused: The topic is not managed, is compacted, or has keys that have come back to a partition.
+            Fenced: Another controller has taken over.
+            UpstreamUnavailable: The cluster does not answer, or does not let Kordon change its configs.
+        """
+        record = self._ledger.settled(topic)
+        if on == record.layout.janitor:
+            return
+        if on and has_returned(record.layout):
+            detail = f"keys of {topic} have come back to partitions that they had left, so it cannot be compacted now"
+            raise Refused(Code.INVALID_CONFIG, detail)
+        if on:
+            await self._compaction.hold(topic)
+        else:
+            await self._compaction.refuse(topic)
+        await self._ledger.renew(replace(record, layout=replace(record.layout, janitor=on)))
+        await self._ledger.write(((f"janitor/{topic}", None),))
+
+    async def _create(self, wish: Manage, n: int) -> None:
+        topic = wish.topic
+        created = Layout.created(topic, await self._admin.topic_id(topic), n, wish.virtual_partitions)
+        layout = replace(created, ordered_delivery=wish.ordered_delivery, janitor=wish.janitor)
+        record = TopicRecord(layout, await self._make_face(layout))
+        await self._ledger.write(((f"topic/{topic}", record),))
+        self._ledger.take((record,))
+        if self._ledger.controller is not None:
+            self._ledger.controller.know(record, {})
+        await self._ledger.write(await self._adoption.wait_until_adopted(record))
+        log.info("topic_managed", topic=topic, partitions=n, virtual_partitions=wish.virtual_partitions)
+
+    async def _take_over(self, wish: Manage, ends: Mapping[int, int]) -> None:
+        """Begins to manage a topic that has data: a change like others, from the layout that it has had all along."""
+        topic = wish.topic
+        await self._takeovers.refuse_transactions(topic, frozenset(ends))
+        if wish.quiesced:
+            await self._takeovers.prove_quiesced(topic, ends)
+        before = Layout.unmanaged(topic, await self._admin.topic_id(topic), len(ends), wish.virtual_partitions)
+        layout = replace(before, janitor=wish.janitor)
+        takeover = Takeover(None, transition_ms=wish.transition_ms)
+        record = TopicRecord(layout, await self._make_face(layout), takeover)
+        placement = first_placement(layout, quiesced=wish.quiesced)
+        if self._ledger.controller is not None:
+            expected = ends if wish.quiesced else None
+            self._do(self._ledger.controller.take_over(record, placement, clock(), expected=expected))
+
+    async def _make_face(self, layout: Layout) -> UUID:
+        face = face_of(layout.topic)
+        await self._admin.create_topic(face, partitions=layout.v_count, replicas=-1, configs={})
+        await self._admin.wait_for_leaders(face, partitions=layout.v_count)
+        return await self._admin.topic_id(face)

@@ -1,0 +1,100 @@
+"""Carries takeovers on, from the moment that clients are shown all virtual partitions (TAKEOVER-WAITS)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import structlog
+
+from kordon.codecs.error_codes import Code
+from kordon.proxy.controller.ledger import Ledger, Refused
+from kordon.proxy.controller.takeovers import Takeovers
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.ordering.changes import Command
+from kordon.proxy.ordering.records import TopicRecord
+from kordon.proxy.ordering.takeover import Step, next_step, shown
+from kordon.proxy.own_topics.layouts_writer import Fenced
+from kordon.proxy.runtime.clock import clock
+from kordon.proxy.runtime.tasks import Tasks
+
+log = structlog.get_logger(__name__)
+
+
+class TakeoverSteps:
+    """Does what is next with each topic that is being taken over.
+
+    Args:
+        ledger: Of the controller.
+        tasks: Own what is under way.
+        takeovers: Look at topics and groups.
+        do: Performs what the controller says.
+    """
+
+    def __init__(self, ledger: Ledger, tasks: Tasks, takeovers: Takeovers, do: Callable[[list[Command]], None]) -> None:
+        self._ledger = ledger
+        self._tasks = tasks
+        self._takeovers = takeovers
+        self._do = do
+
+    def begin_next(self) -> None:
+        """Begins what is due."""
+        controller = self._ledger.controller
+        for topic, record in self._ledger.topics.items():
+            takeover = record.takeover
+            if takeover is None or controller is None or topic in controller.changes or topic in self._ledger.busy:
+                continue
+            step = next_step(record.layout, takeover, round(time.time() * 1000))
+            if step is Step.CUT:
+                self._do(controller.resize(topic, record.layout.n, clock()))
+            elif step is Step.SHOWN:
+                self._start(record, self._begin_transition)
+            elif self._takeovers.is_due(topic):
+                self._start(record, self._look_at_groups)
+
+    async def leave_out(self, topic: str, groups: tuple[str, ...]) -> None:
+        """Has a takeover wait for some groups no more.
+
+        Raises:
+            Refused: The topic is not being taken over.
+            Fenced: Another controller has taken over.
+            UpstreamUnavailable: The cluster does not answer.
+        """
+        record = self._ledger.topics.get(topic)
+        if record is None or record.takeover is None:
+            raise Refused(Code.INVALID_REQUEST, f"{topic} is not being taken over: no group is waited for")
+        left_out = tuple(sorted({*record.takeover.left_out, *groups}))
+        await self._ledger.renew(replace(record, takeover=replace(record.takeover, left_out=left_out)))
+        self._takeovers.hurry(topic)
+
+    def _start(self, record: TopicRecord, step: Callable[[TopicRecord], Awaitable[None]]) -> None:
+        self._ledger.busy.add(record.layout.topic)
+        self._tasks.start(self._take(record, step), name=f"takeover of {record.layout.topic}")
+
+    async def _take(self, record: TopicRecord, step: Callable[[TopicRecord], Awaitable[None]]) -> None:
+        topic = record.layout.topic
+        try:
+            await step(record)
+        except (Fenced, UpstreamUnavailable) as error:
+            log.warning("takeover_delayed", topic=topic, error=str(error))
+        finally:
+            self._ledger.busy.discard(topic)
+
+    async def _begin_transition(self, record: TopicRecord) -> None:
+        """Lets the time of the old view run: every proxy shows V by now."""
+        assert record.takeover is not None, "it is being taken over"
+        await self._ledger.renew(replace(record, takeover=shown(record.takeover, round(time.time() * 1000))))
+
+    async def _look_at_groups(self, record: TopicRecord) -> None:
+        """Delivers all virtual partitions of a topic once every group has passed the cuts."""
+        topic = record.layout.topic
+        takeover = await self._takeovers.look(record)
+        if takeover == record.takeover:
+            return
+        layout = record.layout if takeover is not None else replace(record.layout, withheld=False)
+        await self._ledger.renew(replace(record, layout=layout, takeover=takeover))
+        if takeover is None:
+            log.info("topic_taken_over", topic=topic)
+        else:
+            log.info("takeover_waits", topic=topic, groups=takeover.waits_for, members=len(takeover.subscribers))

@@ -1,0 +1,106 @@
+"""What the controller asks of the cluster while it takes over topics with data (TAKEOVER-WAITS)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Final
+
+from kordon.codecs.error_codes import Code
+from kordon.proxy.kafka.topics_admin import TopicsAdmin, TopicsRefused
+from kordon.proxy.ordering.records import TopicRecord
+from kordon.proxy.ordering.takeover import Takeover, has_passed, looked_at
+from kordon.proxy.runtime.clock import clock
+from kordon.proxy.topics.managed_topics import face_of
+
+PROOF_SECONDS: Final = 10.0
+"""How long the ends of a topic must stand still that is said to be quiesced."""
+GROUPS_SECONDS: Final = 3.0
+"""Between two looks at the groups of a topic."""
+
+
+class NotQuiesced(Exception):  # noqa: N818 - what is told to whoever asked
+    """Raised when somebody writes to a topic that is said to be quiesced."""
+
+
+class Takeovers:
+    """Looks at topics and groups.
+
+    Args:
+        admin: Asks the cluster.
+        nothing_between: Whether no record of a virtual partition of a topic stands between two offsets.
+    """
+
+    def __init__(self, admin: TopicsAdmin, nothing_between: Callable[[str, int, int, int], Awaitable[bool]]) -> None:
+        self._admin = admin
+        self._nothing_between = nothing_between
+        self._next: dict[str, float] = {}
+
+    async def refuse_transactions(self, topic: str, partitions: Collection[int]) -> None:
+        """Sees that no transaction is open in a topic: its producer could not go on with it (NO-TRANSACTIONS).
+
+        Raises:
+            TopicsRefused: One is, or Kordon may not know.
+            UpstreamUnavailable: A leader does not answer.
+        """
+        for q, snapshot in (await self._admin.snapshots(topic, partitions)).items():
+            if any(each.in_transaction for each in snapshot.producers):
+                detail = (
+                    "has an open transaction; stop the topic's transactional producers, which it takes no more then"
+                )
+                raise TopicsRefused(f"{topic}-{q}", Code.INVALID_TXN_STATE, detail)
+
+    async def prove_quiesced(self, topic: str, ends: Mapping[int, int]) -> None:
+        """Waits, and sees that nothing was written meanwhile.
+
+        Raises:
+            NotQuiesced: Something was.
+            TopicsRefused: A broker does not lead a partition any more, or Kordon may not know.
+            UpstreamUnavailable: A leader does not answer.
+        """
+        await asyncio.sleep(PROOF_SECONDS)
+        after = await self._admin.ends_of(topic, ends)
+        if busy := [q for q, end in ends.items() if after[q].log_end_offset != end]:
+            detail = f"somebody writes to {topic}: partitions {busy} have got records within {PROOF_SECONDS:g} s"
+            raise NotQuiesced(f"{detail}; stop its producers, or leave out that it is quiesced")
+
+    def is_due(self, topic: str) -> bool:
+        """Whether the groups of a topic are to be looked at now; the next look is due some seconds later."""
+        if self._next.get(topic, 0.0) > clock():
+            return False
+        self._next[topic] = clock() + GROUPS_SECONDS
+        return True
+
+    def hurry(self, topic: str) -> None:
+        """Has the groups of a topic looked at again at once."""
+        self._next.pop(topic, None)
+
+    async def look(self, record: TopicRecord) -> Takeover | None:
+        """Looks at the groups of a topic that is being taken over; returns what is left to do, None: nothing.
+
+        Raises:
+            UpstreamUnavailable: A broker does not answer.
+        """
+        takeover, layout = record.takeover, record.layout
+        assert takeover is not None, "it is being taken over"
+        behind: list[str] = []
+        groups = await self._admin.groups.groups()
+        if takeover.cuts:
+            starts = await self._admin.log_starts(layout.topic, range(layout.n))
+            names = (face_of(layout.topic), layout.topic)
+            commits = await self._admin.groups.committed(groups, names, range(layout.n))
+            behind = [
+                group for group, offsets in commits.items() if not await self._has_passed(record, offsets, starts)
+            ]
+        return looked_at(takeover, behind, await self._admin.groups.subscribers(groups, layout.topic))
+
+    async def _has_passed(self, record: TopicRecord, committed: Mapping[int, int], starts: Mapping[int, int]) -> bool:
+        """Asks for what stands between a commit and the cut, too: it may all be of other virtual partitions."""
+        takeover = record.takeover
+        assert takeover is not None, "it is being taken over"
+        reached = dict(committed)
+        for p, offset in committed.items():
+            cut = takeover.cuts.get(p, 0)
+            if offset < cut and await self._nothing_between(record.layout.topic, p, offset, cut):
+                reached[p] = cut
+        return has_passed(takeover, reached, starts)

@@ -1,0 +1,331 @@
+"""One client's connection and the one to its broker, without I/O: events in, commands out.
+
+Requests and responses have a leg each. Between them stands `waiting`: the requests that have no response yet, in
+their order. It alone decides whose response comes next, be it the broker's or one of Kordon's own, so responses leave
+in the order of their requests whatever happens (Kafka protocol guide, "Network").
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol, assert_never
+
+from kordon.codecs.look import Buffer
+from kordon.proxy.core.addresses import Advertised
+from kordon.proxy.core.answers import answer_frame
+from kordon.proxy.core.causes import CloseCause
+from kordon.proxy.core.errors import ProtocolError
+from kordon.proxy.core.events import (
+    UNDECIDED,
+    UNPROVEN,
+    AwaitProof,
+    Close,
+    Command,
+    Decided,
+    DecideInTurns,
+    DownstreamEnded,
+    Drain,
+    EndUpstream,
+    Event,
+    LearnNodes,
+    LongReadDone,
+    PassToServing,
+    PauseDownstream,
+    PauseUpstream,
+    ReadOn,
+    ResumeDownstream,
+    ResumeUpstream,
+    SendDownstream,
+    SendUpstream,
+    Served,
+    StartServing,
+    Tick,
+    UpstreamEnded,
+)
+from kordon.proxy.core.interception import Interception, NothingManaged
+from kordon.proxy.core.request_leg import FrameLimits, RequestLeg
+from kordon.proxy.core.response_leg import ResponseLeg
+from kordon.proxy.core.tally import Tally
+from kordon.proxy.core.waiting import Body, Kept, Waiting
+
+
+class ConnectionLimits(FrameLimits, Protocol):
+    """The limits of one connection (`kordon.proxy.config.config.Limits`)."""
+
+    @property
+    def idle_ms(self) -> int:
+        """Milliseconds without a byte either way after which a connection ends."""
+        ...
+
+    @property
+    def handshake_ms(self) -> int:
+        """Milliseconds from the connection's beginning to its first whole request."""
+        ...
+
+    @property
+    def request_ms(self) -> int:
+        """Milliseconds from a request's first byte to its last."""
+        ...
+
+
+class Connection:
+    """The core of one connection: bytes come in by `receive_requests` and `receive_responses`, all else by `handle`.
+
+    After `DownstreamEnded` no request comes, after a `Close` command nothing does.
+    """
+
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        tally: Tally,
+        advertised: Advertised,
+        now: float,
+        interception: Interception | None = None,
+    ) -> None:
+        self._limits = limits
+        self._requests_in_flight = limits.requests_in_flight
+        self._tally = tally
+        self._waiting: deque[Waiting] = deque()
+        self._kept = Kept()
+        self.requests = RequestLeg(limits, tally, self._waiting, interception or NothingManaged(), self._kept)
+        self.responses = ResponseLeg(limits, tally, self._waiting, advertised, self._kept)
+        self._awaits_proof = False
+        self._opened = self._active = now
+        self._paused = False
+        self._upstream_paused = False
+        self._draining: Drain | None = None
+        self._downstream_ended = False
+        self._end_is_due = False  # the broker is to hear of the client's end once it has answered Kordon
+        self.closed: Close | None = None
+        """Why it ended; None while it lives."""
+
+    @property
+    def in_flight(self) -> int:
+        """Requests whose response has not begun."""
+        return len(self._waiting)
+
+    def unanswered(self, api_keys: frozenset[int]) -> set[Waiting]:
+        """Returns the requests of these apis that the broker has got, wholly or in part, and has not answered yet."""
+        found = {each for each in self._waiting if each.asks and each.route.api.key in api_keys}
+        under_way = self.requests.passing
+        return found if under_way is None or under_way.route.api.key not in api_keys else found | {under_way}
+
+    def end_sessions(self) -> None:
+        """Has the client begin its Fetch session anew: what that holds is no longer what it was."""
+        self.requests.end_sessions()
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes kept here between events."""
+        return self._kept.memory_bytes
+
+    @property
+    def proven(self) -> bool:
+        """Whether the broker has answered a request that it answers only after a log-in."""
+        return self.responses.proves
+
+    def receive_requests(self, chunk: memoryview, now: float) -> list[Command] | None:
+        """Takes bytes of the client; returns what to do, in order.
+
+        Args:
+            chunk: They, behind those that were left unread the last time (`requests.unread`).
+            now: Seconds of a monotonic clock.
+
+        Returns:
+            Commands, whose pieces are valid until they have been performed; none once the connection is closed.
+            None stands for the most frequent ones: send the chunk to the broker as it is.
+        """
+        if self.closed is not None:
+            return []
+        self._active = now
+        try:
+            pieces = self.requests.receive(chunk, now)
+        except ProtocolError as error:
+            return [self._close(error.cause, error.detail)]
+        if pieces is None and len(self._waiting) < self._requests_in_flight and not self._draining:
+            return None
+        sent: list[Buffer] = [chunk] if pieces is None else pieces
+        if self.requests.undecided is not None:
+            return [*self._after_requests(sent), DecideInTurns(self.requests.decide_late)]
+        if self.requests.lacks_proof is None or self._awaits_proof:
+            return self._after_requests(sent)
+        self._awaits_proof = True
+        self.requests.ask_for_proof(sent, now)
+        return [*self._after_requests(sent), AwaitProof()]
+
+    def receive_responses(self, chunk: memoryview, now: float) -> list[Command] | None:
+        """Takes bytes of the broker; see `receive_requests`. None: send the chunk to the client as it is."""
+        if self.closed is not None:
+            return []
+        self._active = now
+        try:
+            pieces = self.responses.receive(chunk, now)
+        except ProtocolError as error:
+            return [self._close(error.cause, error.detail)]
+        if self.responses.proves and not self.requests.proven:
+            self.requests.proven = True
+            if self._awaits_proof:
+                return [*self._after_responses([chunk] if pieces is None else pieces), *self._take_proof()]
+        answer_is_due = self._waiting and self._waiting[0].answer is not None
+        if pieces is None and not (answer_is_due or self._paused or self._draining):
+            return None
+        return self._after_responses([chunk] if pieces is None else pieces)
+
+    def _take_proof(self) -> list[Command]:
+        """Reads from the client again, now that its broker has accepted it."""
+        self._awaits_proof, self.requests.lacks_proof = False, None
+        return [ReadOn(UNPROVEN)] if self.closed is None else []
+
+    def handle(self, event: Event) -> list[Command]:
+        """Takes what happened; returns what to do, in order.
+
+        Args:
+            event: One of `kordon.proxy.core.events.Event`.
+
+        Returns:
+            Commands. Empty once the connection is closed.
+        """
+        if self.closed is not None:
+            return []
+        match event:
+            case DownstreamEnded():
+                self._downstream_ended = True
+                self._end_is_due = self._is_asking or self.requests.undecided is not None
+                return [] if self._end_is_due else [EndUpstream()]
+            case UpstreamEnded():
+                return [self._upstream_ended()]
+            case Tick(now, client_read):
+                return self._on_tick(now, client_read=client_read)
+            case Drain():
+                self._draining = self._draining or event
+                self.requests.draining = True
+                return self._close_if_drained()
+            case Served(waiting, body):
+                return self._on_served(waiting, body)
+            case LongReadDone():
+                return self._on_long_read(event)
+            case Decided(pieces):
+                self.requests.undecided = None
+                return [*self._after_requests(pieces), *self._end_if_due(), ReadOn(UNDECIDED)]
+            case _:
+                assert_never(event)
+
+    def abandon(self, cause: CloseCause, detail: str) -> None:
+        """Ends the connection for a reason that lies outside of it, such as a broker that cannot be reached."""
+        self._close(cause, detail)
+
+    def _after_requests(self, pieces: list[Buffer]) -> list[Command]:
+        commands: list[Command] = [SendUpstream(pieces)] if pieces else []
+        commands += [StartServing(*served) for served in self.requests.served]
+        self.requests.served.clear()
+        if answers := self.responses.answers():
+            commands.append(SendDownstream(answers))
+        if not self._paused and len(self._waiting) >= self._requests_in_flight:
+            self._paused = True
+            self._tally.limit_hits["requests_in_flight"] += 1
+            commands.append(PauseDownstream())
+        return commands + self._close_if_drained()
+
+    def _after_responses(self, pieces: list[Buffer]) -> list[Command]:
+        commands: list[Command] = []
+        pieces += self.responses.answers()
+        if self.responses.nodes:
+            commands.append(LearnNodes(self.responses.nodes))
+        if pieces:
+            commands.append(SendDownstream(pieces))
+        commands += self._end_if_due()
+        commands += [PassToServing(*part) for part in self.responses.parts]
+        self.responses.parts.clear()
+        commands += self.responses.long
+        self.responses.long.clear()
+        if self.responses.stalled and not self._upstream_paused:
+            self._upstream_paused = True
+            commands.append(PauseUpstream())
+        return commands + self._after_answers()
+
+    def _end_if_due(self) -> list[Command]:
+        """Tells the broker of the client's end once it has answered what Kordon has asked."""
+        if not self._end_is_due or self._is_asking:
+            return []
+        self._end_is_due = False
+        return [EndUpstream()]
+
+    @property
+    def _is_asking(self) -> bool:
+        """Whether a question of Kordon's own is unanswered: a broker that was told of the end might not answer it."""
+        return any(each.told is not None for each in self._waiting)
+
+    def _on_served(self, waiting: Waiting, body: Body) -> list[Command]:
+        """Gives an answer that was promised, if its turn has come; otherwise it waits for that."""
+        self._kept.release(waiting)
+        if waiting not in self._waiting:
+            return []
+        waiting.answer = answer_frame(waiting.route, waiting.correlation_id, body)
+        commands: list[Command] = []
+        if answers := self.responses.answers():
+            commands.append(SendDownstream(answers))
+        else:
+            self._kept.keep_answer(waiting)
+        if self._upstream_paused and not (self._waiting and self._waiting[0].promised and not self._waiting[0].asks):
+            self._upstream_paused = False
+            commands.append(ResumeUpstream())
+        return commands + self._after_answers()
+
+    def _on_long_read(self, done: LongReadDone) -> list[Command]:
+        """Takes an answer to where it belongs: to who has asked for it, into what Kordon serves, or to the client."""
+        waiting = done.waiting
+        self.responses.forget_long(waiting)
+        commands: list[Command] = [LearnNodes(done.nodes)] if done.nodes else []
+        if not done.is_part:
+            return commands + self._on_served(waiting, done.answer)
+        if waiting.told is None:
+            return [*commands, PassToServing(waiting, done.answer)]
+        waiting.told(done.answer)
+        return commands
+
+    def _after_answers(self) -> list[Command]:
+        """Reads the client again where its answers were waited for, and ends what has drained."""
+        commands: list[Command] = []
+        if self._paused and len(self._waiting) < self._requests_in_flight:
+            self._paused = False
+            commands.append(ResumeDownstream())
+        return commands + self._close_if_drained()
+
+    def _upstream_ended(self) -> Close:
+        if self._downstream_ended:
+            return self._close(CloseCause.CLIENT_CLOSED, "the client closed the connection")
+        if self._awaits_proof:
+            detail = f"a request of {self.requests.lacks_proof} bytes from a client that its broker has not accepted;"
+            detail += f" limits.unproven_bytes allows {self._limits.unproven_bytes}"
+            return self._close(CloseCause.UNPROVEN, detail)
+        detail = f"the broker closed the connection, {len(self._waiting)} requests unanswered"
+        return self._close(CloseCause.BROKER_CLOSED, detail)
+
+    def _on_tick(self, now: float, *, client_read: bool) -> list[Command]:
+        limits = self._limits
+        if not client_read:
+            self.requests.restart_clock(now)
+            return []
+        if not self.requests.frames and now - self._opened > limits.handshake_ms / 1000:
+            detail = f"no whole request within limits.handshake_ms ({limits.handshake_ms})"
+            return [self._close(CloseCause.HANDSHAKE_TIMEOUT, detail)]
+        started = self.requests.frame_started
+        if started is not None and now - started > limits.request_ms / 1000:
+            detail = f"a request was not complete within limits.request_ms ({limits.request_ms})"
+            return [self._close(CloseCause.REQUEST_TIMEOUT, detail)]
+        if now - self._active > limits.idle_ms / 1000 and not self._waiting:
+            return [self._close(CloseCause.IDLE, f"nothing was sent for limits.idle_ms ({limits.idle_ms})")]
+        return []
+
+    def _close_if_drained(self) -> list[Command]:
+        drain = self._draining
+        if drain is None or self._waiting or self.requests.under_way or not self.responses.between_frames:
+            return []
+        return [self._close(drain.cause, drain.detail)]
+
+    def _close(self, cause: CloseCause, detail: str) -> Close:
+        self.closed = Close(cause, detail)
+        self._waiting.clear()
+        self.requests.forget()
+        self.responses.forget()
+        return self.closed

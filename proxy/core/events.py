@@ -1,0 +1,203 @@
+"""The words between a connection's core and its shell: what happened (events), what to do (commands).
+
+Events and commands are values; those made for each chunk are not frozen, which would cost a microsecond each. Pieces
+are views into a buffer that the shell uses again: valid until the command has been performed, and no longer. The bytes
+themselves come in without a word for it (`Connection.receive_requests`, `receive_responses`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from kordon.codecs.look import Buffer
+from kordon.proxy.core.causes import CloseCause
+from kordon.proxy.core.waiting import Body, Waiting
+
+UNPROVEN: Final = "its broker has not accepted it yet"
+UNDECIDED: Final = "a large request is decided on"
+
+
+@dataclass(frozen=True, slots=True)
+class DownstreamEnded:
+    """The client will send no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamEnded:
+    """The broker will send no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed; whatever took too long ends."""
+
+    now: float
+    client_read: bool
+    """Whether the client is being read: time in which Kordon itself holds back is not held against it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """No request may be accepted any more; those accepted still get their responses, then the connection ends."""
+
+    cause: CloseCause = CloseCause.DRAINED
+    detail: str = "the proxy is shutting down"
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What Kordon was told to answer is answered."""
+
+    waiting: Waiting
+    body: Body
+    """Of the response, in the request's version."""
+
+
+@dataclass(frozen=True, slots=True)
+class LongReadDone:
+    """An answer that took time is read."""
+
+    waiting: Waiting
+    is_part: bool
+    """Whether it goes into what Kordon serves, or is told."""
+    answer: Any
+    """Its body as it goes to the client; of a part: parsed."""
+    nodes: dict[int, tuple[str, int]]
+    """The brokers that it names; see `LearnNodes`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A request that took time is decided on."""
+
+    pieces: list[Buffer]
+    """What goes to the broker."""
+
+
+Event: TypeAlias = DownstreamEnded | UpstreamEnded | Tick | Drain | Served | LongReadDone | Decided
+
+
+@dataclass(slots=True)
+class SendUpstream:
+    """Write these to the broker, in order."""
+
+    pieces: list[Buffer]
+
+
+@dataclass(slots=True)
+class SendDownstream:
+    """Write these to the client, in order."""
+
+    pieces: list[Buffer]
+
+
+@dataclass(frozen=True, slots=True)
+class LearnNodes:
+    """A response is about to name these brokers to the client; their listeners must be open before it leaves."""
+
+    nodes: dict[int, tuple[str, int]]
+    """Host and port of each broker as the cluster knows it, by node id."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartServing:
+    """Answer a request; `Served` tells the answer. One that nobody waits for (acks=0) is served all the same."""
+
+    waiting: Waiting
+    request: Any
+    """What the interception said."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassToServing:
+    """The broker's answer to what it was asked besides (`Serve.rest`), to be merged into what is served."""
+
+    waiting: Waiting
+    response: Any
+    """Parsed; its addresses are the proxy's already."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadInTurns:
+    """Read a large answer of the broker without holding up others; `LongReadDone` tells what came of it."""
+
+    waiting: Waiting
+    read: Callable[[], tuple[Any, dict[int, tuple[str, int]]]]
+    """Returns the answer and the nodes of `LongReadDone`; raises BrokerProtocolError."""
+    is_part: bool
+    """See `LongReadDone`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecideInTurns:
+    """Decide on a large request without holding up others, and read no more of its client; `Decided` ends that."""
+
+    decide: Callable[[], list[Buffer]]
+    """Returns what goes to the broker; raises ClientProtocolError."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOn:
+    """Read from the client again, starting with the bytes that were left."""
+
+    held_for: str
+    """Why it was not read: `UNPROVEN` or `UNDECIDED`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndUpstream:
+    """Tell the broker that nothing more will come; what it still answers is passed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class PauseDownstream:
+    """Read nothing more from the client until `ResumeDownstream`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeDownstream:
+    """Read from the client again."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitProof:
+    """Read nothing more from the client until `ReadOn`: its broker is asked whether it has accepted the client."""
+
+
+@dataclass(frozen=True, slots=True)
+class PauseUpstream:
+    """Read nothing more from the broker until `ResumeUpstream`: an answer of Kordon's own is due first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeUpstream:
+    """Read from the broker again, beginning with what was left unread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """End both sides, after what was written has left; nothing follows it."""
+
+    cause: CloseCause
+    detail: str
+
+
+Command: TypeAlias = (
+    SendUpstream
+    | SendDownstream
+    | LearnNodes
+    | StartServing
+    | PassToServing
+    | ReadInTurns
+    | DecideInTurns
+    | ReadOn
+    | EndUpstream
+    | PauseDownstream
+    | ResumeDownstream
+    | AwaitProof
+    | PauseUpstream
+    | ResumeUpstream
+    | Close
+)

@@ -1,0 +1,300 @@
+"""What is changed in responses: brokers' addresses become the proxy's, ApiVersions becomes what Kordon lets through.
+
+Only the section of a response that holds addresses is parsed. Which one that is says `EDITS`, a row per api key:
+
+- WHOLE: small answers (FindCoordinator, DescribeCluster, DescribeQuorum; ApiVersions, an `Offer`);
+- HEAD: Metadata names the brokers before the topics, so the topics stream on unread;
+- TAIL: Produce, Fetch and their share counterparts name new leaders behind all data (KIP-951). The data is walked,
+  not kept. Where the frame's size has been sent on already, the new tail is fitted into the room of the old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+from kordon.codecs import apis
+from kordon.codecs.dialect import ORDERED, VERSION, is_private
+from kordon.codecs.messages import response
+from kordon.codecs.schema import Message
+from kordon.codecs.skim import Skim
+from kordon.codecs.turns import rows_done
+from kordon.proxy.core import verdicts
+from kordon.proxy.core.addresses import Advertised
+from kordon.proxy.core.verdicts import Route
+
+Nodes = dict[int, tuple[str, int]]
+"""Host and port of brokers as the cluster knows them, by node id."""
+
+_UNSUPPORTED_VERSION: Final = 35
+SMALLEST_ENDPOINTS: Final = 12
+"""A tail shorter than this has no room for an endpoint (node id, host, port, rack, tags)."""
+_PADDING_TAGS: Final = (127, 16383)
+"""Tags that no Kafka message knows; readers skip them (KIP-482). One of one byte, one of two."""
+
+
+class Section(Enum):
+    """Which part of a response's body is taken out and changed."""
+
+    WHOLE = "whole"
+    HEAD = "head"
+    TAIL = "tail"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """How the responses of one api key are changed."""
+
+    message: Message
+    section: Section
+    change: Callable[[Any, Advertised], Nodes]
+    """Changes the parsed section in place; returns the brokers it named, as the cluster knows them."""
+    since: int = 0
+    """First version that carries addresses."""
+    last: str = ""
+    """HEAD: the field that ends the section; TAIL: the field behind which it begins."""
+    until: str = ""
+    """HEAD: the field that follows the section in the newest version."""
+
+    def skim(self, version: int) -> Skim:
+        """Returns what finds the section's border in a stream of chunks."""
+        return Skim(self.message, version, after=self.last)
+
+    def apply(self, version: int, section: bytes, advertised: Advertised, *, fit: bool = False) -> tuple[bytes, Nodes]:
+        """Changes the section of a response.
+
+        Args:
+            version: Of the response.
+            section: All bytes of it.
+            advertised: The proxy's addresses.
+            fit: Keep the length (TAIL only).
+
+        Returns:
+            The section as it goes to the client, and the brokers it names.
+
+        Raises:
+            WireError: It cannot be read.
+        """
+        match self.section:
+            case Section.WHOLE:
+                return self._whole(version, section, advertised)
+            case Section.HEAD:
+                return self._head(version, section, advertised)
+            case Section.TAIL:
+                return self._tail(version, section, advertised, fit=fit)
+
+    def _head(self, version: int, section: bytes, advertised: Advertised) -> tuple[bytes, Nodes]:
+        codec = self.message.prefix(version, until=self.until)
+        value, consumed = codec.parse(section)
+        nodes = self.change(value, advertised)
+        return codec.build(value) + section[consumed:], nodes
+
+    def _whole(self, version: int, body: bytes, advertised: Advertised) -> tuple[bytes, Nodes]:
+        value = self.message.parse(version, body)
+        nodes = self.change(value, advertised)
+        return self.message.build_last(version, value), nodes
+
+    def _tail(self, version: int, tail: bytes, advertised: Advertised, *, fit: bool) -> tuple[bytes, Nodes]:
+        codec = self.message.suffix(version, after=self.last)
+        value, _ = codec.parse(tail)
+        nodes = self.change(value, advertised)
+        if not nodes:
+            return tail, nodes
+        if not fit:
+            return codec.build(value), nodes
+        return next(built for built in _fitting(codec.build, value, len(tail)) if len(built) == len(tail)), nodes
+
+
+class Offer:
+    """How ApiVersions is changed: it offers what broker and table both have, and names nobody.
+
+    Args:
+        ordered: Say that the dialect is spoken here.
+        private: List the api keys of Kordon's own.
+    """
+
+    section = Section.WHOLE
+
+    def __init__(self, *, ordered: bool = False, private: bool = False) -> None:
+        self._ordered = ordered
+        self._private = private
+
+    def apply(self, version: int, section: bytes, advertised: Advertised, *, fit: bool = False) -> tuple[bytes, Nodes]:
+        """Does what `Edit.apply` does."""
+        return _clamped(version, section, ordered=self._ordered, private=self._private), {}
+
+
+class Translated:
+    """An answer that is changed as a whole because its request was: addresses as ever, then what `back` does.
+
+    Args:
+        route: Of the request.
+        edit: What is changed in such answers anyway.
+        back: Changes the parsed answer in place.
+        only_with: If given, what an answer holds if `back` has something to change; others are not read for it.
+    """
+
+    section = Section.WHOLE
+
+    def __init__(
+        self, route: Route, edit: Change | None, back: Callable[[Any], None], only_with: tuple[bytes, ...] = ()
+    ) -> None:
+        self._message = response(route.api.key)
+        self._edit = edit
+        self._back = back
+        self._only_with = only_with
+
+    def parse(self, version: int, body: bytes, advertised: Advertised) -> tuple[Any, Nodes]:
+        """Returns the answer with the proxy's addresses, and the brokers it names.
+
+        Raises:
+            WireError: It cannot be read.
+        """
+        value = self._message.parse(version, body)
+        nodes = self._edit.change(value, advertised) if isinstance(self._edit, Edit) else {}
+        self._back(value)
+        return value, nodes
+
+    def apply(self, version: int, section: bytes, advertised: Advertised, *, fit: bool = False) -> tuple[bytes, Nodes]:
+        """Does what `Edit.apply` does."""
+        if self._only_with and not any(each in section for each in self._only_with):
+            return (section, {}) if self._edit is None else self._edit.apply(version, section, advertised)
+        value, nodes = self.parse(version, section, advertised)
+        return self._message.build_last(version, value), nodes
+
+
+Change: TypeAlias = Edit | Offer | Translated
+"""What is changed in one response."""
+
+
+def _fitting(build: Callable[[Any], bytes], value: Any, room: int) -> Iterator[bytes]:
+    """Yields a tail in forms that may take exactly `room` bytes, the most telling first.
+
+    Padded it is; or racks are left out, and at last the endpoints: a client without them asks for Metadata, as
+    before KIP-951.
+    """
+    for shorten in (_keep, _drop_racks, _drop_endpoints):
+        shorten(value)
+        bare = len(build(value))
+        if bare == room:
+            yield build(value)
+        for tag in _PADDING_TAGS:
+            for overhead in (2, 3, 4, 5):
+                if room - bare - overhead >= 0:
+                    value._tagged[tag] = bytes(room - bare - overhead)
+                    yield build(value)
+                    del value._tagged[tag]
+
+
+def _keep(value: Any) -> None:
+    """Nothing is left out yet."""
+
+
+def _drop_endpoints(value: Any) -> None:
+    value.node_endpoints = []
+
+
+def _drop_racks(value: Any) -> None:
+    for endpoint in value.node_endpoints:
+        endpoint.rack = None
+
+
+def _move(broker: Any, advertised: Advertised, nodes: Nodes) -> None:
+    """Gives one broker the proxy's address; those without one (errors: node id -1, port -1) stay as they are."""
+    if broker.node_id >= 0 and broker.port > 0:
+        nodes[broker.node_id] = (broker.host, broker.port)
+        broker.host, broker.port = advertised.of(broker.node_id)
+
+
+def _brokers(value: Any, advertised: Advertised) -> Nodes:
+    nodes: Nodes = {}
+    for broker in value.brokers:
+        _move(broker, advertised, nodes)
+    return nodes
+
+
+def _cluster(value: Any, advertised: Advertised) -> Nodes:
+    nodes: Nodes = {}
+    for broker in value.brokers:
+        broker.node_id = broker.broker_id
+        _move(broker, advertised, nodes)
+    return nodes
+
+
+def _coordinators(value: Any, advertised: Advertised) -> Nodes:
+    nodes: Nodes = {}
+    for coordinator in value.get("coordinators", [value]):  # of no group at all where a client names none
+        rows_done(1)
+        _move(coordinator, advertised, nodes)
+    return nodes
+
+
+def _endpoints(value: Any, advertised: Advertised) -> Nodes:
+    nodes: Nodes = {}
+    for endpoint in value.node_endpoints or ():
+        _move(endpoint, advertised, nodes)
+    return nodes
+
+
+def _leave_out_controllers(value: Any, _: Advertised) -> Nodes:
+    """Leaves voters without the addresses of their controllers (KIP-853), which no client reaches through a proxy."""
+    value.nodes = []
+    return {}
+
+
+_PRIVATE_KEYS: Final = [
+    {"api_key": api.key, "min_version": api.versions[0], "max_version": api.versions[-1]}
+    for api in verdicts.APIS
+    if is_private(api.key)
+]
+_ORDERED: Final = {"name": ORDERED, "min_version": VERSION, "max_version": VERSION}
+
+
+@lru_cache(maxsize=64)
+def _clamped(version: int, body: bytes, *, ordered: bool, private: bool) -> bytes:
+    """Leaves of ApiVersions what broker and table both have; every connection asks, and a broker answers the same."""
+    if int.from_bytes(body[:2], "big") == _UNSUPPORTED_VERSION:
+        return body  # in version 0 whatever was asked (KIP-511), and it offers ApiVersions alone
+    message = response(apis.API_VERSIONS)
+    value = message.parse(version, body)
+    kept = []
+    for row in value.api_keys:
+        api = verdicts.API_BY_KEY.get(row.api_key)
+        if api is None or not api.versions or is_private(api.key):
+            continue
+        row.min_version = max(row.min_version, api.versions[0])
+        row.max_version = min(row.max_version, api.versions[-1])
+        if row.min_version <= row.max_version:
+            kept.append(row)
+    if private:
+        kept += _PRIVATE_KEYS
+    value.update({"api_keys": kept})
+    features = [row for row in value.get("supported_features", ()) if row.name != ORDERED]
+    value["supported_features"] = [*features, _ORDERED] if ordered else features
+    return message.build(version, value)
+
+
+_EDITS: Final = tuple(
+    Edit(response(key), section, change, since, last, until)
+    for key, section, change, since, last, until in (
+        (apis.PRODUCE, Section.TAIL, _endpoints, 10, "responses", ""),
+        (apis.FETCH, Section.TAIL, _endpoints, 16, "responses", ""),
+        (apis.METADATA, Section.HEAD, _brokers, 0, "brokers", "cluster_id"),
+        (apis.FIND_COORDINATOR, Section.WHOLE, _coordinators, 0, "", ""),
+        (apis.DESCRIBE_QUORUM, Section.WHOLE, _leave_out_controllers, 2, "", ""),
+        (apis.DESCRIBE_CLUSTER, Section.WHOLE, _cluster, 0, "", ""),
+        (apis.SHARE_FETCH, Section.TAIL, _endpoints, 0, "responses", ""),
+        (apis.SHARE_ACKNOWLEDGE, Section.TAIL, _endpoints, 0, "responses", ""),
+    )
+)
+EDITS: Final[dict[tuple[int, int], Edit | Offer]] = {
+    (edit.message.api_key, route.version): edit
+    for edit in _EDITS
+    for route in verdicts.ROUTES
+    if route.api.key == edit.message.api_key and route.version >= edit.since
+} | {(apis.API_VERSIONS, version): Offer() for version in verdicts.API_BY_KEY[apis.API_VERSIONS].versions}
+
+"""By api key and version of the request; without an entry its response streams through."""

@@ -1,0 +1,125 @@
+"""Where groups stand that have nothing left to read: at the end, whatever offset they have committed (OWN-END).
+
+Behind the last record of a virtual partition its home's log goes on with what is its co-residents'. Fillers move
+consumers over that, so those that commit their position stand at the end. Others commit the offset behind the record
+that they processed last (kafkajs, franz-go, most that commit by hand). They would show a lag that never ends, as they
+do on Kafka behind the markers of transactions (KAFKA-6607). So OffsetFetch tells the end where nothing lies in between.
+
+ListOffsets could tell the end of the last record instead, but not every proxy knows it; an end that is lower than it
+was before is lost data to Spark, and one that is lower than a commit is a negative lag.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from kordon.codecs.error_codes import Code
+from kordon.proxy.handlers.commits import groups_of
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.reading import reading_place
+from kordon.proxy.reads.portions import LATEST
+from kordon.proxy.reads.readers import Readers
+from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
+
+_SECONDS: Final = 1.0
+"""Most time for one OffsetFetch; what is not known by then is told as it was committed."""
+_NEAR: Final = 10_000
+"""Offsets that are looked through for it, where no reader of this worker has done so already."""
+_NO_EPOCH: Final = -1
+
+
+class CaughtUp:
+    """Looks at the commits that clients are about to be told.
+
+    Args:
+        topics: What is managed.
+        readers: Of this worker: what they have read need not be read again.
+    """
+
+    def __init__(self, topics: ManagedTopics, readers: Readers) -> None:
+        self._topics = topics
+        self._readers = readers
+
+    async def complete(self, answer: Any) -> None:
+        """Raises the commits of groups that have read all, in place.
+
+        Args:
+            answer: To an OffsetFetch, as the client gets it.
+        """
+        rows = [row for group in groups_of(answer) for row in group["topics"] or ()]
+        known = [(self._topic(row), row["partitions"]) for row in rows]
+        try:
+            async with asyncio.timeout(_SECONDS):
+                await asyncio.gather(*(self._raise_topic(topic, each) for topic, each in known if topic is not None))
+        except TimeoutError:
+            return
+
+    def _topic(self, row: Any) -> ManagedTopic | None:
+        if "topic_id" in row:
+            return self._topics.with_face_id(row["topic_id"])
+        return self._topics.named(row["name"])
+
+    async def _raise_topic(self, topic: ManagedTopic, rows: Iterable[Any]) -> None:
+        layout = topic.layout
+        commits = [
+            row for row in rows if row["committed_offset"] >= 0 and not row["error_code"] and _reads(layout, row)
+        ]
+        homes = {layout.chains[row["partition_index"]].stays[-1].partition for row in commits}
+        if homes:
+            ends = await self._readers.ends_of(topic.name, homes, LATEST)
+            await asyncio.gather(*(self._raise(topic, row, ends) for row in commits))
+
+    async def _raise(self, topic: ManagedTopic, row: Any, ends: Mapping[int, int]) -> None:
+        end = await self.end_if_read(topic, row["partition_index"], row["committed_offset"], ends)
+        if end is not None and end > row["committed_offset"]:
+            # The epoch of what was read says nothing of the end: a client would believe that a log was cut short.
+            row.update({"committed_offset": end, "committed_leader_epoch": _NO_EPOCH})
+
+    async def end_if_read(self, topic: ManagedTopic, v: int, offset: int, ends: Mapping[int, int]) -> int | None:
+        """Returns the end of a virtual partition; None: there is something left to read, or nobody knows.
+
+        Args:
+            topic: The topic.
+            v: The virtual partition; it is delivered.
+            offset: What is committed.
+            ends: By physical partition, homes included.
+        """
+        layout = topic.layout
+        while topic.layout is layout:
+            place = reading_place(layout.chains[v], offset, (layout.floors or {}).get(v, 0))
+            if place is None:
+                return None
+            q = place.stay.partition
+            end = self._shown(topic, q, ends) if place.is_home else place.stay.end
+            if end is None or place.position > end:
+                return None
+            log = self._readers.log_of(topic, q)
+            empty = log.empty_until(v, place.position, end)
+            if empty is None or end - empty > _NEAR:
+                return None
+            if empty < end and not await _arrives(log.coming(empty)):
+                return None
+            if empty == end:
+                offset = end + place.stay.delta
+                if place.is_home:
+                    return offset
+        return None
+
+    def _shown(self, topic: ManagedTopic, partition: int, ends: Mapping[int, int]) -> int | None:
+        """Returns the offset of a home up to which readers are shown what is there (LIVE-LEASE, FROZEN-READS)."""
+        end, limit = ends.get(partition), self._readers.limit_of(topic, partition)
+        return end if end is None or limit is None else min(end, limit)
+
+
+async def _arrives(reading: asyncio.Task[int]) -> bool:
+    """Returns whether a read, which others may wait for as well, has brought something."""
+    await asyncio.wait({reading})
+    return not reading.cancelled() and reading.result() == Code.NONE
+
+
+def _reads(layout: Layout, row: Any) -> bool:
+    """Whether a commit is of a virtual partition that is delivered (TAKEOVER-WAITS)."""
+    v = row["partition_index"]
+    return v < layout.v_count and bool(layout.chains[v].stays) and not (layout.withheld and v >= layout.n)

@@ -1,0 +1,131 @@
+"""What is on record of a client whatever it asks for: how it calls itself, as whom it logs in, as whom it produces.
+
+That needs no managed topic, so it is the same where topics are managed (`guard.py`) and where they cannot be
+(`ordering.enabled: false`): there `OnlyRecorded` is all that looks at requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from kordon.codecs import apis
+from kordon.codecs.decision import Kind
+from kordon.codecs.errors import WireError
+from kordon.codecs.messages import request
+from kordon.proxy.core.interception import Decision, Service, Translate
+from kordon.proxy.handlers.logins import SUBJECT, Login
+
+if TYPE_CHECKING:
+    from kordon.proxy.core.verdicts import Route
+    from kordon.proxy.core.waiting import Answer
+    from kordon.proxy.decisions.journal import Client, Journal
+
+SAY_WHO: Final = frozenset({apis.INIT_PRODUCER_ID, apis.SASL_HANDSHAKE, apis.SASL_AUTHENTICATE})
+"""By api key, the requests that are read, or whose answers are, where decisions are recorded."""
+_GREETING: Final = frozenset({apis.API_VERSIONS})
+"""Is looked at besides for the client id, which all requests have: it is the first one on nearly all connections."""
+_NOBODY: Final = -1
+"""In place of a producer id or epoch that is not told."""
+
+
+class Introduction:
+    """What one client says of itself.
+
+    Args:
+        client: Its connection.
+        journal: Where decisions are recorded.
+        claim: What names the user in a token (`decisions.oauth_claim`).
+    """
+
+    def __init__(self, client: Client, journal: Journal, claim: str = SUBJECT) -> None:
+        self._client = client
+        self._journal = journal
+        self._login = Login(client, journal, claim)
+
+    def hear(self, client_id: str | None) -> None:
+        """Takes note of what the client calls itself."""
+        if client_id != self._client.client_id:
+            self._journal.named(self._client, client_id, self._client.principal)
+
+    def refused(self, api_key: int, api_version: int, reason: str, *, ends: bool) -> None:
+        """Records a request that was refused whatever it said; see `Interception.refused`."""
+        evidence = {"api_version": api_version, "ends_connection": ends}
+        self._journal.refused(self._client, api_key=api_key, reason=reason, evidence=evidence)
+
+    def look(self, route: Route, body: memoryview) -> Decision:
+        """Lets a request of `SAY_WHO` pass, and looks at its answer if that says something."""
+        if route.api.key == apis.SASL_HANDSHAKE:
+            self._login.begins(route.version, body)
+            return None
+        asks = self._producer_asks if route.api.key == apis.INIT_PRODUCER_ID else self._login.asks
+        look = asks(route.version, body)
+        return Translate(None, look) if look is not None else None
+
+    def _producer_asks(self, version: int, body: memoryview) -> Callable[[Any], None] | None:
+        """Returns what is to be given the answer to an InitProducerId request; None: it names no transactional id.
+
+        What a coordinator answers is no decision of Kordon's; the auditor holds it against KIP-360.
+        """
+        try:
+            asked, _ = request(apis.INIT_PRODUCER_ID).at(version).parse(body)
+        except WireError:
+            return None  # the broker says what is wrong with it
+        if asked.transactional_id is None:
+            return None
+        given = [asked.get("producer_id", _NOBODY), asked.get("producer_epoch", _NOBODY)]
+        return lambda answer: self._tell_identity(asked.transactional_id, given, answer)
+
+    def _tell_identity(self, transactional_id: str, given: list[int], answer: Any) -> None:
+        evidence = {
+            "transactional_id": transactional_id,
+            "given": given,
+            "answered": [answer.producer_id, answer.producer_epoch],
+            "error": answer.error_code,
+        }
+        self._journal.note(self._client.decision(Kind.ADMIT, api_key=apis.INIT_PRODUCER_ID, evidence=evidence))
+
+
+class OnlyRecorded:
+    """The services of a worker that manages no topics, and has on record who its clients are and what it refuses.
+
+    Args:
+        journal: Of the worker.
+        claim: See `Introduction`.
+    """
+
+    def __init__(self, journal: Journal, claim: str = SUBJECT) -> None:
+        self._journal = journal
+        self._claim = claim
+
+    def connected(self, client: Client) -> Service:
+        """Returns what looks at one more connection."""
+        return _Recorded(Introduction(client, self._journal, self._claim))
+
+
+class _Recorded:
+    """Lets all requests of one client pass."""
+
+    def __init__(self, introduction: Introduction) -> None:
+        self.hear = introduction.hear
+        self.refused = introduction.refused
+        self._introduction = introduction
+
+    async def ready(self) -> None:
+        """Knows at once that nothing is managed."""
+
+    def wants(self, route: Route) -> bool:
+        """Wants what says who the client is."""
+        return route.api.key in SAY_WHO or route.api.key in _GREETING
+
+    def asked_for(self, route: Route) -> tuple[bytes, ...]:
+        """Looks for nothing: there is nothing of Kordon's own."""
+        return ()
+
+    def decide(self, route: Route, body: memoryview) -> Decision:
+        """Lets everything pass."""
+        return self._introduction.look(route, body) if route.api.key in SAY_WHO else None
+
+    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Answer:
+        """Is never asked."""
+        raise NotImplementedError(route.api.name)

@@ -1,0 +1,261 @@
+"""What control asks of the cluster about topics: create, grow and delete them, and tell what they are like."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from kordon.codecs.error_codes import Code
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.kafka.ends import LeaderAt, PartitionEnds, TopicsRefused, refuse
+from kordon.proxy.kafka.group_offsets import GroupOffsets
+
+__all__ = ["TopicsAdmin", "TopicsRefused"]
+
+METADATA: Final = 3
+CREATE_TOPICS: Final = 19
+DELETE_TOPICS: Final = 20
+DESCRIBE_CONFIGS: Final = 32
+CREATE_PARTITIONS: Final = 37
+INCREMENTAL_ALTER_CONFIGS: Final = 44
+
+_TOPIC_RESOURCE: Final = 2
+_BROKER_RESOURCE: Final = 4
+_SET: Final = 0
+"""Of IncrementalAlterConfigs (KIP-339)."""
+_AUTHORIZER: Final = "authorizer.class.name"
+_PRODUCERS_REMEMBERED: Final = "producer.id.expiration.ms"
+_REMEMBERED_BEFORE: Final = "transactional.id.expiration.ms"
+"""What brokers went by before they had the other (KIP-854, Kafka 3.5)."""
+_REMEMBERED_SECONDS: Final = 1.0
+_POLL_SECONDS: Final = 0.1
+_NEW_TOPIC_SECONDS: Final = 30.0
+
+
+class TopicsAdmin(PartitionEnds):
+    """Asks brokers, each time the one that is to be asked.
+
+    Args:
+        brokers: Where they are found.
+    """
+
+    def __init__(self, brokers: Brokers) -> None:
+        super().__init__(brokers)
+        self.groups = GroupOffsets(brokers)
+
+    async def create_topic(self, name: str, *, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
+        """Creates a topic.
+
+        Args:
+            name: Its name.
+            partitions: How many.
+            replicas: Copies of each; -1: as the brokers have it by default.
+            configs: Topic configs.
+
+        Returns:
+            False when it is there already, whatever it is like.
+
+        Raises:
+            TopicsRefused: The cluster does not want it.
+            UpstreamUnavailable: The cluster does not answer.
+        """
+        topic = {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": replicas,
+            "assignments": [],
+            "configs": [{"name": key, "value": value} for key, value in configs.items()],
+        }
+        answer = await self._ask_controller(CREATE_TOPICS, range(2, 8), {"topics": [topic], "timeout_ms": 8_000})
+        (result,) = answer.topics
+        if result.error_code == Code.TOPIC_ALREADY_EXISTS:
+            return False
+        refuse(f"creating {name}", result)
+        return True
+
+    async def create_partitions(self, topic: str, count: int) -> None:
+        """Makes a topic have `count` partitions; nothing happens where it has as many or more.
+
+        Raises:
+            TopicsRefused: The cluster does not want it.
+            UpstreamUnavailable: The cluster does not answer.
+        """
+        if len(await self.leaders(topic)) >= count:
+            return
+        fields = {"topics": [{"name": topic, "count": count, "assignments": None}], "timeout_ms": 8_000}
+        (result,) = (await self._ask_controller(CREATE_PARTITIONS, range(4), fields)).results
+        if result.error_code == Code.INVALID_PARTITIONS and len(await self.leaders(topic)) >= count:
+            return  # somebody else was faster
+        refuse(f"growing {topic} to {count} partitions", result)
+
+    async def delete_topic(self, name: str) -> bool:
+        """Deletes a topic.
+
+        Returns:
+            False when there is none.
+
+        Raises:
+            TopicsRefused: The cluster does not want it.
+            UpstreamUnavailable: The cluster does not answer.
+        """
+        fields = {"topic_names": [name], "timeout_ms": 8_000}
+        (result,) = (await self._ask_controller(DELETE_TOPICS, range(1, 6), fields)).responses
+        if result.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+            return False
+        refuse(f"deleting {name}", result)
+        return True
+
+    async def has_authorizer(self) -> bool:
+        """Whether a broker holds clients to ACLs; a broker that does not say counts as one that does.
+
+        Raises:
+            UpstreamUnavailable: A broker does not answer.
+        """
+        answer = await self._brokers.metadata([])
+        return any([await self._authorizes(broker.node_id) for broker in answer.brokers])
+
+    async def _authorizes(self, node_id: int) -> bool:
+        result = await self._ask_broker(node_id, [_AUTHORIZER])
+        return [each.value for each in result.configs] != [""]
+
+    async def producers_remembered_ms(self) -> int | None:
+        """Returns for how long brokers remember producers that are silent; None where not all tell Kordon in a second.
+
+        No change of a topic waits for a broker that has nothing to do with it.
+        """
+        names = [_PRODUCERS_REMEMBERED, _REMEMBERED_BEFORE]
+        try:
+            async with asyncio.timeout(_REMEMBERED_SECONDS):
+                nodes = [each.node_id for each in (await self._brokers.metadata([])).brokers]
+                results = await asyncio.gather(*(self._ask_broker(node, names) for node in nodes))
+        except (TimeoutError, UpstreamUnavailable):
+            return None
+        times: list[int] = []
+        for result in results:
+            found = {config.name: config.value for config in result.configs}
+            told = found.get(_PRODUCERS_REMEMBERED) or found.get(_REMEMBERED_BEFORE)
+            if result.error_code or told is None:
+                return None
+            times.append(int(told))
+        return max(times, default=None)
+
+    async def _ask_broker(self, node_id: int, names: Sequence[str]) -> Any:
+        """Asks a broker, which alone tells them, for some of its configs."""
+        client = await self._brokers.to(node_id)
+        fields = {"resource_type": _BROKER_RESOURCE, "resource_name": str(node_id), "configuration_keys": names}
+        answer = await client.ask(
+            DESCRIBE_CONFIGS, client.version(DESCRIBE_CONFIGS, range(1, 5)), {"resources": [fields]}
+        )
+        (result,) = answer.results
+        return result
+
+    async def topic_configs(self, name: str) -> dict[str, str | None]:
+        """Returns a topic's configs as they hold, defaults included; sensitive values are None.
+
+        Raises:
+            TopicsRefused: There is no such topic, or Kordon may not see it.
+            UpstreamUnavailable: The cluster does not answer.
+        """
+        return await self._configs(_TOPIC_RESOURCE, name)
+
+    async def set_topic_configs(self, name: str, values: Mapping[str, str]) -> None:
+        """Sets some configs of a topic, and leaves the others.
+
+        Raises:
+            TopicsRefused: There is no such topic, the cluster does not want it, or Kordon may not.
+            UpstreamUnavailable: The cluster does not answer.
+        """
+        configs = [{"name": key, "config_operation": _SET, "value": value} for key, value in values.items()]
+        resource = {"resource_type": _TOPIC_RESOURCE, "resource_name": name, "configs": configs}
+        fields = {"resources": [resource], "validate_only": False}
+        (result,) = (await self._brokers.ask_any(INCREMENTAL_ALTER_CONFIGS, range(2), fields)).responses
+        refuse(f"setting {', '.join(values)} of {name}", result)
+
+    async def _configs(self, kind: int, name: str) -> dict[str, str | None]:
+        resource = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
+        answer = await self._brokers.ask_any(DESCRIBE_CONFIGS, range(1, 5), {"resources": [resource]})
+        (result,) = answer.results
+        refuse(f"configs of {name}", result)
+        return {config.name: config.value for config in result.configs}
+
+    async def wait_for_leaders(
+        self, topic: str, *, partitions: int, timeout: float = _NEW_TOPIC_SECONDS
+    ) -> dict[int, LeaderAt]:
+        """Waits until at least so many partitions are there, and all of them are led and say so themselves.
+
+        Raises:
+            UpstreamUnavailable: They are not within `timeout` seconds.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    found = await self._led(topic)
+                    if len(found) >= partitions:
+                        return found
+                    await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            raise UpstreamUnavailable(f"{topic}: no {partitions} partitions with leaders in {timeout:g} s") from None
+
+    async def _led(self, topic: str) -> dict[int, LeaderAt]:
+        """Asks the leaders too: a broker that is told of a partition later than others refuses it until then."""
+        known = await self.leaders(topic)
+        found = {number: leader for number, leader in known.items() if leader is not None}
+        if len(found) < len(known):
+            return {}
+        try:
+            await self.ends_of(topic, found)
+        except TopicsRefused:
+            return {}
+        return found
+
+    async def topic_id(self, topic: str) -> UUID:
+        """Returns a topic's id; that of a topic of the same name that is made later is another one.
+
+        Raises:
+            TopicsRefused: There is no such topic, or Kordon may not see it.
+            UpstreamUnavailable: Nobody answers, or brokers are too old to have topic ids.
+        """
+        (found,) = (await self._brokers.metadata([topic])).topics
+        refuse(f"id of {topic}", found)
+        if not found.get("topic_id"):
+            raise UpstreamUnavailable(f"{topic} has no topic id: its brokers are older than Kafka 2.8")
+        return UUID(int=found.topic_id.int)
+
+    async def gone(self, expected: Mapping[str, UUID]) -> dict[str, UUID | None]:
+        """Tells which topics were deleted: no broker that lives knows one of this name and id any more.
+
+        Args:
+            expected: By name, the id that the topic had.
+
+        Returns:
+            Of those that were deleted, by name, the id of the topic that has the name now; None: there is none.
+
+        Raises:
+            TopicsRefused: Kordon may not see a topic.
+            UpstreamUnavailable: Not all brokers answer; one of them may know better than the others.
+        """
+        if not expected:
+            return {}
+        nodes = [each.node_id for each in (await self._brokers.metadata([])).brokers]
+        known = await asyncio.gather(*(self._ids_at(node, expected) for node in nodes))
+        found: dict[str, set[UUID]] = {name: {ids[name] for ids in known if name in ids} for name in expected}
+        return {name: min(ids, default=None) for name, ids in found.items() if expected[name] not in ids}
+
+    async def _ids_at(self, node_id: int, names: Iterable[str]) -> dict[str, UUID]:
+        client = await self._brokers.to(node_id)
+        fields = {"topics": [{"name": name} for name in sorted(names)], "allow_auto_topic_creation": False}
+        answer = await client.ask(METADATA, client.version(METADATA, range(10, 13)), fields)
+        for row in answer.topics:
+            if row.error_code not in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.LEADER_NOT_AVAILABLE):
+                refuse(f"id of {row.name}", row)
+        present = (row for row in answer.topics if row.error_code != Code.UNKNOWN_TOPIC_OR_PARTITION)
+        return {row.name: UUID(int=row.topic_id.int) for row in present}
+
+    async def _ask_controller(self, api_key: int, wanted: range, fields: Mapping[str, Any]) -> Any:
+        """Asks the controller itself: with ZooKeeper no other broker takes it, with KRaft any does and is named."""
+        controller_id = (await self._brokers.metadata([])).controller_id
+        client = await self._brokers.to(controller_id)
+        return await client.ask(api_key, client.version(api_key, wanted), fields)

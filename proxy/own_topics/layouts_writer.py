@@ -1,0 +1,284 @@
+"""Writes layouts: what the controller decides, each decision in one transaction.
+
+The transactional id is the same for every controller, so a broker lets only the last one that opened write
+(KIP-98, InitProducerId): a former one is told so at its next step, whatever it still believes.
+
+    closed ──open──> ready ──(begin,) commit──> ready   committed for sure
+                       │ └──> closed                NotCommitted: not written for sure; OutcomeUnknown: read to the end
+                       └────> fenced                Fenced: for ever
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from enum import Enum
+from typing import Any, Final
+
+from kordon.codecs import apis
+from kordon.codecs.error_codes import Code, name_of
+from kordon.proxy.core.errors import KordonError, UpstreamUnavailable
+from kordon.proxy.kafka.batches import Entry, Identity, build_batch, in_batches
+from kordon.proxy.kafka.brokers import Brokers, CoordinatorKind
+from kordon.proxy.kafka.plain_writer import INIT_VERSIONS, produce
+from kordon.proxy.kafka.upstream import UpstreamClient
+from kordon.proxy.own_topics.layouts_topic import LAYOUTS_TOPIC
+
+PURPOSE: Final = "layouts transactions"
+TRANSACTIONAL_ID: Final = "kordon.layouts"
+TRANSACTION_TIMEOUT_MS: Final = 15_000
+"""After which a broker aborts what a controller that died left open; readers see nothing behind it until then."""
+OPEN_SECONDS: Final = 30.0
+COMMIT_SECONDS: Final = 5.0
+"""Twice this, and the seconds between `begin` and `commit`, are less than the transaction timeout, after which a slow
+commit would look like a fenced one."""
+BEGIN_SECONDS: Final = 1.0
+_ABORT_SECONDS: Final = 2.0
+BATCH_BYTES: Final = 900_000
+"""Below Kafka's default of max.message.bytes."""
+ADD_PARTITIONS_TO_TXN: Final = 24
+END_TXN: Final = 26
+_ADD_VERSIONS: Final = range(4)
+_END_VERSIONS: Final = range(4)
+"""From 5 on the epoch changes with each transaction (KIP-890)."""
+_RETRY_SECONDS: Final = 0.005
+_REDIAL_SECONDS: Final = 0.2
+_FENCED: Final = frozenset({Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED})
+_COORDINATOR_MOVED: Final = frozenset({Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE})
+_TRANSIENT: Final = _COORDINATOR_MOVED | {
+    Code.CONCURRENT_TRANSACTIONS,  # markers of the transaction before are still being written
+    Code.COORDINATOR_LOAD_IN_PROGRESS,
+    Code.REQUEST_TIMED_OUT,
+}
+
+
+class Fenced(KordonError):  # noqa: N818 - a state of the world, named as operators say it
+    """Raised when another writer has been opened, or a broker aborted a transaction that took too long.
+
+    What was being committed may have been, if the end of the transaction had been asked for.
+    """
+
+
+class NotCommitted(UpstreamUnavailable):
+    """Raised when a transaction failed before its end was asked for: none of it will ever be read."""
+
+
+class OutcomeUnknown(UpstreamUnavailable):
+    """Raised when no answer came to the end of a transaction: read the layouts to their end to know."""
+
+
+class State(Enum):
+    """Of a writer."""
+
+    CLOSED = "closed"
+    READY = "ready"
+    FENCED = "fenced"
+
+
+class LayoutsWriter:
+    """The controller's writer. One task at a time uses it.
+
+    Args:
+        brokers: Where brokers are found.
+        topic: Where it writes.
+        transactional_id: By which writers fence one another.
+    """
+
+    def __init__(self, brokers: Brokers, topic: str = LAYOUTS_TOPIC, transactional_id: str = TRANSACTIONAL_ID) -> None:
+        self.state = State.CLOSED
+        self._brokers = brokers
+        self._topic = topic
+        self._transactional_id = transactional_id
+        self._identity = Identity(-1, -1, 0)
+        self._coordinator: UpstreamClient | None = None
+        self._leader: UpstreamClient | None = None
+        self._in_transaction = False
+        """Whether something may have been begun that has not ended."""
+        self._begun = False
+        """Whether the coordinator knows of the transaction."""
+
+    @property
+    def producer_id(self) -> int:
+        """In whose transactions it writes: former controllers had the same, and nobody else has; -1: it is not open."""
+        return self._identity.producer_id
+
+    async def close(self) -> None:
+        """Closes its connection, and aborts a transaction that was left open: readers wait for its end."""
+        if self.state is State.READY:
+            self.state = State.CLOSED
+        if self._in_transaction:
+            await self._abort()
+        self._hang_up()
+
+    async def open(self, timeout: float = OPEN_SECONDS) -> None:
+        """Takes over: from now on no other writer writes, and what one had left open is decided.
+
+        Raises:
+            Fenced: This writer was fenced before.
+            UpstreamUnavailable: It was not possible within `timeout` seconds.
+        """
+        self._refuse_fenced()
+        self.state = State.CLOSED
+        fields = {"transaction_timeout_ms": TRANSACTION_TIMEOUT_MS}
+        try:
+            async with asyncio.timeout(timeout):
+                answer = await self._ask_patiently(apis.INIT_PRODUCER_ID, INIT_VERSIONS, fields)
+        except TimeoutError:
+            raise UpstreamUnavailable(f"opening {self._transactional_id}: no answer within {timeout:g} s") from None
+        if answer.error_code != Code.NONE:
+            raise UpstreamUnavailable(f"opening {self._transactional_id}: {name_of(answer.error_code)}")
+        self._identity = Identity(answer.producer_id, answer.producer_epoch, 0)
+        self._in_transaction = self._begun = False
+        self.state = State.READY
+
+    async def begin(self, timeout: float = BEGIN_SECONDS) -> None:
+        """Begins the transaction of the next `commit` while there is time: that must follow within a few seconds.
+
+        Readers do not wait for a transaction that has written nothing. Where it fails, `commit` begins it.
+
+        Raises:
+            Fenced: Another controller has taken over; this writer never writes again.
+        """
+        self._refuse_fenced()
+        if self.state is State.READY and not self._begun:
+            self._in_transaction = True
+            with suppress(UpstreamUnavailable, TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await self._begin()
+
+    async def commit(self, entries: Sequence[Entry], timeout: float = COMMIT_SECONDS) -> list[int]:
+        """Writes records so that readers see all of them or none.
+
+        After any error but `Fenced`, `open` has to be called again.
+
+        Args:
+            entries: At least one.
+            timeout: Seconds for each of the two halves, writing and ending.
+
+        Returns:
+            The offset of each.
+
+        Raises:
+            Fenced: Another controller has taken over; this writer never writes again.
+            NotCommitted: Nothing was written.
+            OutcomeUnknown: All was written or nothing.
+            ValueError: A record is too large for a batch.
+        """
+        self._refuse_fenced()
+        if self.state is not State.READY:
+            raise NotCommitted(f"{self._transactional_id} is not open")
+        batches = list(in_batches(entries, BATCH_BYTES))
+        self.state = State.CLOSED  # until it is known to have gone well
+        try:
+            offsets = await self._write(batches, timeout)
+        except UpstreamUnavailable as error:
+            await self._abort()
+            raise NotCommitted(str(error)) from error
+        await self._end(timeout)
+        self._in_transaction = self._begun = False
+        self.state = State.READY
+        return offsets
+
+    async def _write(self, batches: Sequence[Sequence[Entry]], timeout: float) -> list[int]:
+        offsets: list[int] = []
+        self._in_transaction = True
+        try:
+            async with asyncio.timeout(timeout):
+                if not self._begun:
+                    await self._begin()
+                for batch in batches:
+                    offsets += await self._produce(batch)
+        except TimeoutError:
+            raise UpstreamUnavailable(f"writing to {self._topic}: no answer within {timeout:g} s") from None
+        return offsets
+
+    async def _begin(self) -> None:
+        topics = [{"name": self._topic, "partitions": [0]}]
+        named = {f"v3_and_below_{name}": value for name, value in self._who().items()}
+        fields = {**named, "v3_and_below_topics": topics}
+        answer = await self._ask_patiently(ADD_PARTITIONS_TO_TXN, _ADD_VERSIONS, fields)
+        ((added,),) = (each.results_by_partition for each in answer.results_by_topic_v3_and_below)
+        self._judge(added.partition_error_code, "beginning a transaction")
+        self._begun = True
+
+    async def _produce(self, batch: Sequence[Entry]) -> range:
+        if self._leader is None or self._leader.closed:
+            self._leader = await self._brokers.leader(self._topic, 0, PURPOSE)
+        raw = build_batch(batch, self._identity, is_transactional=True)
+        answer = await produce(self._leader, self._topic, raw, self._transactional_id)
+        if answer.error_code != Code.NONE:
+            self._leader = None  # it may have moved
+        self._judge(answer.error_code, f"writing to {self._topic}")
+        self._identity = self._identity.after(len(batch))
+        return range(answer.base_offset, answer.base_offset + len(batch))
+
+    async def _end(self, timeout: float) -> None:
+        """Asks for the end until it is answered: a coordinator takes the same question twice."""
+        try:
+            async with asyncio.timeout(timeout):
+                answer = await self._ask_patiently(END_TXN, _END_VERSIONS, {**self._who(), "committed": True})
+                self._judge(answer.error_code, "ending a transaction")
+        except (TimeoutError, UpstreamUnavailable) as error:
+            raise OutcomeUnknown(f"ending a transaction of {self._transactional_id}: {error or 'no answer'}") from error
+
+    async def _abort(self) -> None:
+        """Spares readers the transaction timeout, if it can; a transaction whose end is decided stays as it is."""
+        with suppress(UpstreamUnavailable, TimeoutError):
+            async with asyncio.timeout(_ABORT_SECONDS):
+                await self._ask(END_TXN, _END_VERSIONS, {**self._who(), "committed": False})
+        self._in_transaction = self._begun = False
+
+    def _judge(self, code: int, what: str) -> None:
+        if code in _FENCED:
+            self.state = State.FENCED
+            raise Fenced(f"{what}: another controller writes now ({name_of(code)})")
+        if code != Code.NONE:
+            raise UpstreamUnavailable(f"{what}: {name_of(code)}")
+
+    def _refuse_fenced(self) -> None:
+        if self.state is State.FENCED:
+            raise Fenced("another controller writes now")
+
+    def _who(self) -> dict[str, Any]:
+        return {
+            "transactional_id": self._transactional_id,
+            "producer_id": self._identity.producer_id,
+            "producer_epoch": self._identity.producer_epoch,
+        }
+
+    async def _ask_patiently(self, api_key: int, versions: range, fields: Mapping[str, Any]) -> Any:
+        """Asks the coordinator, wherever it is by now, until it answers something that does not pass by itself."""
+        while True:
+            try:
+                answer = await self._ask(api_key, versions, fields)
+            except UpstreamUnavailable:
+                answer = None
+            if answer is not None and _code_of(answer) not in _TRANSIENT:
+                return answer
+            if answer is None or _code_of(answer) in _COORDINATOR_MOVED:
+                self._hang_up()
+            await asyncio.sleep(_RETRY_SECONDS if answer is not None else _REDIAL_SECONDS)
+
+    async def _ask(self, api_key: int, versions: range, fields: Mapping[str, Any]) -> Any:
+        if self._coordinator is None or self._coordinator.closed:
+            kind = CoordinatorKind.TRANSACTION
+            self._coordinator = await self._brokers.coordinator(kind, self._transactional_id, PURPOSE)
+        fields = {"transactional_id": self._transactional_id, **fields}
+        return await self._coordinator.ask(api_key, self._coordinator.version(api_key, versions), fields)
+
+    def _hang_up(self) -> None:
+        if self._coordinator is not None:
+            self._coordinator.close()
+            self._coordinator = None
+
+
+def _code_of(answer: Any) -> int:
+    """Returns the error code of an answer of the coordinator; AddPartitionsToTxn has one for each partition."""
+    if "error_code" in answer:
+        return int(answer.error_code)
+    return max(
+        int(result.partition_error_code)
+        for topic in answer.results_by_topic_v3_and_below
+        for result in topic.results_by_partition
+    )

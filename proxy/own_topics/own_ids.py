@@ -1,0 +1,55 @@
+"""By which ids brokers know Kordon's own topics: looked at from the start, and again in case one was made anew."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from kordon.codecs import apis
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.decisions.to_topic import DECISIONS_TOPIC
+from kordon.proxy.kafka.links import Links
+from kordon.proxy.own_topics.groups_topic import GROUPS_TOPIC
+from kordon.proxy.own_topics.layouts_topic import LAYOUTS_TOPIC
+from kordon.proxy.own_topics.own_things import OwnThings
+
+_TOPICS: Final = (LAYOUTS_TOPIC, GROUPS_TOPIC, DECISIONS_TOPIC)
+_VERSIONS: Final = range(10, 13)
+"""Versions of Metadata that have topic ids; brokers that support none of them know topics by name only."""
+_LOOK_SECONDS: Final = 5.0
+
+log = structlog.get_logger(__name__)
+
+
+class OwnIds:
+    """Keeps `OwnThings` up to date.
+
+    Args:
+        links: By which brokers are asked.
+        own: Is told the ids.
+    """
+
+    def __init__(self, links: Links, own: OwnThings) -> None:
+        self._links = links
+        self._own = own
+
+    async def run(self) -> None:
+        """Looks for ever."""
+        while True:
+            try:
+                await self.look()
+            except UpstreamUnavailable as error:
+                log.debug("own_ids_unknown", error=str(error))
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Asks once. A topic that the answer does not name keeps the id that it had.
+
+        Raises:
+            UpstreamUnavailable: No broker answers.
+        """
+        fields = {"topics": [{"name": name} for name in _TOPICS], "allow_auto_topic_creation": False}
+        answer = await self._links.ask_any("metadata", apis.METADATA, _VERSIONS, fields)
+        self._own.learn({row.name: row.topic_id for row in answer.topics if not row.error_code})

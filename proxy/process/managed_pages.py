@@ -1,0 +1,84 @@
+"""What a worker's admin pages show of managed topics, as it is when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from kordon.proxy.member.common_faults import CommonFaults
+from kordon.proxy.member.group_positions import GroupPositions
+from kordon.proxy.member.keeper import Keeper
+from kordon.proxy.member.state import state_of
+from kordon.proxy.ordering.gate import Gate
+from kordon.proxy.process.explain import Facts, explain_all, explain_topic, sum_up, why_not_served
+from kordon.proxy.process.held_groups import held_groups
+from kordon.proxy.topics.managed_topics import ManagedTopics
+
+
+class ManagedPages:
+    """The pages.
+
+    Args:
+        topics: What is managed.
+        keeper: What keeps it current.
+        bypassed: By topic, batches of writers that went round Kordon; as it stands when it is looked at.
+        groups: Where groups of the dialect stand.
+        faults: What is wrong for all proxies.
+        knows: Whether the managed topics are known; before that no request passes.
+    """
+
+    def __init__(
+        self,
+        topics: ManagedTopics,
+        keeper: Keeper,
+        bypassed: Mapping[str, int],
+        groups: GroupPositions,
+        *,
+        faults: CommonFaults,
+        knows: Callable[[], bool],
+    ) -> None:
+        self._faults = faults
+        self._knows = knows
+        self._topics = topics
+        self._keeper = keeper
+        self._bypassed = bypassed
+        self._groups = groups
+
+    def all(self) -> Facts:
+        """Returns the object of /topics."""
+        return explain_all(self._topics, state_of(self._keeper))
+
+    def topic(self, name: str) -> Facts | None:
+        """Returns the object of /topics/NAME; None: no such topic is managed."""
+        topic = self._topics.named(name)
+        if topic is None:
+            return None
+        held = held_groups(name, Gate.of(topic.layout), self._groups.positions)
+        return explain_topic(topic, state_of(self._keeper), self._bypassed.get(name, 0), held)
+
+    def sum(self) -> Facts:
+        """Returns the section of /status."""
+        return sum_up(self._topics, state_of(self._keeper))
+
+    def unready(self) -> list[str]:
+        """Returns why clients should go to other proxies; empty if those serve them no better."""
+        if not self._knows():
+            detail = f": {self._common}" if self._common else ""
+            return [f"the layouts have not been read yet, and until then no request passes{detail}"]
+        return [f"managed topics: {why_not}"] if (why_not := self._why_not()) and not self._common else []
+
+    def notes(self) -> list[str]:
+        """Returns why no proxy serves managed topics, where that is so."""
+        why_not = self._why_not() if self._knows() and self._common else None
+        return [f"managed topics: {why_not}; all proxies share the cause: {self._common}"] if why_not else []
+
+    @property
+    def is_served(self) -> bool:
+        """Whether managed topics are served here, or there are none."""
+        return self._knows() and self._why_not() is None
+
+    def _why_not(self) -> str | None:
+        return why_not_served(state_of(self._keeper)) if len(self._topics) else None
+
+    @property
+    def _common(self) -> str:
+        return self._keeper.lost or self._faults.found

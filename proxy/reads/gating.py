@@ -1,0 +1,159 @@
+"""What a worker knows for the gate of ordered delivery (PARENT-FIRST): gates by topic, positions of groups, log starts.
+
+What is known of a group is what its members report in ConsumerGroupPosition; a reader without a group says itself where
+it stands. Of whoever says nothing, only what retention has taken counts as read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+from weakref import WeakKeyDictionary
+
+from kordon.proxy.ordering.gate import Evidence, Gate
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.reads.portions import EARLIEST
+from kordon.proxy.reads.read_decisions import NO_GROUP, Group
+from kordon.proxy.topics.managed_topics import ManagedTopic
+
+_STARTS_SECONDS: Final = 1.0
+"""How old may be what is known of where a log begins, while somebody is held for it."""
+
+
+class Positions(Protocol):
+    """Where groups stand."""
+
+    def of(self, group_id: str, generation_id: int, topic: str, member_id: str) -> Mapping[int, int]:
+        """Returns next offsets by partition, as members of that generation have reported them."""
+        ...
+
+    async def changed(self, group_id: str) -> None:
+        """Returns when a group's positions may have changed."""
+        ...
+
+
+@dataclass(slots=True)
+class GateTally:
+    """What gating counts; every number only rises but those that say "now"."""
+
+    holds: Counter[str] = field(default_factory=Counter[str])
+    """By topic, partitions of Fetch requests that were held."""
+    held_seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict[str, float](float))
+    """By topic, how long in all."""
+    held: int = 0
+    """Of requests under way, now."""
+    refused: Counter[str] = field(default_factory=Counter[str])
+    """By topic, partitions of Fetch requests whose clients believed in another number of undeleted partitions."""
+
+
+class Reader:
+    """Who sends a Fetch request, as far as the gate asks.
+
+    Args:
+        request: The request; its tags are KIP-253's group, or the positions of a reader without one.
+        positions: Of all groups.
+    """
+
+    def __init__(self, request: Any, positions: Positions) -> None:
+        self._group: str = request.get("group_id") or ""
+        self._generation: int = request.get("generation_id", -1)
+        self._member: str = request.get("member_id") or ""
+        self._positions = positions
+
+    def stands_at(self, topic: str, row: Any) -> dict[int, int]:
+        """Returns where the group stands in a topic.
+
+        Args:
+            topic: Its name.
+            row: The topic's row of the request.
+        """
+        if self._group:
+            return dict(self._positions.of(self._group, self._generation, topic, self._member))
+        return {each.partition: each.position for each in row.get("positions") or ()}
+
+    @property
+    def group(self) -> Group:
+        """For whom it reads."""
+        return Group(self._group or None, self._generation, self._member or None) if self._group else NO_GROUP
+
+    @property
+    def has_group(self) -> bool:
+        """Whether others may come to know that it, or its group, stands elsewhere."""
+        return bool(self._group)
+
+    async def moved(self, topic: str, known: Mapping[int, int]) -> None:
+        """Returns when the group stands elsewhere than it was known to.
+
+        Args:
+            topic: Its name.
+            known: By `stands_at`.
+        """
+        while self.stands_at(topic, {}) == known:
+            await self._positions.changed(self._group)
+
+
+class _Starts:
+    """Where the logs of one topic begin, as far as somebody was held for it."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.topic_id = layout.topic_id
+        self.known: dict[int, int] = {}
+        self._asked: dict[int, float] = {}
+        """By physical partition, when."""
+
+    def to_ask(self, partitions: Iterable[int]) -> tuple[int, ...]:
+        """Returns those whose answer is old, and takes note that they are asked for."""
+        now = time.monotonic()
+        old = tuple(q for q in partitions if now - self._asked.get(q, float("-inf")) >= _STARTS_SECONDS)
+        self._asked |= dict.fromkeys(old, now)
+        return old
+
+
+class Gates:
+    """The gates of a worker's topics.
+
+    Args:
+        positions: Of all groups.
+        ends_of: Asks leaders where physical partitions begin (-2) or end (-1).
+    """
+
+    def __init__(
+        self,
+        positions: Positions,
+        ends_of: Callable[[str, tuple[int, ...], int], Awaitable[Mapping[int, int]]],
+    ) -> None:
+        self.positions = positions
+        self.tally = GateTally()
+        self._ends_of = ends_of
+        self._gates: WeakKeyDictionary[ManagedTopic, tuple[Layout, Gate]] = WeakKeyDictionary()
+        self._starts: WeakKeyDictionary[ManagedTopic, _Starts] = WeakKeyDictionary()
+
+    def of(self, topic: ManagedTopic) -> Gate:
+        """Returns the gate of the layout in force."""
+        known = self._gates.get(topic)
+        if known is None or known[0] is not topic.layout:
+            known = self._gates[topic] = (topic.layout, Gate.of(topic.layout))
+        return known[1]
+
+    def evidence(self, topic: ManagedTopic, positions: Mapping[int, int]) -> Evidence:
+        """Returns what is known of a reader that, or whose group, stands at positions."""
+        return Evidence(positions, self._starts_of(topic).known)
+
+    def to_learn(self, topic: ManagedTopic, partitions: Iterable[int]) -> Awaitable[None] | None:
+        """Returns what finds out where logs begin; None: that has been done a moment ago."""
+        starts = self._starts_of(topic)
+        asked = starts.to_ask(partitions)
+        return self._learn(topic.name, asked, starts) if asked else None
+
+    async def _learn(self, topic: str, partitions: tuple[int, ...], starts: _Starts) -> None:
+        for q, start in (await self._ends_of(topic, partitions, EARLIEST)).items():
+            starts.known[q] = max(start, starts.known.get(q, 0))
+
+    def _starts_of(self, topic: ManagedTopic) -> _Starts:
+        known = self._starts.get(topic)
+        if known is None or known.topic_id != topic.layout.topic_id:
+            known = self._starts[topic] = _Starts(topic.layout)
+        return known

@@ -1,0 +1,200 @@
+"""The ports on which clients come in: one for bootstrap, one per broker, or one for all with TLS server names."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import ssl
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import structlog
+
+from kordon.proxy.config.config import NODE_ID_PLACEHOLDER, HostPort, Listen, Sni
+from kordon.proxy.core.addresses import NO_PORT
+from kordon.proxy.kafka.topology import Topology
+from kordon.proxy.relay.relay import Relay
+from kordon.proxy.relay.relays import Relays
+from kordon.proxy.runtime.log_limits import client_log
+
+log = structlog.get_logger(__name__)
+_client_log = client_log(__name__)
+
+BOOTSTRAP: Final = "bootstrap"
+_BACKLOG: Final = 4096
+_RETRY_ACCEPT_SECONDS: Final = 0.5
+_SERVER_NAME: Final = "kordon_server_name"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a connection leads."""
+
+    node_id: int | None
+    addresses: list[HostPort]
+    """To be tried in order."""
+    problem: str
+    """What to say when there is none."""
+
+
+class Listener:
+    """One port."""
+
+    def __init__(self, role: str, node_id: int | None, topology: Topology, sni: Sni | None) -> None:
+        self.role = role
+        """`bootstrap` or the node id, as the label of metrics."""
+        self.node_id = node_id
+        self.address = ""
+        self.error: str | None = None
+        """Why it is not open; None: it is."""
+        self.socket: socket.socket | None = None
+        self.accepting: asyncio.Task[None] | None = None
+        self._topology = topology
+        self._sni = sni
+
+    def target(self, transport: asyncio.BaseTransport | None) -> Target:
+        """Says where a client's connection leads, by its port or by the name it asked for."""
+        node_id = self.node_id
+        if self._sni is not None and transport is not None:
+            name = getattr(transport.get_extra_info("ssl_object"), _SERVER_NAME, None)
+            node_id = node_of_name(self._sni, name or self._sni.bootstrap)
+        if node_id is None:
+            return Target(None, self._topology.bootstrap_addresses(), "upstream.bootstrap is empty")
+        address = self._topology.address_of(node_id)
+        return Target(node_id, [address] if address else [], f"the address of broker {node_id} is not known yet")
+
+
+def node_of_name(sni: Sni, name: str) -> int | None:
+    """Reads the node id out of a TLS server name.
+
+    Returns:
+        The node id, None for the bootstrap name.
+
+    Raises:
+        ValueError: The name is neither.
+    """
+    if name.lower() == sni.bootstrap.lower():
+        return None
+    pattern = re.escape(sni.broker).replace(re.escape(NODE_ID_PLACEHOLDER), r"(\d{1,10})")
+    match = re.fullmatch(pattern, name, re.IGNORECASE)
+    if match is None:
+        raise ValueError(f"{name} is neither {sni.bootstrap} nor a name like {sni.broker}")
+    return int(match[1])
+
+
+def remember_server_name(context: ssl.SSLContext, sni: Sni) -> None:
+    """Makes a context note the name a client asks for, and refuse names that lead nowhere."""
+
+    def on_name(tls: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> int | None:
+        try:
+            node_of_name(sni, name or sni.bootstrap)
+        except ValueError as error:
+            _client_log.warning("server_name_unknown", error=str(error))
+            return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
+        setattr(tls, _SERVER_NAME, name)
+        return None
+
+    context.sni_callback = on_name
+
+
+class Listeners:
+    """The open ports of a worker.
+
+    Args:
+        config: Host and ports.
+        shared: Whether other processes listen on the same ports (SO_REUSEPORT).
+    """
+
+    def __init__(self, config: Listen, relays: Relays, topology: Topology, *, shared: bool) -> None:
+        self.config = config
+        self.by_role: dict[str, Listener] = {}
+        self._relays = relays
+        self._topology = topology
+        self._shared = shared
+
+    def open_bootstrap(self) -> None:
+        """Opens the bootstrap port.
+
+        Raises:
+            OSError: It is in use, or may not be opened.
+        """
+        listener = Listener(BOOTSTRAP, None, self._topology, self.config.sni)
+        self._bind(listener, self.config.address.port)
+
+    def open_node(self, node_id: int) -> None:
+        """Opens a broker's port; a failure is logged and makes the proxy unready. Connections are taken from now on."""
+        role = str(node_id)
+        if self.config.sni is not None or role in self.by_role:
+            return
+        listener = self.by_role[role] = Listener(role, node_id, self._topology, None)
+        port = self._relays.advertised.port_of(node_id)
+        if port == NO_PORT:
+            base = self.config.first_broker_port
+            listener.error = f"broker {node_id} would be on port {base} + {node_id}: give it one under listen.ports"
+            log.error("listener_impossible", node_id=node_id, error=listener.error)
+            return
+        try:
+            self._bind(listener, port)
+        except OSError as error:
+            listener.error = f"port {port} for broker {node_id}: {(error.strerror or str(error)).lower()}"
+            log.error("listener_failed", node_id=node_id, error=listener.error)
+
+    def close_node(self, node_id: int) -> None:
+        """Closes a broker's port."""
+        listener = self.by_role.pop(str(node_id), None)
+        if listener is not None:
+            self._close(listener)
+
+    def close(self) -> None:
+        """Closes all ports; connections stay."""
+        for listener in self.by_role.values():
+            self._close(listener)
+
+    def retry(self) -> None:
+        """Tries once more to open what could not be opened."""
+        for listener in [each for each in self.by_role.values() if each.error and each.node_id is not None]:
+            del self.by_role[listener.role]
+            self.open_node(int(listener.role))
+
+    def _bind(self, listener: Listener, port: int) -> None:
+        host = self.config.address.host
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if self._shared:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            sock.bind(address)
+            sock.listen(_BACKLOG)
+            sock.setblocking(False)
+        except OSError:
+            sock.close()
+            raise
+        listener.socket = sock
+        listener.address = str(HostPort(host, port))
+        self.by_role[listener.role] = listener
+        accept = partial(self._accept, listener, sock)
+        listener.accepting = self._relays.tasks.keep(accept, name="accept clients", of=listener.address)
+
+    async def _accept(self, listener: Listener, sock: socket.socket) -> None:
+        """Takes clients in for ever; without file descriptors it waits for some."""
+        while True:
+            try:
+                accepted, peer = await self._relays.loop.sock_accept(sock)
+            except OSError as error:
+                log.error(
+                    "accept_failed", listener=listener.role, error=error.strerror, cure="raise the limit of files"
+                )
+                await asyncio.sleep(_RETRY_ACCEPT_SECONDS)
+                continue
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            Relay(self._relays, listener, accepted, str(peer[0])).start()
+
+    def _close(self, listener: Listener) -> None:
+        if listener.accepting is not None:
+            listener.accepting.cancel()
+        if listener.socket is not None:
+            listener.socket.close()
+            listener.socket = None

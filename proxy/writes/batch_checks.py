@@ -1,0 +1,95 @@
+"""Looks at what a client wants written to a virtual partition, before it gets a place in a line."""
+
+from __future__ import annotations
+
+from struct import Struct as Layout
+from typing import Final, NamedTuple
+
+from kordon.codecs.error_codes import Code
+from kordon.codecs.records import CURRENT_MAGIC, HEADER_BYTES, LOG_OVERHEAD, MAGIC_AT
+from kordon.codecs.schema import Buffer
+from kordon.codecs.unpack import RECORD_COST_BYTES
+from kordon.proxy.ordering.identity import LARGEST_CLIENT_ID
+from kordon.proxy.ordering.line import NO_PRODUCER
+
+_BATCH: Final = Layout(">8xi9xhi16xqhi")
+"""Length, attributes, last offset delta, (timestamps), producer id, producer epoch, base sequence."""
+_TRANSACTIONAL: Final = 0x10
+_COMPRESSION: Final = 0x07
+_ZSTD: Final = 4
+_ZSTD_SINCE: Final = 7
+"""First version of Produce that may carry zstd (KIP-110)."""
+
+
+class Unfit(NamedTuple):
+    """Why records cannot be written."""
+
+    code: Code
+    message: str
+
+
+class Batch(NamedTuple):
+    """What matters of one batch."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records: int
+    """How many sequence numbers it takes."""
+
+
+def look_records(version: int, records: Buffer | None, opened_bytes: int | None = None) -> Batch | Unfit:
+    """Judges the records of one partition; the broker judges the rest.
+
+    Args:
+        version: Of the Produce request.
+        records: Its field.
+        opened_bytes: Most bytes of records that a compressed batch may hold, by its header, where others open it; None:
+            nobody does.
+    """
+    if records is None or len(records) <= MAGIC_AT:
+        return Unfit(Code.INVALID_RECORD, "A Produce request has exactly one record batch per partition")
+    if records[MAGIC_AT] != CURRENT_MAGIC:  # MAGIC-TWO
+        message = f"Message format v{records[MAGIC_AT]} cannot be written to a topic with virtual partitions"
+        return Unfit(Code.UNSUPPORTED_FOR_MESSAGE_FORMAT, message)
+    size = len(records)
+    if size < HEADER_BYTES:
+        return Unfit(Code.INVALID_RECORD, "A Produce request has exactly one record batch per partition")
+    length, attributes, last_delta, producer_id, epoch, sequence = _BATCH.unpack_from(records)
+    if LOG_OVERHEAD + length != size:
+        return Unfit(Code.INVALID_RECORD, "A Produce request has exactly one record batch per partition")
+    batch = Batch(producer_id, epoch, sequence, last_delta + 1)
+    unfit = _why_not(version, attributes, batch)
+    if unfit is None and opened_bytes is not None and attributes & _COMPRESSION:
+        unfit = _too_large(batch, opened_bytes)
+    return batch if unfit is None else unfit
+
+
+def _why_not(version: int, attributes: int, batch: Batch) -> Unfit | None:
+    producer_id, epoch, sequence, records = batch
+    if attributes & _TRANSACTIONAL:
+        # NO-TRANSACTIONS. Java, librdkafka and franz-go fail the batch and the transaction at once upon this code, and
+        # retry neither: Java's sender hands the message on, librdkafka calls it permanent, franz-go ends the batch.
+        return Unfit(Code.INVALID_TXN_STATE, "Topics with virtual partitions take no transactional writes yet")
+    if attributes & _COMPRESSION == _ZSTD and version < _ZSTD_SINCE:
+        return Unfit(Code.UNSUPPORTED_COMPRESSION_TYPE, f"Produce {version} cannot carry zstd")
+    if records < 1:
+        return Unfit(Code.INVALID_RECORD, "A record batch without records")
+    if producer_id > LARGEST_CLIENT_ID:  # ORIGIN-TAG
+        return Unfit(
+            Code.INVALID_PRODUCER_ID_MAPPING,
+            f"Producer id {producer_id} is above {LARGEST_CLIENT_ID}, the largest for virtual partitions",
+        )
+    if producer_id < NO_PRODUCER or (producer_id != NO_PRODUCER and (epoch < 0 or sequence < 0)):
+        return Unfit(Code.INVALID_RECORD, f"Producer id {producer_id} with epoch {epoch} and sequence {sequence}")
+    return None
+
+
+def _too_large(batch: Batch, opened_bytes: int) -> Unfit | None:
+    """Refuses a compressed batch that readers would never get. Only its header is looked at."""
+    if batch.records * RECORD_COST_BYTES <= opened_bytes:
+        return None
+    message = (
+        f"{batch.records} records in a compressed batch, which limits.opened_bytes ({opened_bytes}) does not allow"
+    )
+    return Unfit(Code.RECORD_LIST_TOO_LARGE, message)
