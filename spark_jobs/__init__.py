@@ -1,1 +1,1 @@
-"""The auditor's Spark jobs: nothing lives here yet, the decision log comes first."""
+"""The auditor: Spark jobs that look for broken promises in the decision log and in the managed topics."""

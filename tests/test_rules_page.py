@@ -11,6 +11,7 @@ import pytest
 
 from kordon.testing.mutations import Mutation
 from kordon.testing.mutations import listed as read_list
+from kordon.testing.named_code import is_there, tree
 from kordon.testing.simulation.rules import OF_WRITERS, PLACES
 
 ROOT = Path(__file__).parents[1]
@@ -76,24 +77,6 @@ def cited(*folders: str) -> dict[str, str]:
             for name in set(NAME.findall(path.read_text())) - OTHERS_WORDS:
                 found.setdefault(name, str(path.relative_to(ROOT)))
     return found
-
-
-@cache
-def tree(file: str) -> ast.Module | None:
-    """A file of the project, read; None: there is none."""
-    path = ROOT / file
-    return ast.parse(path.read_text()) if path.is_file() else None
-
-
-def is_there(place: str) -> bool:
-    """Whether there is a `file::function`, or a `file::Class.method`."""
-    file, _, name = place.partition("::")
-    node: ast.AST | None = tree(file)
-    for part in name.split("."):
-        inner = ast.iter_child_nodes(node) if node is not None else ()
-        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-        node = next((each for each in inner if isinstance(each, kinds) and each.name == part), None)
-    return node is not None
 
 
 def uses_brokers(place: str) -> bool | None:

@@ -3,7 +3,7 @@
 Whether a member may report, its coordinator says: it is asked by a Heartbeat in the client's name, on the client's own
 connection, and what it answers (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID,
 NOT_COORDINATOR, GROUP_AUTHORIZATION_FAILED, …) is the answer. Then the report is written to the log that all proxies
-read (`control.group_positions`), unless it says what stands there, and answered by what has been read back.
+read (`member/group_positions.py`), unless it says what stands there, and answered by what has been read back.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Malformed(Exception):  # noqa: N818 - what a request is
 
 
 class ReportLog(Protocol):
-    """Where reports are kept (`control.group_positions.GroupPositions`)."""
+    """Where reports are kept (`member/group_positions.py::GroupPositions`)."""
 
     @property
     def positions(self) -> Positions:

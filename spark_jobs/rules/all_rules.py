@@ -24,4 +24,4 @@ ALL: Final[tuple[Rule, ...]] = (
     seq_image.RULE,
     epoch_ladder.RULE,
 )
-"""One row per module that has its data; the others are in `places.py`, and gaps come first by themselves."""
+"""One row per module; gaps come first by themselves."""

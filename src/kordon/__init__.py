@@ -2,7 +2,7 @@
 
 `kordon.codecs` turns bytes into values and back, `kordon.proxy` is the proxy, `kordon.spark_jobs` the
 auditor. `kordon.testing` starts real brokers and clients for the demo, the tests and `kordon.bench`.
-ARCHITECTURE.md, at the root of the project, says where to begin for which purpose.
+ARCHITECTURE.md, at the root of the project, shows how it is built.
 """
 
 from importlib.metadata import version

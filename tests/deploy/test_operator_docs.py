@@ -114,31 +114,6 @@ def test_every_block_is_run_or_says_why_not(name: str) -> None:
         assert re.fullmatch(r"run|file: [\w.-]+|not run: .{10,}", block.mark), block.text
 
 
-@pytest.mark.parametrize("name", DOCS)
-def test_links_lead_somewhere(name: str) -> None:
-    """Every relative link names a file that is there, and a heading in it."""
-    text = (ROOT / "docs" / name).read_text()
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        file, _, anchor = target.partition("#")
-        path = ROOT / "docs" / (file or name)
-        assert path.exists(), target
-        if anchor:
-            headings = re.findall(r"^#+ (.*)$", path.read_text(), flags=re.MULTILINE)
-            assert anchor in {slug(heading) for heading in headings}, target
-
-
-def slug(heading: str) -> str:
-    """The anchor of a heading, as GitHub makes it."""
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-
-
-def test_files_that_the_documents_name_are_there() -> None:
-    """A path in backticks that begins with a folder of the project exists."""
-    for name in DOCS:
-        for path in re.findall(r"`((?:deploy|requirements|tests)/[\w./-]+)`", (ROOT / "docs" / name).read_text()):
-            assert (ROOT / path).exists(), f"{name}: {path}"
-
-
 def test_the_page_on_versions_has_those_that_tests_run() -> None:
     """With the name by which they are asked for, what the tables have first and the default second."""
     text = (ROOT / "docs" / "kafka-versions.md").read_text()
