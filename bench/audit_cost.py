@@ -29,8 +29,8 @@ from kordon.codecs.fetched import Fetched
 from kordon.spark_jobs import decisions_source
 from kordon.spark_jobs.batch_reader import RecordBatch, read_partition
 from kordon.spark_jobs.batches_source import ROWS, BatchRange
-from kordon.spark_jobs.brokers import Place
-from kordon.spark_jobs.engine import Engine, Parts
+from kordon.spark_jobs.brokers import PartitionKey
+from kordon.spark_jobs.engine import Engine, EngineParts
 from kordon.spark_jobs.schema import DECISIONS, FINDINGS
 from kordon.spark_jobs.session import Setup, close_session, open_session
 from kordon.spark_jobs.storage import Storage
@@ -45,11 +45,11 @@ class Recorded:
     def __init__(self, day: Day) -> None:
         self._day = day
 
-    def fetch(self, place: Place, offset: int, most_bytes: int) -> Fetched:
+    def fetch(self, place: PartitionKey, offset: int, most_bytes: int) -> Fetched:
         """Returns batches from an offset on."""
         return fetched(self._day, place.partition, offset, most_bytes)
 
-    def ends(self, places: list[Place], _: int) -> dict[Place, int]:
+    def ends(self, places: list[PartitionKey], _: int) -> dict[PartitionKey, int]:
         """Nothing was removed: each log begins at 0."""
         return dict.fromkeys(places, 0)
 
@@ -85,7 +85,11 @@ class RecordedStream(DataSourceStreamReader):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         self._at = end["round"]
         first, last = (each["round"] * self._day.round_records for each in (start, end))
-        return [BatchRange(Place(TOPIC, q), first, last) for q in range(self._day.partitions)] if first < last else []
+        return (
+            [BatchRange(PartitionKey(TOPIC, q), first, last) for q in range(self._day.partitions)]
+            if first < last
+            else []
+        )
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         assert isinstance(partition, BatchRange)
@@ -171,7 +175,7 @@ def measure(day: Day, micro_batches: int, *, is_brief: bool, cores: int) -> dict
         spark = open_session(Setup(master=f"local[{cores}]", needs_kafka=False, is_brief=is_brief))
         try:
             usage = Usage()
-            engine = Engine(spark, Storage(spark, out), Parts(ends=lambda: _ends(day)))
+            engine = Engine(spark, Storage(spark, out), EngineParts(ends=lambda: _ends(day)))
             watched = Watched(engine, out, usage)
             rows = _rows(spark, day, decisions, written, micro_batches)
             _run(rows, out, watched)
@@ -190,8 +194,8 @@ def measure(day: Day, micro_batches: int, *, is_brief: bool, cores: int) -> dict
     }
 
 
-def _ends(day: Day) -> dict[Place, int]:
-    return {Place(TOPIC, q): day.end for q in range(day.partitions)}
+def _ends(day: Day) -> dict[PartitionKey, int]:
+    return {PartitionKey(TOPIC, q): day.end for q in range(day.partitions)}
 
 
 def _rows(spark: SparkSession, day: Day, decisions: Path, written: int, micro_batches: int) -> DataFrame:

@@ -15,7 +15,7 @@ from kordon.codecs import apis
 from kordon.codecs.messages import request, response
 from kordon.proxy.decisions.journal import Client
 from kordon.proxy.handlers.position_reports import PositionReports
-from kordon.proxy.ordering.position_records import Place
+from kordon.proxy.ordering.position_records import MemberKey
 from kordon.testing.positions_in_memory import ReportsInMemory, answer, report_fields
 
 GROUP = "readers"
@@ -62,7 +62,9 @@ class Group:
 
     def _request(self, number: int, member: str) -> bytes:
         wanted = {(number - each) % len(self.members) for each in range(1, WANTED + 1)} - {number}
-        fields = report_fields(Place(GROUP, member), {number: self._position}, wanted, report_sequence=self._position)
+        fields = report_fields(
+            MemberKey(GROUP, member), {number: self._position}, wanted, report_sequence=self._position
+        )
         return _REQUEST.build(0, fields)
 
 

@@ -17,7 +17,7 @@ _NAMES: Final = {CallMaybeRevoked: "on_partition_key_maybe_revoked", CallAssigne
 
 
 @dataclass(slots=True)
-class Counts:
+class MoveCounts:
     """What the consumer counts of keys' moves."""
 
     flushes: int = 0
@@ -38,7 +38,7 @@ class Calls:
     def __init__(self, seconds: float) -> None:
         self.listener: PartitionKeyRebalanceListener | None = None
         """None: there is nothing to flush or to load."""
-        self.counts = Counts()
+        self.counts = MoveCounts()
         self.seconds = seconds
 
     async def make(self, call: CallMaybeRevoked | CallAssigned) -> bool:

@@ -47,9 +47,9 @@ class DialectConnection(AIOKafkaConnection):
             return self._ask_metadata(request._topics)
         return super().send(request, expect_response)
 
-    async def _ask_metadata(self, topics: Iterable[str] | None) -> DialectMetadata:
+    async def _ask_metadata(self, topics: Iterable[str] | None) -> MetadataAnswer:
         request: WireRequest = metadata_request(topics)
-        return DialectMetadata(await super().send(request))
+        return MetadataAnswer(await super().send(request))
 
     async def _do_version_lookup(self) -> None:
         answer = await self.send(ApiVersionsRequest())
@@ -62,7 +62,7 @@ class DialectConnection(AIOKafkaConnection):
         self._features = {row.name: range(row.min_version, row.max_version + 1) for row in answer.supported_features}
 
 
-class DialectMetadata:
+class MetadataAnswer:
     """An answer to Metadata in the shape that aiokafka's ClusterMetadata reads, with what it has no place for beside.
 
     Attributes:

@@ -12,11 +12,11 @@ from aiokafka.consumer import AIOKafkaConsumer
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from kordon.client.assignor import OrderedAssignor
-from kordon.client.calls import Calls, Counts
+from kordon.client.calls import Calls, MoveCounts
 from kordon.client.dialect_client import DialectClient
 from kordon.client.fetching import OrderedFetcher
 from kordon.client.group import OrderedCoordinator, OrderedReader, known_epochs
-from kordon.client.keeper import Keeper
+from kordon.client.keeper import KeyMoveDriver
 from kordon.client.listener import PartitionKeyRebalanceListener
 from kordon.client.options import ConsumerOptions
 from kordon.client.starting import start_or_stop
@@ -70,14 +70,14 @@ class OrderedConsumer(AIOKafkaConsumer):
         if key_callback_timeout_ms is None:
             key_callback_timeout_ms = self._session_timeout_ms // 3
         self._client: DialectClient = _in_place_of(self._client)
-        self._keeper: Keeper | None = None
+        self._keeper: KeyMoveDriver | None = None
         self._fetcher: OrderedFetcher | None = None
         self._calls = Calls(key_callback_timeout_ms / 1000)
         if topics:
             self.subscribe(topics, key_listener=key_listener)
 
     @property
-    def key_counts(self) -> Counts:
+    def key_counts(self) -> MoveCounts:
         """How often the key listener was called, and failed."""
         return self._calls.counts
 
@@ -136,7 +136,7 @@ class OrderedConsumer(AIOKafkaConsumer):
             )
             await super().start()
             return
-        self._keeper = Keeper(
+        self._keeper = KeyMoveDriver(
             self._client,
             self._subscription,
             calls=self._calls,
@@ -189,7 +189,7 @@ class OrderedConsumer(AIOKafkaConsumer):
         if self._fetcher is not None:
             self._fetcher.withhold(partitions)
 
-    def _new_fetcher(self, keeper: Keeper) -> OrderedFetcher:
+    def _new_fetcher(self, keeper: KeyMoveDriver) -> OrderedFetcher:
         return OrderedFetcher(
             self._client,
             self._subscription,
@@ -212,7 +212,7 @@ class OrderedConsumer(AIOKafkaConsumer):
     async def _known_to_group(self, topic: str) -> bool:
         return isinstance(self._coordinator, OrderedCoordinator) and await self._coordinator.knows(topic)
 
-    async def _join(self, keeper: Keeper) -> None:
+    async def _join(self, keeper: KeyMoveDriver) -> None:
         """Does what the parent's `start` does with its own coordinators."""
         subscription: Any = self._subscription  # None in it is not in its types
         if self._group_id is None:
@@ -230,7 +230,7 @@ class OrderedConsumer(AIOKafkaConsumer):
                 self._coordinator.start_commit_offsets_refresh_task(subscription.subscription.assignment)
         self._take_own()
 
-    def _new_coordinator(self, keeper: Keeper) -> OrderedCoordinator:
+    def _new_coordinator(self, keeper: KeyMoveDriver) -> OrderedCoordinator:
         return OrderedCoordinator(
             self._client,
             self._subscription,

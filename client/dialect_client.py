@@ -13,7 +13,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition
 from aiokafka.util import create_task
 
-from kordon.client.connection import DialectConnection, DialectMetadata
+from kordon.client.connection import DialectConnection, MetadataAnswer
 from kordon.client.layouts import Layouts
 from kordon.client.troubles import trouble
 from kordon.codecs import dialect
@@ -40,8 +40,8 @@ class DialectCluster(ClusterMetadata):
 
     def update_metadata(self, metadata: Any) -> None:
         """Takes an answer to Metadata in; layouts first, so that listeners find them."""
-        self.ordered = isinstance(metadata, DialectMetadata)
-        if isinstance(metadata, DialectMetadata):
+        self.ordered = isinstance(metadata, MetadataAnswer)
+        if isinstance(metadata, MetadataAnswer):
             self.layouts.update(metadata.topic_rows)
         else:
             self.layouts.forget_all()

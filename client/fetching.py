@@ -18,7 +18,7 @@ from aiokafka.structs import TopicPartition
 
 from kordon.client.dialect_client import DialectClient
 from kordon.client.errors import InvalidPartitionMetadataError
-from kordon.client.keeper import Keeper
+from kordon.client.keeper import KeyMoveDriver
 from kordon.client.layouts import Layouts
 from kordon.client.requests import Decoder, PreparedRequest
 from kordon.codecs.messages import response
@@ -52,7 +52,7 @@ class OrderedFetchRequest(FetchRequest):
         keeper: Knows the member, the positions of a reader without group, and the segments.
     """
 
-    def __init__(self, asked: FetchRequest, layouts: Layouts, keeper: Keeper) -> None:
+    def __init__(self, asked: FetchRequest, layouts: Layouts, keeper: KeyMoveDriver) -> None:
         super().__init__(
             asked._max_wait_ms,
             asked._min_bytes,
@@ -73,9 +73,9 @@ class OrderedFetchRequest(FetchRequest):
             return super().prepare(dict(versions))
         return _Prepared(FETCH, _VERSION, self._body(), self)
 
-    def taken(self, answer: Any) -> Answer:
+    def taken(self, answer: Any) -> FetchAnswer:
         """Reads the answer into aiokafka's shape; rows that newer metadata may mend are left out."""
-        return Answer([(topic.topic, list(self._rows(topic))) for topic in answer.responses])
+        return FetchAnswer([(topic.topic, list(self._rows(topic))) for topic in answer.responses])
 
     def _body(self) -> dict[str, Any]:
         member = self._keeper.member
@@ -146,7 +146,7 @@ class _Prepared(PreparedRequest):
         return Decoder(lambda body: self.asked.taken(response(FETCH).parse(_VERSION, body)))
 
 
-class Answer:
+class FetchAnswer:
     """An answer to Fetch as aiokafka's Fetcher reads it.
 
     Attributes:
@@ -183,7 +183,7 @@ class OrderedFetcher(Fetcher):
         client: DialectClient,
         subscriptions: SubscriptionState,
         *,
-        keeper: Keeper,
+        keeper: KeyMoveDriver,
         known_to_group: KnownToGroup | None,
         **options: Any,
     ) -> None:

@@ -13,7 +13,7 @@ from aiokafka.errors import InconsistentGroupProtocolError
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from kordon.client.assignor import OrderedAssignor, told_epochs
-from kordon.client.keeper import Keeper
+from kordon.client.keeper import KeyMoveDriver
 from kordon.client.layouts import Layouts
 
 # pyright: reportPrivateUsage=false
@@ -43,10 +43,10 @@ class MixedGroupError(InconsistentGroupProtocolError):
         )
 
 
-class _Kept(BaseCoordinator):
+class _KeptCoordinator(BaseCoordinator):
     """What both coordinators do: their keeper looks when metadata has come."""
 
-    def __init__(self, client: Any, subscription: Any, *, keeper: Keeper, **options: Any) -> None:
+    def __init__(self, client: Any, subscription: Any, *, keeper: KeyMoveDriver, **options: Any) -> None:
         self._keeper = keeper
         self._layouts: Layouts = client.layouts
         super().__init__(client, subscription, **options)
@@ -56,7 +56,7 @@ class _Kept(BaseCoordinator):
         self._keeper.look()
 
 
-class OrderedCoordinator(_Kept, GroupCoordinator):
+class OrderedCoordinator(_KeptCoordinator, GroupCoordinator):
     """GroupCoordinator that shares out managed topics anew under each layout, and has state flushed before.
 
     Args:
@@ -119,7 +119,7 @@ class OrderedCoordinator(_Kept, GroupCoordinator):
         return {tp: offset for tp, offset in offsets.items() if tp not in unflushed}
 
 
-class OrderedReader(_Kept, NoGroupCoordinator):
+class OrderedReader(_KeptCoordinator, NoGroupCoordinator):
     """NoGroupCoordinator of one that reads alone: it goes on where it stands when partitions come or go.
 
     Args:

@@ -44,7 +44,7 @@ NO_STAMP: Final = Stamp()
 """Of what goes out to a topic that is not managed."""
 
 
-class Course(NamedTuple):
+class NextSend(NamedTuple):
     """How a batch goes out next."""
 
     stamp: Stamp
@@ -92,7 +92,7 @@ class Homes:
         """Whether all records of some places belong to a partition, by the newest layout."""
         return all(self.layout.home(place) == partition for place in places)
 
-    def course(self, partition: int, places: Iterable[int], stamp: Stamp) -> Course:
+    def course(self, partition: int, places: Iterable[int], stamp: Stamp) -> NextSend:
         """Says how a batch goes out.
 
         Args:
@@ -101,5 +101,5 @@ class Homes:
             stamp: With which it went out before; the newest when it was taken to be sent, if it never did.
         """
         if self.fits(partition, places):
-            return Course(Stamp.of(self.layout), question=False)
-        return Course(stamp, question=True)
+            return NextSend(Stamp.of(self.layout), question=False)
+        return NextSend(stamp, question=True)

@@ -29,16 +29,16 @@ from kordon.client.moves_events import (
     Event,
     Leaving,
     Left,
-    Place,
-    Report,
+    Progress,
     ReportFailed,
     Resume,
+    SendReport,
     Stood,
     Ticked,
     TopicGate,
     Withhold,
 )
-from kordon.client.reports import Member, Membership, tell
+from kordon.client.reports import ReportingGroup, ReportingMember, tell
 from kordon.client.segments import Segments
 
 # pyright: reportPrivateUsage=false
@@ -53,7 +53,7 @@ _ORDINARY: Final = (GroupLoadInProgressError, RebalanceInProgressError)
 """What a report meets where a Kordon has just begun to follow groups, or members come and go."""
 
 
-class Keeper:
+class KeyMoveDriver:
     """One consumer's, from start to stop.
 
     Args:
@@ -76,7 +76,7 @@ class Keeper:
         withhold: Callable[[Collection[TopicPartition]], None],
     ) -> None:
         self.segments = Segments(client)
-        self.member: Member | None = None
+        self.member: ReportingMember | None = None
         self.wants_to_know = False
         """Whether `came_back` is to be called when the application asks for more."""
         self._client = client
@@ -86,7 +86,7 @@ class Keeper:
         self._resume = resume
         self._withhold = withhold
         self._moves = KeyMoves(heartbeat_seconds, self._hurry_seconds)
-        self._group: Membership | None = None
+        self._group: ReportingGroup | None = None
         self._assignment: Assignment | None = None
         """The one that the moves are about; None between two."""
         self._next_assignment: Assignment | None = None
@@ -160,7 +160,7 @@ class Keeper:
         """Something may have changed."""
         self._wake.set()
 
-    def take(self, assignment: Assignment, group: Membership | None, assigned_by: Mapping[str, int]) -> None:
+    def take(self, assignment: Assignment, group: ReportingGroup | None, assigned_by: Mapping[str, int]) -> None:
         """Partitions have been assigned.
 
         Args:
@@ -173,7 +173,7 @@ class Keeper:
             self._stint = object()
         self._group, self._assigned_by, self._taken_at = group, assigned_by, _now()
         self._assignment, self._next_assignment = None, assignment
-        self.member = Member(group.group_id, group.generation, group.member_id) if group is not None else None
+        self.member = ReportingMember(group.group_id, group.generation, group.member_id) if group is not None else None
         self._wake.set()
 
     async def give_up(self, *, all_is_handled: bool = False) -> None:
@@ -230,16 +230,16 @@ class Keeper:
     def _places_are_handled(self) -> bool:
         return all(place.handled in (-1, place.delivered) for place in self._places().values())
 
-    def _places(self, *, all_is_handled: bool = False) -> dict[TopicPartition, Place]:
+    def _places(self, *, all_is_handled: bool = False) -> dict[TopicPartition, Progress]:
         assert self._assignment is not None
         is_here = all_is_handled or self._is_application_here
-        places: dict[TopicPartition, Place] = {}
+        places: dict[TopicPartition, Progress] = {}
         for tp in self._moves.partitions:
             state = self._assignment.state_value(tp)
             if state.has_valid_position:
                 position = state.position
                 handled = position if is_here else self._handled.get(tp, -1)
-                places[tp] = Place(position, handled, -1 if state.highwater is None else state.highwater)
+                places[tp] = Progress(position, handled, -1 if state.highwater is None else state.highwater)
                 self._looked[tp] = position
                 self._handled.setdefault(tp, position)
                 if is_here:
@@ -282,7 +282,7 @@ class Keeper:
             self._ask_application(places)
             self._long_waits.look(self.held, _now())
 
-    def _ask_application(self, places: Mapping[TopicPartition, Place]) -> None:
+    def _ask_application(self, places: Mapping[TopicPartition, Progress]) -> None:
         """Has the application say when it has handled what it got; not for each record."""
         is_behind = any(place.handled < place.delivered for place in places.values())
         self.wants_to_know = is_behind and _now() - self._came_back_at >= self._hurry_seconds
@@ -348,7 +348,7 @@ class Keeper:
         match command:
             case CallMaybeRevoked() | CallAssigned():
                 self._call_task = self._start(self._call(command))
-            case Report():
+            case SendReport():
                 self._start(self._report(command))
             case Resume():
                 self._resume()
@@ -368,7 +368,7 @@ class Keeper:
             self._do(CallReturned(_now()) if has_returned else CallFailed(_now()))
             self._wake.set()
 
-    async def _report(self, report: Report) -> None:
+    async def _report(self, report: SendReport) -> None:
         stint = self._stint
         event: Event
         if self._group is None or self.member is None:

@@ -35,10 +35,10 @@ from kordon.client.moves_events import (
     Event,
     Leaving,
     Left,
-    Report,
     ReportFailed,
+    ReportRow,
     Resume,
-    Row,
+    SendReport,
     Stood,
     Ticked,
     TopicGate,
@@ -63,8 +63,8 @@ class KeyMoves:
         self._topics: dict[str, TopicGate] = {}
         self._owned: dict[TopicPartition, Owned] = {}
         self._call: CallMaybeRevoked | CallAssigned | None = None
-        self._report: Report | None = None
-        self._said: tuple[Row, ...] | None = None
+        self._report: SendReport | None = None
+        self._said: tuple[ReportRow, ...] | None = None
         """By the last report; None where nobody knows whether it arrived."""
         self._sequence = 0
         self._is_first_report = True
@@ -280,7 +280,7 @@ class KeyMoves:
         self._call = CallMaybeRevoked(calling) if calling else None
         return [self._call] if self._call is not None else []
 
-    def _reporting(self, now: float) -> Report | None:
+    def _reporting(self, now: float) -> SendReport | None:
         """Reports are whole: what one does not name, the member does not own or does not ask for."""
         if not self._owned or now < self._report_after:
             return None
@@ -288,14 +288,14 @@ class KeyMoves:
         is_due = next_tick is not None and next_tick <= now
         if not (self._has_news or is_due or self._is_first_report):
             return None
-        rows = {tp: Row(tp, position=owned.tell()) for tp, owned in self._owned.items()}
+        rows = {tp: ReportRow(tp, position=owned.tell()) for tp, owned in self._owned.items()}
         for tp in {each for owned in self._owned.values() for each in owned.asks}:
-            rows[tp] = Row(tp, needed=True, position=rows[tp].position if tp in rows else -1)
+            rows[tp] = ReportRow(tp, needed=True, position=rows[tp].position if tp in rows else -1)
         self._is_first_report, self._reported_at = False, now
         said = tuple(rows[tp] for tp in sorted(rows))
         if said != self._said:
             self._said, self._sequence = said, self._sequence + 1
-        return Report(said, self._sequence)
+        return SendReport(said, self._sequence)
 
     @property
     def _has_news(self) -> bool:

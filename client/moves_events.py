@@ -22,7 +22,7 @@ class TopicGate:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Progress:
     """Where a member stands in a partition."""
 
     delivered: int
@@ -51,7 +51,7 @@ class Stood:
     """Where the member stands now; partitions without a position yet are missing."""
 
     now: float
-    places: Mapping[TopicPartition, Place]
+    places: Mapping[TopicPartition, Progress]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class CallAssigned:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ReportRow:
     """A row of ConsumerGroupPosition's request."""
 
     partition: TopicPartition
@@ -136,10 +136,10 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class SendReport:
     """Send ConsumerGroupPosition; answered by `Answered` or `ReportFailed`."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[ReportRow, ...]
     """All partitions that the member owns, and all that it asks for."""
     sequence: int = 0
     """Rises with each report that says something else than the last one, and after one that failed."""
@@ -159,4 +159,4 @@ class Withhold:
     partitions: tuple[TopicPartition, ...]
 
 
-Command: TypeAlias = CallMaybeRevoked | CallAssigned | Report | Resume | Withhold
+Command: TypeAlias = CallMaybeRevoked | CallAssigned | SendReport | Resume | Withhold

@@ -10,7 +10,7 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError, for_code
 from aiokafka.structs import TopicPartition
 
 from kordon.client.dialect_client import DialectClient
-from kordon.client.moves_events import Report
+from kordon.client.moves_events import SendReport
 from kordon.client.requests import WireRequest
 from kordon.codecs.dialect import CONSUMER_GROUP_POSITION
 
@@ -22,7 +22,7 @@ _NO_MEMBER: Final = (22, 25)
 """ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID."""
 
 
-class Membership(Protocol):
+class ReportingGroup(Protocol):
     """The group, as far as reports go: aiokafka's GroupCoordinator."""
 
     group_id: str
@@ -39,7 +39,7 @@ class Membership(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ReportingMember:
     """Who this is in one generation of its group."""
 
     group_id: str
@@ -56,7 +56,7 @@ class Heard(NamedTuple):
     """Partitions of the member that others ask for."""
 
 
-async def tell(client: DialectClient, report: Report, group: Membership, member: Member) -> Heard:
+async def tell(client: DialectClient, report: SendReport, group: ReportingGroup, member: ReportingMember) -> Heard:
     """Sends a report to the group's coordinator.
 
     Args:
@@ -78,7 +78,7 @@ async def tell(client: DialectClient, report: Report, group: Membership, member:
     return _heard(answer)
 
 
-def _body(report: Report, group: Membership, member: Member) -> dict[str, Any]:
+def _body(report: SendReport, group: ReportingGroup, member: ReportingMember) -> dict[str, Any]:
     topics: dict[str, list[dict[str, Any]]] = {}
     for row in report.rows:
         told = {"partition": row.partition.partition, "need_position": row.needed, "position": row.position}
@@ -99,7 +99,7 @@ def _heard(answer: Any) -> Heard:
     return Heard(positions, frozenset(tp for tp, row in rows.items() if row.need_position))
 
 
-def _refused(code: int, group: Membership, member: Member) -> None:
+def _refused(code: int, group: ReportingGroup, member: ReportingMember) -> None:
     """Does what a Heartbeat with this answer would lead to, if it is still about this generation."""
     if (group.generation, group.member_id) != (member.generation_id, member.member_id):
         return

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownSegments:
     """What is known of a managed topic's segments.
 
     Attributes:
@@ -59,9 +59,9 @@ class Segments:
     """
 
     client: DialectClient
-    _known: dict[str, Known] = field(default_factory=dict[str, Known])
+    _known: dict[str, KnownSegments] = field(default_factory=dict[str, KnownSegments])
 
-    def get(self, topic: str) -> Known | None:
+    def get(self, topic: str) -> KnownSegments | None:
         """Returns what is known of a topic, though it may be out of date."""
         return self._known.get(topic)
 
@@ -112,8 +112,8 @@ class Segments:
             self._known[row.topic] = _known(layout, row, lambda partition: partition in shown)
 
 
-def _known(layout: TopicLayout, row: Any, is_shown: Callable[[int], bool]) -> Known:
+def _known(layout: TopicLayout, row: Any, is_shown: Callable[[int], bool]) -> KnownSegments:
     segments = {each.partition: told_segments(each.partition, each.segments) for each in row.partitions}
     every = [segment for line in segments.values() for segment in line]
     gone = frozenset(q for q, line in segments.items() if not is_shown(q) and line and line[-1].end is not None)
-    return Known(layout, row.layout_epoch, segments, TopicGate(Gate(every), gone))
+    return KnownSegments(layout, row.layout_epoch, segments, TopicGate(Gate(every), gone))

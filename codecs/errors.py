@@ -55,7 +55,7 @@ class WireError(LocatedError):
 
 
 class TooManyRows(WireError):  # noqa: N818 - says what happened
-    """A message has more rows than its reader takes (`kordon.codecs.primitives.Rows`); no more of it was read."""
+    """A message has more rows than its reader takes (`kordon.codecs.primitives.RowBudget`); no more of it was read."""
 
 
 class BuildError(LocatedError):

@@ -14,18 +14,18 @@ from kordon.codecs.primitives import Entity, Primitive
 from kordon.codecs.schema import Array, Field, Message, Struct
 
 
-class Place(NamedTuple):
+class NamingField(NamedTuple):
     """A field that names something, or that leads to fields which do."""
 
     field: str
     entity: Entity | None
     """What it names; None: the names are further inside."""
-    inner: tuple[Place, ...]
+    inner: tuple[NamingField, ...]
     is_list: bool
 
 
 @cache
-def places(message: Message) -> tuple[Place, ...]:
+def places(message: Message) -> tuple[NamingField, ...]:
     """Returns where a message names things, in all its versions."""
     return tuple(_of(message.fields))
 
@@ -36,14 +36,14 @@ def entities_at(message: Message, version: int) -> frozenset[Entity]:
     return frozenset(_named(message.fields, version))
 
 
-def _of(rows: Iterable[Field]) -> Iterator[Place]:
+def _of(rows: Iterable[Field]) -> Iterator[NamingField]:
     for row in rows:
         is_list = isinstance(row.type, Array)
         of = row.type.of if isinstance(row.type, Array) else row.type
         if isinstance(of, Primitive) and of.entity is not None:
-            yield Place(row.name, of.entity, (), is_list)
+            yield NamingField(row.name, of.entity, (), is_list)
         elif isinstance(of, Struct) and (inner := tuple(_of(of.fields))):
-            yield Place(row.name, None, inner, is_list)
+            yield NamingField(row.name, None, inner, is_list)
 
 
 def _named(rows: Iterable[Field], version: int) -> Iterator[Entity]:

@@ -45,7 +45,7 @@ _NUMBERS_PER_ROW: Final = 16
 """Numbers of an array that cost no more time or memory than one row of fields."""
 
 
-class Rows:
+class RowBudget:
     """How many rows may still be read: elements of arrays and tagged fields, those inside of others included.
 
     A row takes a byte on the wire and hundreds in memory, so a bound on bytes does not bound what a message costs.
@@ -79,7 +79,7 @@ class Frame(io.BytesIO):
         rows: How many rows may be read; None: as many as there are.
     """
 
-    def __init__(self, buffer: bytes | bytearray | memoryview, base: int = 0, rows: Rows | None = None) -> None:
+    def __init__(self, buffer: bytes | bytearray | memoryview, base: int = 0, rows: RowBudget | None = None) -> None:
         super().__init__(buffer)
         self.base = base
         self.rows = rows

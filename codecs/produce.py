@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from kordon.codecs.errors import TooManyRows, WireError
-from kordon.codecs.primitives import LARGEST_UVARINT, Rows, uvarint
+from kordon.codecs.primitives import LARGEST_UVARINT, RowBudget, uvarint
 from kordon.codecs.schema import Buffer
 
 FLEXIBLE: Final = 9
@@ -87,12 +87,12 @@ class Outcome(NamedTuple):
     error_message: str | None = None
 
 
-class _Walk:
+class _MessageWalk:
     """A place in a message, and what reads from it; all lengths are held against the bytes that are there."""
 
     __slots__ = ("at", "buffer", "end", "flexible", "rows")
 
-    def __init__(self, buffer: memoryview, *, flexible: bool, rows: Rows | None = None) -> None:
+    def __init__(self, buffer: memoryview, *, flexible: bool, rows: RowBudget | None = None) -> None:
         self.buffer = buffer
         self.at = 0
         self.end = len(buffer)
@@ -207,7 +207,7 @@ class _Walk:
         return value
 
 
-def look_produce(version: int, body: Buffer, rows: Rows | None = None) -> ProduceRequest:
+def look_produce(version: int, body: Buffer, rows: RowBudget | None = None) -> ProduceRequest:
     """Reads a Produce request; its records stay where they are; of tagged fields only the dialect's are looked at.
 
     Args:
@@ -219,14 +219,14 @@ def look_produce(version: int, body: Buffer, rows: Rows | None = None) -> Produc
         TooManyRows: There are more rows than that.
         WireError: It cannot be read.
     """
-    walk = _Walk(memoryview(body), flexible=version >= FLEXIBLE, rows=rows)
+    walk = _MessageWalk(memoryview(body), flexible=version >= FLEXIBLE, rows=rows)
     try:
         return _request(walk, version)
     except (struct_error, WireError) as error:
         raise _unreadable(error, "ProduceRequest", version, walk.at) from None
 
 
-def _request(walk: _Walk, version: int) -> ProduceRequest:
+def _request(walk: _MessageWalk, version: int) -> ProduceRequest:
     transactional_id = walk.text(nullable=True) if version >= _WITH_TRANSACTIONAL_ID else None
     acks, timeout_ms = walk.number(_INT16), walk.number(_INT32)
     topics: list[TopicData] = []
@@ -282,14 +282,14 @@ def look_outcomes(version: int, body: Buffer) -> list[tuple[str, list[Outcome]]]
     Raises:
         WireError: It cannot be read.
     """
-    walk = _Walk(memoryview(body), flexible=version >= FLEXIBLE)
+    walk = _MessageWalk(memoryview(body), flexible=version >= FLEXIBLE)
     try:
         return _outcomes(walk, version)
     except (struct_error, WireError) as error:
         raise _unreadable(error, "ProduceResponse", version, walk.at) from None
 
 
-def _outcomes(walk: _Walk, version: int) -> list[tuple[str, list[Outcome]]]:
+def _outcomes(walk: _MessageWalk, version: int) -> list[tuple[str, list[Outcome]]]:
     topics: list[tuple[str, list[Outcome]]] = []
     for _ in range(walk.length(_INT32, nullable=False)):
         name, _ = walk.topic(version)
@@ -298,7 +298,7 @@ def _outcomes(walk: _Walk, version: int) -> list[tuple[str, list[Outcome]]]:
     return topics
 
 
-def _outcome(walk: _Walk, version: int) -> Outcome:
+def _outcome(walk: _MessageWalk, version: int) -> Outcome:
     if version >= FLEXIBLE and walk.end - walk.at >= _WHOLE_OUTCOME.size:
         *fields, more = _WHOLE_OUTCOME.unpack_from(walk.buffer, walk.at)
         if more == _NOTHING_MORE:
@@ -366,7 +366,7 @@ def _text(text: str | None, flexible: bool) -> bytes:
     return (uvarint(len(raw) + 1) if flexible else _INT16.pack(len(raw))) + raw
 
 
-def _record_error(walk: _Walk) -> tuple[int, str | None]:
+def _record_error(walk: _MessageWalk) -> tuple[int, str | None]:
     found = walk.number(_INT32), walk.text(nullable=True)
     walk.skip_tags()
     return found

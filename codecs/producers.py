@@ -97,7 +97,7 @@ def parse_producers(body: memoryview) -> dict[tuple[str, int], Described]:
         WireError: It cannot be read.
     """
     try:
-        return _Walk(body).answer()
+        return _AnswerWalk(body).answer()
     except (_NotPlainError, struct_error):
         return _by_table(body)
 
@@ -106,7 +106,7 @@ class _NotPlainError(Exception):
     """Raised at tagged fields, and at bytes that are no answer: the table tells these apart."""
 
 
-class _Walk:
+class _AnswerWalk:
     """Goes through an answer without tagged fields."""
 
     def __init__(self, body: memoryview) -> None:

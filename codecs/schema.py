@@ -42,7 +42,7 @@ from kordon.codecs.primitives import (
     Nullable,
     Primitive,
     Repeated,
-    Rows,
+    RowBudget,
     Stream,
     build_field,
     unfit,
@@ -379,7 +379,7 @@ class Part:
     version: int
     fields: Fields
 
-    def parse(self, buffer: Buffer, rows: Rows | None = None) -> tuple[construct.Container[Any], int]:
+    def parse(self, buffer: Buffer, rows: RowBudget | None = None) -> tuple[construct.Container[Any], int]:
         """Reads the part from the start of `buffer`.
 
         Args:

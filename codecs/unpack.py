@@ -70,7 +70,7 @@ class OldRecord(NamedTuple):
     headers: tuple[()] = ()
 
 
-class BatchTooLarge(WireError):  # noqa: N818 - a finding about a batch, named as operators say it
+class UnpackedTooLarge(WireError):  # noqa: N818 - a finding about a batch, named as operators say it
     """Raised if a batch holds more than the bound. Its bytes are sound, but Kordon must not open them."""
 
 
@@ -137,7 +137,7 @@ def _unpacked(batch: memoryview, limit_bytes: int) -> memoryview:
     if not header.compression:
         return batch
     if header.records_count * RECORD_COST_BYTES > limit_bytes:
-        raise BatchTooLarge(f"{header.records_count} records in one batch", message="RecordBatch")
+        raise UnpackedTooLarge(f"{header.records_count} records in one batch", message="RecordBatch")
     room = memoryview(mmap(-1, HEADER_BYTES + limit_bytes))
     size = _unpack(_CODECS[header.compression], batch[HEADER_BYTES:], room[HEADER_BYTES:])
     room[:HEADER_BYTES] = batch[:HEADER_BYTES]
@@ -171,7 +171,7 @@ def _plain_spans(messages: memoryview, limit_bytes: int) -> list[Span]:
             raise _error("a compressed message holds something other than plain messages")
         spans.append(span)
         if len(spans) * RECORD_COST_BYTES > limit_bytes:
-            raise BatchTooLarge(f"more than {len(spans) - 1} messages in one", message="RecordBatch")
+            raise UnpackedTooLarge(f"more than {len(spans) - 1} messages in one", message="RecordBatch")
     return spans
 
 
@@ -260,8 +260,8 @@ def _lz4_checksum(header: bytes) -> int:
     raise _error("the header of an lz4 frame cannot be read")
 
 
-def _no_room(packed_bytes: int, limit_bytes: int) -> BatchTooLarge:
-    return BatchTooLarge(f"{packed_bytes} bytes unpack to more than {limit_bytes}", message="RecordBatch")
+def _no_room(packed_bytes: int, limit_bytes: int) -> UnpackedTooLarge:
+    return UnpackedTooLarge(f"{packed_bytes} bytes unpack to more than {limit_bytes}", message="RecordBatch")
 
 
 def _error(reason: str) -> WireError:

@@ -20,12 +20,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import kordon
 from kordon.spark_jobs import findings
-from kordon.spark_jobs.brokers import LATEST, BrokersUnavailable, Cluster, NotAllowed, Place
-from kordon.spark_jobs.engine import LATE_MS, Engine, Parts
+from kordon.spark_jobs.brokers import LATEST, BrokersUnavailable, Cluster, NotAllowed, PartitionKey
+from kordon.spark_jobs.engine import LATE_MS, Engine, EngineParts
 from kordon.spark_jobs.errors import CannotCheck, cause_of
 from kordon.spark_jobs.lag import Lag
-from kordon.spark_jobs.metrics import Metrics
-from kordon.spark_jobs.report.verdicts import Verdict, overall
+from kordon.spark_jobs.metrics import AuditMetrics
+from kordon.spark_jobs.report.verdicts import RuleVerdict, overall
 from kordon.spark_jobs.rules import gaps
 from kordon.spark_jobs.rules.all_rules import ALL
 from kordon.spark_jobs.schema import FINDINGS
@@ -69,14 +69,16 @@ class Audit:
         parts: Of the engine; None: as `options` say.
     """
 
-    def __init__(self, spark: SparkSession, options: Options, metrics: Metrics, parts: Parts | None = None) -> None:
+    def __init__(
+        self, spark: SparkSession, options: Options, metrics: AuditMetrics, parts: EngineParts | None = None
+    ) -> None:
         self._spark = spark
         self._options = options
         self._metrics = metrics
         self.storage = Storage(spark, options.out)
         reading = options.reading
         self._cluster = Cluster(reading.bootstrap, reading.security) if reading.bootstrap else None
-        self._parts = parts or Parts(sinks=options.sinks, metrics=metrics, late_ms=options.late_ms)
+        self._parts = parts or EngineParts(sinks=options.sinks, metrics=metrics, late_ms=options.late_ms)
         if self._cluster is not None and self._parts.ends is None:
             self._parts.ends = self._ends
         self.engine = Engine(spark, self.storage, self._parts, options.topics)
@@ -150,7 +152,7 @@ class Audit:
         while not self._stopping and time.monotonic() < until:
             time.sleep(_LOOK_SECONDS)
 
-    def once(self) -> Verdict:
+    def once(self) -> RuleVerdict:
         """Audits what there is now, and judges what waits still.
 
         Raises:
@@ -188,7 +190,7 @@ class Audit:
                     raise CannotCheck(cause_of(str(error))) from error
                 log.warning("the query is begun again: %s", cause_of(str(error)))
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> RuleVerdict:
         """Returns the verdict of everything judged so far, as the report has it."""
         found = self._findings().select("verdict").distinct().collect()
         return overall([row.asDict() for row in found], self._checked())
@@ -323,7 +325,7 @@ class Audit:
         finally:
             query.stop()
 
-    def _ends(self) -> Mapping[Place, int]:
+    def _ends(self) -> Mapping[PartitionKey, int]:
         assert self._cluster is not None
         return self._cluster.ends(self._cluster.partitions(self.engine.topics), LATEST)
 

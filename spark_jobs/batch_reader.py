@@ -20,7 +20,7 @@ from kordon.codecs.errors import WireError
 from kordon.codecs.fetched import Fetched
 from kordon.codecs.records import HEADER_BYTES, LOG_OVERHEAD
 from kordon.codecs.split import split
-from kordon.spark_jobs.brokers import EARLIEST, BrokersUnavailable, Cluster, Place
+from kordon.spark_jobs.brokers import EARLIEST, BrokersUnavailable, Cluster, PartitionKey
 
 FETCH_BYTES: Final = 8 << 20
 """What is asked for at once, and so, with its columns, what a reader keeps in memory."""
@@ -86,7 +86,7 @@ RecordBatch: TypeAlias = Any
 """`pyarrow.RecordBatch`; pyarrow has no types."""
 
 
-def read_partition(cluster: Cluster, place: Place, start: int | None, end: int) -> Iterator[RecordBatch]:
+def read_partition(cluster: Cluster, place: PartitionKey, start: int | None, end: int) -> Iterator[RecordBatch]:
     """Reads the batches that begin in offsets [start, end), and says at last how far it was read.
 
     Args:
@@ -126,7 +126,7 @@ def read_partition(cluster: Cluster, place: Place, start: int | None, end: int) 
     yield _read_to(place, log_start, end)
 
 
-def columns(told: Fetched, place: Place, start: int, end: int) -> tuple[RecordBatch, int] | None:
+def columns(told: Fetched, place: PartitionKey, start: int, end: int) -> tuple[RecordBatch, int] | None:
     """Turns an answer's batches that begin in [start, end) into a table.
 
     Returns:
@@ -187,7 +187,7 @@ def _old_headers(buffer: memoryview) -> npt.NDArray[Any]:
     return header
 
 
-def _table(place: Place, header: npt.NDArray[Any], sizes: npt.NDArray[np.int64]) -> RecordBatch:
+def _table(place: PartitionKey, header: npt.NDArray[Any], sizes: npt.NDArray[np.int64]) -> RecordBatch:
     producer_id = header["producer_id"].astype(np.int64)
     base_sequence = header["base_sequence"].astype(np.int64)
     attributes = header["attributes"].astype(np.int32)
@@ -224,7 +224,7 @@ def _array(values: Any, kind: Any) -> Any:
     return values if isinstance(values, pa.Array) else pa.array(values, type=kind)
 
 
-def _read_to(place: Place, log_start: int, next_offset: int) -> RecordBatch:
+def _read_to(place: PartitionKey, log_start: int, next_offset: int) -> RecordBatch:
     told: dict[str, Any] = {
         "topic": place.topic,
         "partition": place.partition,

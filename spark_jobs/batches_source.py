@@ -24,7 +24,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from kordon.codecs.errors import WireError
 from kordon.spark_jobs.batch_reader import RecordBatch, columns, read_partition
-from kordon.spark_jobs.brokers import LATEST, BrokersUnavailable, Cluster, Place, Security
+from kordon.spark_jobs.brokers import LATEST, BrokersUnavailable, Cluster, PartitionKey, Security
 from kordon.spark_jobs.schema import BATCHES
 
 MAX_BYTES: Final = 1024 << 20
@@ -45,7 +45,7 @@ Offsets: TypeAlias = dict[str, dict[str, int]]
 class BatchRange(InputPartition):
     """Batches of a partition that begin in [start, end)."""
 
-    place: Place
+    place: PartitionKey
     start: int | None
     """None: from the log's beginning."""
     end: int
@@ -92,7 +92,7 @@ class BatchesStream(DataSourceStreamReader):
         self._topics = _names(options.get("topics", ""))
         self._max_bytes = int(options.get("max_bytes", str(MAX_BYTES)))
         self._positions = _places(json.loads(options.get("positions", "{}")))
-        self._pins: dict[Place, int] | None = {} if options.get("pinned", "") == "true" else None
+        self._pins: dict[PartitionKey, int] | None = {} if options.get("pinned", "") == "true" else None
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
         """Returns the offset before everything: each partition begins where its log does."""
@@ -127,12 +127,12 @@ class BatchesStream(DataSourceStreamReader):
         """Is told that a micro-batch is complete."""
         self._positions |= _places(end)
 
-    def _pinned(self, ends: dict[Place, int]) -> dict[Place, int]:
+    def _pinned(self, ends: dict[PartitionKey, int]) -> dict[PartitionKey, int]:
         if self._pins is None:
             return ends
         return {place: self._pins.setdefault(place, end) for place, end in ends.items()}
 
-    def _bounded(self, cluster: Cluster, ends: Mapping[Place, int]) -> dict[Place, int]:
+    def _bounded(self, cluster: Cluster, ends: Mapping[PartitionKey, int]) -> dict[PartitionKey, int]:
         """Cuts what is new to `max_bytes`, the same part of each partition."""
         new = {place: end - self._positions.get(place, 0) for place, end in ends.items()}
         bytes_by_place = {place: count * self._density(cluster, place, count) for place, count in new.items()}
@@ -142,7 +142,7 @@ class BatchesStream(DataSourceStreamReader):
             for place, count in new.items()
         }
 
-    def _density(self, cluster: Cluster, place: Place, count: int) -> float:
+    def _density(self, cluster: Cluster, place: PartitionKey, count: int) -> float:
         """Returns about how many bytes an offset stands for, from where the next micro-batch begins."""
         if count < _FEW:
             return _FEW_BYTES if count > 0 else 0.0
@@ -181,11 +181,13 @@ def _names(listed: str) -> list[str]:
     return [name for name in (each.strip() for each in listed.split(",")) if name]
 
 
-def _places(offsets: Offsets) -> dict[Place, int]:
-    return {Place(topic, int(q)): next_offset for topic, its in offsets.items() for q, next_offset in its.items()}
+def _places(offsets: Offsets) -> dict[PartitionKey, int]:
+    return {
+        PartitionKey(topic, int(q)): next_offset for topic, its in offsets.items() for q, next_offset in its.items()
+    }
 
 
-def _offsets(places: Mapping[Place, int]) -> Offsets:
+def _offsets(places: Mapping[PartitionKey, int]) -> Offsets:
     found: dict[str, Any] = {}
     for place, next_offset in sorted(places.items()):
         found.setdefault(place.topic, {})[str(place.partition)] = next_offset

@@ -70,7 +70,7 @@ class LeaderUnknown(BrokersUnavailable):
     """A partition has no leader just now, or another than was thought."""
 
 
-class Place(NamedTuple):
+class PartitionKey(NamedTuple):
     """A partition."""
 
     topic: str
@@ -229,7 +229,7 @@ class Cluster:
         self._security = security
         self._addresses: dict[int, tuple[str, int]] = {}
         self._brokers: dict[tuple[str, int], Broker] = {}
-        self._leaders: dict[Place, int] = {}
+        self._leaders: dict[PartitionKey, int] = {}
 
     def __enter__(self) -> Self:
         """Nothing is opened before it is needed."""
@@ -247,7 +247,7 @@ class Cluster:
             broker.close()
         self._brokers.clear()
 
-    def partitions(self, topics: Iterable[str]) -> list[Place]:
+    def partitions(self, topics: Iterable[str]) -> list[PartitionKey]:
         """Returns the partitions of topics, and learns their leaders; topics that do not exist are left out.
 
         Raises:
@@ -261,7 +261,7 @@ class Cluster:
         if hidden := [topic.name for topic in told.topics if topic.error_code == _TOPIC_AUTHORIZATION_FAILED]:
             raise NotAllowed.of(*hidden)
         found = [topic for topic in told.topics if topic.error_code != _UNKNOWN_TOPIC]
-        places = [Place(topic.name, each.partition_index) for topic in found for each in topic.partitions]
+        places = [PartitionKey(topic.name, each.partition_index) for topic in found for each in topic.partitions]
         return sorted(places)
 
     def make_topic(self, name: str, configs: Mapping[str, str]) -> None:
@@ -280,17 +280,17 @@ class Cluster:
             if told.error_code not in (0, _TOPIC_EXISTS):
                 raise BrokersUnavailable(told.error_message or f"error {told.error_code}")
 
-    def ends(self, places: Iterable[Place], timestamp: int) -> dict[Place, int]:
+    def ends(self, places: Iterable[PartitionKey], timestamp: int) -> dict[PartitionKey, int]:
         """Returns where logs begin (EARLIEST) or end (LATEST: the high watermark).
 
         Raises:
             LeaderUnknown: A partition has no leader.
             BrokersUnavailable: A broker does not answer.
         """
-        by_leader: dict[int, list[Place]] = {}
+        by_leader: dict[int, list[PartitionKey]] = {}
         for place in places:
             by_leader.setdefault(self._leader(place), []).append(place)
-        found: dict[Place, int] = {}
+        found: dict[PartitionKey, int] = {}
         for leader, its in by_leader.items():
             rows = [{"partition_index": place.partition, "timestamp": timestamp} for place in its]
             topics = [
@@ -300,12 +300,12 @@ class Cluster:
             answer = self._ask(leader, LIST_OFFSETS, {"replica_id": -1, "isolation_level": 0, "topics": topics})
             for topic in answer.topics:
                 for each in topic.partitions:
-                    place = Place(topic.name, each.partition_index)
+                    place = PartitionKey(topic.name, each.partition_index)
                     self._judge(place, each.error_code)
                     found[place] = each.offset
         return found
 
-    def fetch(self, place: Place, offset: int, most_bytes: int, wait_ms: int = 500) -> Fetched:
+    def fetch(self, place: PartitionKey, offset: int, most_bytes: int, wait_ms: int = 500) -> Fetched:
         """Reads a partition from an offset on: at least one whole batch, if there is one.
 
         Raises:
@@ -330,14 +330,14 @@ class Cluster:
         self._judge(place, told.error_code)
         return told
 
-    def _judge(self, place: Place, error_code: int) -> None:
+    def _judge(self, place: PartitionKey, error_code: int) -> None:
         if error_code in _NO_LEADER:
             self._leaders.pop(place, None)
             raise LeaderUnknown(f"{place.topic}-{place.partition}: error {error_code} from its leader")
         if error_code == _TOPIC_AUTHORIZATION_FAILED:
             raise NotAllowed.of(place.topic)
 
-    def _leader(self, place: Place) -> int:
+    def _leader(self, place: PartitionKey) -> int:
         if place not in self._leaders:
             self.partitions([place.topic])
         if place not in self._leaders:
@@ -383,7 +383,7 @@ class Cluster:
         self._addresses |= {broker.node_id: (broker.host, broker.port) for broker in told.brokers}
         for topic in told.topics:
             for each in topic.partitions:
-                place = Place(topic.name, each.partition_index)
+                place = PartitionKey(topic.name, each.partition_index)
                 self._leaders.pop(place, None)
                 if each.leader_id in self._addresses:
                     self._leaders[place] = each.leader_id

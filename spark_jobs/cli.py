@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kordon.spark_jobs.audit import Options
-    from kordon.spark_jobs.metrics import Metrics
+    from kordon.spark_jobs.metrics import AuditMetrics
     from kordon.spark_jobs.session import Setup
 
 HOLDS: Final = 0
@@ -50,7 +50,7 @@ log: Final = logging.getLogger("kordon.audit")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-class _Commands(click.Group):
+class _AuditCommands(click.Group):
     """The commands; that of the report is loaded when it is asked for, as pyarrow may be missing."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -67,7 +67,7 @@ class _Commands(click.Group):
         return report
 
 
-@click.group(cls=_Commands)
+@click.group(cls=_AuditCommands)
 def audit() -> None:
     """Checks, apart from the proxy, that order was kept: by its decisions and by what stands in the topics."""
 
@@ -243,7 +243,7 @@ class _Signals:
 
 def _run(given: Mapping[str, Any]) -> int:
     from kordon.spark_jobs import lock  # noqa: PLC0415
-    from kordon.spark_jobs.metrics import Metrics  # noqa: PLC0415
+    from kordon.spark_jobs.metrics import AuditMetrics  # noqa: PLC0415
     from kordon.spark_jobs.rules import gaps  # noqa: PLC0415
     from kordon.spark_jobs.rules.all_rules import ALL  # noqa: PLC0415
     from kordon.spark_jobs.session import close_session, open_session  # noqa: PLC0415
@@ -254,7 +254,7 @@ def _run(given: Mapping[str, Any]) -> int:
     logging.getLogger("kordon").setLevel(logging.INFO)
     signals = _Signals()
     options, setup = _asked(given), _setup(given)
-    metrics = Metrics({rule.number: rule.name for rule in (gaps.RULE, *ALL)})
+    metrics = AuditMetrics({rule.number: rule.name for rule in (gaps.RULE, *ALL)})
     with lock.held(options.out):
         if given["metrics_address"]:
             _serve(metrics, given["metrics_address"])
@@ -274,7 +274,7 @@ def _run(given: Mapping[str, Any]) -> int:
             metrics.close()
 
 
-def _audit(spark: SparkSession, options: Options, metrics: Metrics, signals: _Signals, *, is_once: bool) -> int:
+def _audit(spark: SparkSession, options: Options, metrics: AuditMetrics, signals: _Signals, *, is_once: bool) -> int:
     from kordon.spark_jobs.audit import Audit  # noqa: PLC0415
 
     made = Audit(spark, options, metrics)
@@ -304,7 +304,7 @@ def _asked(given: Mapping[str, Any]) -> Options:
     from kordon.spark_jobs.audit import Options  # noqa: PLC0415
     from kordon.spark_jobs.brokers import Security  # noqa: PLC0415
     from kordon.spark_jobs.decisions_source import java_security  # noqa: PLC0415
-    from kordon.spark_jobs.findings import Sinks, Table, Topic  # noqa: PLC0415
+    from kordon.spark_jobs.findings import FindingsTopic, Sinks, Table  # noqa: PLC0415
     from kordon.spark_jobs.sources import Reading  # noqa: PLC0415
     from kordon.spark_jobs.storage import absolute  # noqa: PLC0415
 
@@ -315,7 +315,7 @@ def _asked(given: Mapping[str, Any]) -> Options:
     topic = None
     if bootstrap and given["findings_topic"]:
         where = {"kafka.bootstrap.servers": bootstrap, **java_security(security)}
-        topic = Topic(name=given["findings_topic"], options=where)
+        topic = FindingsTopic(name=given["findings_topic"], options=where)
     table = Table(name=given["table"], format=given["table_format"]) if given["table"] else None
     return Options(
         out=absolute(given["out"]),

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 
 from kordon.spark_jobs.errors import cause_of
 from kordon.spark_jobs.findings import Sinks
-from kordon.spark_jobs.metrics import Metrics
+from kordon.spark_jobs.metrics import AuditMetrics
 from kordon.spark_jobs.schema import FINDINGS
 from kordon.spark_jobs.storage import Storage
 
@@ -43,7 +43,7 @@ class Delivery:
     """
 
     def __init__(
-        self, storage: Storage, sinks: Sinks, metrics: Metrics, clock: Callable[[], float] = time.monotonic
+        self, storage: Storage, sinks: Sinks, metrics: AuditMetrics, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._storage = storage
         self._metrics = metrics

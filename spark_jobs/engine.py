@@ -25,18 +25,18 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls 
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
 from kordon.spark_jobs import layouts
-from kordon.spark_jobs.brokers import BrokersUnavailable, Place
+from kordon.spark_jobs.brokers import BrokersUnavailable, PartitionKey
 from kordon.spark_jobs.delivery import Delivery
 from kordon.spark_jobs.errors import CannotCheck
 from kordon.spark_jobs.findings import Sinks
 from kordon.spark_jobs.frames import dealt, local_rows, stacked, worked_out
-from kordon.spark_jobs.known import Known, Read, Seen, Told, Totals
+from kordon.spark_jobs.known import KnownState, Read, Seen, Told, Totals
 from kordon.spark_jobs.lives import Lives
-from kordon.spark_jobs.metrics import Counted, Metrics
+from kordon.spark_jobs.metrics import AuditMetrics, Counted
 from kordon.spark_jobs.rules import belonging, gaps
 from kordon.spark_jobs.rules.all_rules import ALL
 from kordon.spark_jobs.rules.ranges import ROW
-from kordon.spark_jobs.rules.rule import LATE, UNKNOWN, Facts, Outcome, Rule
+from kordon.spark_jobs.rules.rule import LATE, UNKNOWN, Facts, Rule, RuleOutcome
 from kordon.spark_jobs.schema import BATCHES, CHECKED, DECISIONS, FINDINGS, READ_TO
 from kordon.spark_jobs.storage import Storage
 from kordon.spark_jobs.summaries import SUMMARIES, Summary
@@ -55,15 +55,15 @@ _Item = TypeVar("_Item")
 
 
 @dataclass(slots=True, kw_only=True)
-class Parts:
+class EngineParts:
     """What an engine works with, in tests replaced one by one."""
 
     rules: Sequence[Rule] = ALL
     """Besides GAPS, which is always there."""
     summaries: Sequence[Summary] = SUMMARIES
     sinks: Sinks = field(default_factory=Sinks)
-    metrics: Metrics = field(default_factory=Metrics)
-    ends: Callable[[], Mapping[Place, int]] | None = None
+    metrics: AuditMetrics = field(default_factory=AuditMetrics)
+    ends: Callable[[], Mapping[PartitionKey, int]] | None = None
     """Asks the brokers where the logs that are read end now; None: no topics are read."""
     late_ms: int = LATE_MS
     step: Callable[[str], None] = lambda _: None
@@ -80,16 +80,16 @@ class Engine:
         topics: Read besides those that decisions say are managed.
     """
 
-    def __init__(self, spark: SparkSession, storage: Storage, parts: Parts, topics: Iterable[str] = ()) -> None:
+    def __init__(self, spark: SparkSession, storage: Storage, parts: EngineParts, topics: Iterable[str] = ()) -> None:
         self._spark = spark
         self._storage = storage
         self._parts = parts
         self._rules = (gaps.RULE, *(rule for rule in parts.rules if rule.number != gaps.RULE.number))
         self._named = frozenset(topics)
         self._lock = threading.Lock()
-        self._ends: Mapping[Place, int] | None = None
+        self._ends: Mapping[PartitionKey, int] | None = None
         self._expanded: tuple[list[str], DataFrame, DataFrame] | None = None
-        self._known = Known()
+        self._known = KnownState()
         self._lives = Lives()
         self._delivery = Delivery(storage, parts.sinks, parts.metrics)
         self.last_batch = -1
@@ -172,7 +172,7 @@ class Engine:
         """
         if self._parts.ends is None:
             return True
-        reached = {Place(each.topic, each.partition): each.next_offset for each in read_to}
+        reached = {PartitionKey(each.topic, each.partition): each.next_offset for each in read_to}
         before = self._ends
         try:
             self._ends = dict(self._parts.ends())
@@ -190,7 +190,7 @@ class Engine:
         finally:
             kept.unpersist()
 
-    def _facts(self, before: Known, rows: DataFrame, batch_id: int) -> tuple[Known, Facts]:
+    def _facts(self, before: KnownState, rows: DataFrame, batch_id: int) -> tuple[KnownState, Facts]:
         self._parts.step("facts")
         told = dealt(rows.where("decision is not null").select("decision.*"))
         decisions = worked_out(self._new(told, before))
@@ -204,7 +204,7 @@ class Engine:
         late_ms = self._parts.late_ms if self.caught_up(known.read_to) else _NEVER_LATE_MS
         return known, replace(self._told(known, decisions, batches, batch_id), late_ms=late_ms)
 
-    def _told(self, known: Known, decisions: DataFrame, batches: DataFrame, batch_id: int) -> Facts:
+    def _told(self, known: KnownState, decisions: DataFrame, batches: DataFrame, batch_id: int) -> Facts:
         segments, stays = self._expand(known)
         return Facts(
             decisions=decisions,
@@ -221,7 +221,7 @@ class Engine:
     def _nothing(self, schema: StructType) -> DataFrame:
         return local_rows(self._spark, [], schema)
 
-    def _new(self, decisions: DataFrame, before: Known) -> DataFrame:
+    def _new(self, decisions: DataFrame, before: KnownState) -> DataFrame:
         """A record may stand in the log twice, as writing it is repeated when its answer is lost; it counts once."""
         once = decisions.where("kind is not null").dropDuplicates(["worker", "number"])
         if not before.workers:
@@ -230,7 +230,7 @@ class Engine:
         seen = local_rows(self._spark, rows, _SEEN)
         return once.join(seen, "worker", "left").where("seen is null or number > seen").select(*DECISIONS.names)
 
-    def _next(self, before: Known, told: DataFrame, decisions: DataFrame, read: DataFrame) -> Known:
+    def _next(self, before: KnownState, told: DataFrame, decisions: DataFrame, read: DataFrame) -> KnownState:
         workers = decisions.groupBy("worker").agg(F.max("number"), F.max("at_ms"), F.count("*")).collect()
         counted = read.groupBy("topic", "partition").agg(
             F.max("log_start"), F.max("next_offset"), F.count("base_offset"), F.sum("bytes")
@@ -239,7 +239,7 @@ class Engine:
         newest = [Told(*row) for row in layouts.newest(decisions).select(*Told._fields).collect()]
         totals = before.totals
         its_own = before.without(_gone(before, {each.topic: each.let_go for each in newest if each.let_go is not None}))
-        return Known(
+        return KnownState(
             layouts=before.with_layouts(newest),
             workers=before.with_workers({row[0]: Seen(row[1], row[2] or 0) for row in workers}),
             read_to=its_own.with_read(Read(row[0], row[1], row[2] or 0, row[3]) for row in parts if row[3] is not None),
@@ -252,7 +252,7 @@ class Engine:
             ),
         )
 
-    def _expand(self, known: Known) -> tuple[DataFrame, DataFrame]:
+    def _expand(self, known: KnownState) -> tuple[DataFrame, DataFrame]:
         """Layouts change seldom: what came of them is kept."""
         told = sorted(each.layout for each in known.layouts.values() if each.layout is not None)
         if self._expanded is None or self._expanded[0] != told:
@@ -297,7 +297,7 @@ class Engine:
             self._put(_WAITING, waiting, facts.batch_id)
         return placed
 
-    def _outcome(self, rule: Rule, facts: Facts, *, keeps: bool) -> Outcome:
+    def _outcome(self, rule: Rule, facts: Facts, *, keeps: bool) -> RuleOutcome:
         """Has a rule judge, once for all that comes of it, and keeps its state."""
         before = worked_out(self._storage.read(_state_of(rule), facts.batch_id - 1, rule.state))
         outcome = self._lives.judged(rule, facts, before)
@@ -307,7 +307,7 @@ class Engine:
             for name, schema in parts.items()
         )
         whole = worked_out(stacked(*tables))
-        outcome = Outcome(**{name: whole.where(F.col(name).isNotNull()).select(f"{name}.*") for name in parts})
+        outcome = RuleOutcome(**{name: whole.where(F.col(name).isNotNull()).select(f"{name}.*") for name in parts})
         if keeps:
             self._put(_state_of(rule), outcome.state, facts.batch_id)
         return outcome
@@ -328,21 +328,21 @@ class Engine:
             for done in [pool.submit(do, item) for item in items]:
                 done.result()
 
-    def _load(self, batch_id: int) -> Known | None:
+    def _load(self, batch_id: int) -> KnownState | None:
         try:
             told = self._storage.get_text(f"{_KNOWN}/{batch_id}") if batch_id >= 0 else None
-            return None if told is None else Known.load(told)
+            return None if told is None else KnownState.load(told)
         except (ValueError, Py4JJavaError):
             return None  # the machine died while it was written: by Hadoop's checksum it is not what it was
 
-    def _before(self, batch_id: int) -> Known:
+    def _before(self, batch_id: int) -> KnownState:
         known = self._load(batch_id - 1)
         if known is None and batch_id > 0:
             raise CannotCheck(
                 f"{self._storage.folder}/{_KNOWN}/{batch_id - 1} is missing or broken, so it is not known what was "
                 f"judged: bring the folder back from a copy, or begin anew in another --out"
             )
-        return known or Known()
+        return known or KnownState()
 
     def _tell(self, batch_id: int, seconds: float) -> None:
         totals: dict[str, Any] = self.totals.as_dict()
@@ -350,7 +350,7 @@ class Engine:
         self._storage.put_json("progress.json", {"batch_id": batch_id, "seconds": round(seconds, 3), **totals})
 
 
-def _gone(before: Known, let_go: Mapping[str, int]) -> frozenset[str]:
+def _gone(before: KnownState, let_go: Mapping[str, int]) -> frozenset[str]:
     """Returns the topics that were let go since."""
     return frozenset(topic for topic, offset in let_go.items() if offset > before.let_go.get(topic, -1))
 

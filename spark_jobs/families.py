@@ -11,7 +11,7 @@ from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class AuditFamily:
     """One metric as it is documented."""
 
     name: str
@@ -25,33 +25,35 @@ class Family:
 FAMILIES: Final = {
     family.name: family
     for family in (
-        Family("kordon_audit_decisions_total", "counter", (), "Decisions that the audit has judged."),
-        Family("kordon_audit_bytes_total", "counter", (), "Bytes of managed topics that the audit has read."),
-        Family("kordon_audit_lag_decisions", "gauge", (), "Decisions in the log that are not judged yet."),
-        Family(
+        AuditFamily("kordon_audit_decisions_total", "counter", (), "Decisions that the audit has judged."),
+        AuditFamily("kordon_audit_bytes_total", "counter", (), "Bytes of managed topics that the audit has read."),
+        AuditFamily("kordon_audit_lag_decisions", "gauge", (), "Decisions in the log that are not judged yet."),
+        AuditFamily(
             "kordon_audit_lag_seconds",
             "gauge",
             (),
             "Age of the oldest decision in the log that is not judged yet; 0: there is none.",
         ),
-        Family("kordon_audit_lag_bytes", "gauge", (), "Bytes of managed topics that are not read yet, about."),
-        Family(
+        AuditFamily("kordon_audit_lag_bytes", "gauge", (), "Bytes of managed topics that are not read yet, about."),
+        AuditFamily(
             "kordon_audit_findings_total",
             "counter",
             ("rule", "verdict"),
             "Findings of the audit by rule and verdict (fail or unknown).",
         ),
-        Family("kordon_audit_bypasses_total", "counter", (), "Findings of writers that went round Kordon."),
-        Family("kordon_audit_gaps_total", "counter", (), "Gaps in workers' numbers: decisions that are not on record."),
-        Family(
+        AuditFamily("kordon_audit_bypasses_total", "counter", (), "Findings of writers that went round Kordon."),
+        AuditFamily(
+            "kordon_audit_gaps_total", "counter", (), "Gaps in workers' numbers: decisions that are not on record."
+        ),
+        AuditFamily(
             "kordon_audit_undelivered_findings",
             "gauge",
             ("to",),
             "Findings in the audit's folder that could not be written to the topic or the table yet.",
         ),
-        Family("kordon_audit_late_total", "counter", ("rule",), "What came too late for a rule to judge it."),
-        Family("kordon_audit_batch_seconds", "histogram", (), "How long the audit takes for a micro-batch."),
-        Family(
+        AuditFamily("kordon_audit_late_total", "counter", ("rule",), "What came too late for a rule to judge it."),
+        AuditFamily("kordon_audit_batch_seconds", "histogram", (), "How long the audit takes for a micro-batch."),
+        AuditFamily(
             "kordon_audit_last_batch_timestamp_seconds",
             "gauge",
             (),

@@ -36,7 +36,7 @@ _PATIENCE: Final[Mapping[str, str]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
+class FindingsTopic:
     """A topic that findings are written to."""
 
     name: str
@@ -117,5 +117,5 @@ class Table:
 class Sinks:
     """All of them."""
 
-    topic: Topic | None = None
+    topic: FindingsTopic | None = None
     table: Table | None = None

@@ -29,7 +29,7 @@ TableFormat: TypeAlias = Literal["delta", "iceberg"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class JarSet:
     """Something of Spark's that comes in jars of its own."""
 
     name: str
@@ -48,16 +48,16 @@ class Part:
     """Of Spark's, that it needs."""
 
 
-CONNECTOR: Final = Part(
+CONNECTOR: Final = JarSet(
     name="Spark's Kafka connector",
     jar="spark-sql-kafka-0-10_*.jar",
     proof="org.apache.spark.sql.kafka010.KafkaSourceProvider",
     packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
     folder="spark-connector-4.0.0",
 )
-TABLES: Final[Mapping[TableFormat, Part]] = MappingProxyType(
+TABLES: Final[Mapping[TableFormat, JarSet]] = MappingProxyType(
     {
-        "delta": Part(
+        "delta": JarSet(
             name="Delta",
             jar="delta-spark_*.jar",
             proof="io.delta.sql.DeltaSparkSessionExtension",
@@ -71,7 +71,7 @@ TABLES: Final[Mapping[TableFormat, Part]] = MappingProxyType(
                 "spark.databricks.delta.snapshotPartitions": "1",
             },
         ),
-        "iceberg": Part(
+        "iceberg": JarSet(
             name="Iceberg",
             jar="iceberg-spark-runtime-*.jar",
             proof="org.apache.iceberg.spark.SparkCatalog",
@@ -85,7 +85,7 @@ TABLES: Final[Mapping[TableFormat, Part]] = MappingProxyType(
 
 
 def jars_of(
-    parts: Iterable[Part], folder: Path | None, spark_home: Path, environment: Mapping[str, str] = os.environ
+    parts: Iterable[JarSet], folder: Path | None, spark_home: Path, environment: Mapping[str, str] = os.environ
 ) -> list[Path]:
     """Returns the jars that a session has to be given.
 
@@ -111,7 +111,7 @@ def jars_of(
     return sorted(found)
 
 
-def _cached(part: Part, pom: Path, cache: Path) -> Path:
+def _cached(part: JarSet, pom: Path, cache: Path) -> Path:
     """Returns the folder in the cache of a checkout; who installed a wheel has none."""
     if not pom.exists():
         raise MissingPart(
@@ -144,7 +144,7 @@ def sum_line(jar: Path) -> str:
         return f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {jar.name}"
 
 
-def _fetch(part: Part, pom: Path, folder: Path) -> None:
+def _fetch(part: JarSet, pom: Path, folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise MissingPart(f"mvn is missing, which fetches {part.name}: install maven, or use --jars")

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter
 
-from kordon.spark_jobs.brokers import Place
+from kordon.spark_jobs.brokers import PartitionKey
 
 MOST_WORKERS: Final = 10_000
 """Of older ones a decision that stands in the log twice counts twice."""
@@ -64,7 +64,7 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownState:
     """All that is kept behind a micro-batch."""
 
     layouts: Mapping[str, Told] = field(default_factory=dict[str, Told])
@@ -90,9 +90,9 @@ class Known:
 
     def with_read(self, told: Iterable[Read]) -> tuple[Read, ...]:
         """Returns how far each partition was read."""
-        found = {Place(each.topic, each.partition): each for each in self.read_to}
+        found = {PartitionKey(each.topic, each.partition): each for each in self.read_to}
         for each in told:
-            place = Place(each.topic, each.partition)
+            place = PartitionKey(each.topic, each.partition)
             before = found.get(place, each)
             log_start, next_offset = max(each.log_start, before.log_start), max(each.next_offset, before.next_offset)
             found[place] = Read(*place, log_start, next_offset)
@@ -103,7 +103,7 @@ class Known:
         """Topics that are managed, as far as decisions tell."""
         return frozenset(each.topic for each in self.layouts.values() if each.layout is not None)
 
-    def without(self, topics: Collection[str]) -> Known:
+    def without(self, topics: Collection[str]) -> KnownState:
         """Returns it as if nothing had been read of some topics."""
         return replace(self, read_to=tuple(each for each in self.read_to if each.topic not in topics))
 
@@ -118,7 +118,7 @@ class Known:
         return told
 
     @staticmethod
-    def load(told: str) -> Known:
+    def load(told: str) -> KnownState:
         """Reads what `dump` has returned.
 
         Raises:
@@ -127,4 +127,4 @@ class Known:
         return _KNOWN.validate_json(told)
 
 
-_KNOWN: Final = TypeAdapter(Known)
+_KNOWN: Final = TypeAdapter(KnownState)

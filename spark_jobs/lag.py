@@ -10,7 +10,7 @@ from typing import Final
 
 from kordon.codecs.errors import WireError
 from kordon.spark_jobs.batch_reader import columns
-from kordon.spark_jobs.brokers import EARLIEST, LATEST, BrokersUnavailable, Cluster, Place
+from kordon.spark_jobs.brokers import EARLIEST, LATEST, BrokersUnavailable, Cluster, PartitionKey
 from kordon.spark_jobs.files_source import PATTERN
 from kordon.spark_jobs.known import Totals
 from kordon.spark_jobs.metrics import Behind
@@ -56,12 +56,12 @@ class Lag:
             count, age = self._of_topic(_places(decisions))
         return Behind(count, age, self._of_data(_places(batches), topics, totals))
 
-    def _of_topic(self, judged: Mapping[Place, int]) -> tuple[int, float]:
+    def _of_topic(self, judged: Mapping[PartitionKey, int]) -> tuple[int, float]:
         behind = self._behind(judged, [self._reading.decisions_topic])
         ages = [self._age(place, start) for place, (start, _) in behind.items()]
         return sum(end - start for start, end in behind.values()), max(ages, default=0.0)
 
-    def _behind(self, judged: Mapping[Place, int], topics: Iterable[str]) -> dict[Place, tuple[int, int]]:
+    def _behind(self, judged: Mapping[PartitionKey, int], topics: Iterable[str]) -> dict[PartitionKey, tuple[int, int]]:
         """By partition of which something is left: where that begins, and where it ends."""
         if self._cluster is None:
             return {}
@@ -70,7 +70,7 @@ class Lag:
         found = {place: (max(starts[place], judged.get(place, 0)), ends[place]) for place in places}
         return {place: (start, end) for place, (start, end) in found.items() if start < end}
 
-    def _age(self, place: Place, start: int) -> float:
+    def _age(self, place: PartitionKey, start: int) -> float:
         """Returns the age of the record at an offset; 0.0 where the brokers do not tell."""
         assert self._cluster is not None
         try:
@@ -81,7 +81,7 @@ class Lag:
             return 0.0
         return self._since(rows[0].column("max_timestamp_ms")[0].as_py())
 
-    def _of_data(self, judged: Mapping[Place, int], topics: Iterable[str], totals: Totals) -> int:
+    def _of_data(self, judged: Mapping[PartitionKey, int], topics: Iterable[str], totals: Totals) -> int:
         offsets = sum(end - start for start, end in self._behind(judged, topics).values())
         return int(offsets * totals.bytes / max(1, sum(judged.values())))
 
@@ -116,5 +116,7 @@ class Lag:
         return max(0.0, self._now() - at_ms / 1000)
 
 
-def _places(offsets: Mapping[str, Mapping[str, int]]) -> dict[Place, int]:
-    return {Place(topic, int(q)): next_offset for topic, its in offsets.items() for q, next_offset in its.items()}
+def _places(offsets: Mapping[str, Mapping[str, int]]) -> dict[PartitionKey, int]:
+    return {
+        PartitionKey(topic, int(q)): next_offset for topic, its in offsets.items() for q, next_offset in its.items()
+    }

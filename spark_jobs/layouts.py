@@ -29,7 +29,7 @@ _OWN: Final = "own"
 _UNMANAGED: Final = "unmanaged"
 
 
-class Segment(NamedTuple):
+class SegmentRow(NamedTuple):
     """Offsets [start, end) of a physical partition; see `SEGMENTS`."""
 
     topic: str
@@ -43,7 +43,7 @@ class Segment(NamedTuple):
     compacted: bool
 
 
-class Stay(NamedTuple):
+class StayRow(NamedTuple):
     """A stream's time on one physical partition; see `STAYS`."""
 
     topic: str
@@ -97,7 +97,7 @@ def frames(spark: SparkSession, layouts: Iterable[str]) -> tuple[DataFrame, Data
     return local_rows(spark, segments, SEGMENTS), local_rows(spark, stays, STAYS)
 
 
-def expand(layout: str) -> tuple[list[Segment], list[Stay]]:
+def expand(layout: str) -> tuple[list[SegmentRow], list[StayRow]]:
     """Works out the segments and the stays of a layout.
 
     Args:
@@ -132,17 +132,17 @@ def home(v: int, n: int, u: int, v_count: int) -> int:
     return split if split < u else slot % level
 
 
-def _by_epoch(segment: Segment) -> tuple[int, int]:
+def _by_epoch(segment: SegmentRow) -> tuple[int, int]:
     return segment.layout_epoch, segment.partition
 
 
-def _segment(topic: str, told: dict[str, Any], epochs: dict[int, Any], compacted: bool) -> Segment:
+def _segment(topic: str, told: dict[str, Any], epochs: dict[int, Any], compacted: bool) -> SegmentRow:
     epoch, lost_from, end = epochs[told["id"]["epoch"]], told.get("lost_from"), told.get("end")
     before = [(each["partition"], each["epoch"]) for each in told.get("predecessors") or ()]
     count = epoch["u"] if epoch.get("placement", _LINEAR) == _LINEAR else -1
     kept_end = end if lost_from is None else lost_from
     place = epoch["number"], told["id"]["partition"]
-    return Segment(topic, *place, told["start"], end, kept_end, before, count, compacted)
+    return SegmentRow(topic, *place, told["start"], end, kept_end, before, count, compacted)
 
 
 def _lives(v: int, told: dict[str, Any], epoch: dict[str, Any]) -> int | None:
@@ -153,8 +153,8 @@ def _lives(v: int, told: dict[str, Any], epoch: dict[str, Any]) -> int | None:
     return None if placement == _UNMANAGED else home(v, told["n"], epoch["u"], told["v_count"])
 
 
-def _virtual(told: dict[str, Any], epochs: dict[int, Any], segments: list[Segment]) -> Iterator[Stay]:
-    opened: dict[tuple[int, int | None], Segment] = {(each[1], each[2]): each for each in segments}
+def _virtual(told: dict[str, Any], epochs: dict[int, Any], segments: list[SegmentRow]) -> Iterator[StayRow]:
+    opened: dict[tuple[int, int | None], SegmentRow] = {(each[1], each[2]): each for each in segments}
     numbers = sorted({each.layout_epoch for each in segments})
     lost = {(each["id"]["epoch"], each["id"]["partition"]) for each in told["segments"] if _is_lost(each)}
     floors = {int(v): floor for v, floor in (told.get("floors") or {}).items()}
@@ -176,14 +176,14 @@ class _Lived(NamedTuple):
     """A segment in which a virtual partition lived from its beginning."""
 
     epoch: dict[str, Any]
-    segment: Segment
+    segment: SegmentRow
     is_lost: bool
     """Whether the log got shorter than it."""
 
 
-def _chain(v: int, lived: list[_Lived], virtual_floor: int) -> Iterator[Stay]:
+def _chain(v: int, lived: list[_Lived], virtual_floor: int) -> Iterator[StayRow]:
     """Joins segments that follow on each other on one partition."""
-    stays: list[Stay] = []
+    stays: list[StayRow] = []
     virtual_end, delta, was_lost = 0, 0, False
     for epoch, segment, is_lost in lived:
         is_short = segment.partition in _shortened(epoch)
@@ -201,12 +201,12 @@ def _chain(v: int, lived: list[_Lived], virtual_floor: int) -> Iterator[Stay]:
             move = 0 if last is None else last.move + moves
             floor = max(segment.start, virtual_floor - delta)
             where = segment.partition, segment.start, segment.end, segment.kept_end
-            stays.append(Stay(segment.topic, v, move, *where, tagged, len(stays), floor, segment.compacted, is_lost))
+            stays.append(StayRow(segment.topic, v, move, *where, tagged, len(stays), floor, segment.compacted, is_lost))
         virtual_end, was_lost = (segment.end or 0) + delta, is_lost
     yield from stays
 
 
-def _physical(epochs: dict[int, Any], segments: list[Segment]) -> Iterator[Stay]:
+def _physical(epochs: dict[int, Any], segments: list[SegmentRow]) -> Iterator[StayRow]:
     """Yields the stays of physical partitions as dialect clients read them: each segment up to where the next begins.
 
     What lies between is nobody's: strays where a retired partition was used again, or what a shortened log lost.
@@ -216,7 +216,7 @@ def _physical(epochs: dict[int, Any], segments: list[Segment]) -> Iterator[Stay]
         of_q = list(run)
         following: int | None = None
         is_short = False
-        stays: list[Stay] = []
+        stays: list[StayRow] = []
         for place, segment in reversed(list(enumerate(of_q))):
             end = segment.kept_end if place == len(of_q) - 1 else following
             start = segment.start if end is None else min(segment.start, end)
@@ -225,6 +225,6 @@ def _physical(epochs: dict[int, Any], segments: list[Segment]) -> Iterator[Stay]
             tagged = epochs[segment.layout_epoch].get("placement", _LINEAR) != _UNMANAGED
             where = segment.layout_epoch, q, start, end, kept_end, tagged, place
             is_short = is_short or kept != segment.end
-            stays.append(Stay(segment.topic, ~q, *where, start, segment.compacted, is_short))
+            stays.append(StayRow(segment.topic, ~q, *where, start, segment.compacted, is_short))
             following, is_short = start, q in _shortened(epochs[segment.layout_epoch])
         yield from reversed(stays)

@@ -18,7 +18,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from kordon.codecs.decision import Kind
 from kordon.spark_jobs.frames import local_rows, stacked
-from kordon.spark_jobs.rules.rule import UNKNOWN, Facts, Outcome, Rule
+from kordon.spark_jobs.rules.rule import UNKNOWN, Facts, Rule, RuleOutcome
 from kordon.spark_jobs.rules.tables import checked
 from kordon.spark_jobs.schema import DECISIONS
 
@@ -35,7 +35,7 @@ class Lives:
     now: frozenset[str] = frozenset()
     """Those of which this micro-batch tells that."""
 
-    def judged(self, rule: Rule, facts: Facts, state: DataFrame) -> Outcome:
+    def judged(self, rule: Rule, facts: Facts, state: DataFrame) -> RuleOutcome:
         """Has a rule judge a micro-batch.
 
         Args:

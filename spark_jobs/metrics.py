@@ -38,7 +38,7 @@ class Behind(NamedTuple):
     """Of topic data, about."""
 
 
-class Metrics:
+class AuditMetrics:
     """The metrics of one audit.
 
     Args:

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from kordon.spark_jobs.batches_source import BatchesSource
 from kordon.spark_jobs.errors import MissingPart
 from kordon.spark_jobs.files_source import DecisionFilesSource
-from kordon.spark_jobs.jars import CONNECTOR, TABLES, Part, TableFormat, jars_of
+from kordon.spark_jobs.jars import CONNECTOR, TABLES, JarSet, TableFormat, jars_of
 
 APP_NAME: Final = "kordon-audit"
 _END_SECONDS: Final = 60
@@ -173,7 +173,7 @@ def _is_submitted() -> bool:
     return "SPARK_ENV_LOADED" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _brought(setup: Setup, parts: Sequence[Part]) -> dict[str, str]:
+def _brought(setup: Setup, parts: Sequence[JarSet]) -> dict[str, str]:
     """Returns the settings by which the session gets parts that pyspark does not bring."""
     settings = {name: value for part in parts for name, value in part.settings.items()}
     if setup.packages:
@@ -185,7 +185,7 @@ def _brought(setup: Setup, parts: Sequence[Part]) -> dict[str, str]:
     return settings | ({"spark.jars": ",".join(str(jar.absolute()) for jar in jars)} if jars else {})
 
 
-def _need_classes(session: SparkSession, parts: Sequence[Part]) -> None:
+def _need_classes(session: SparkSession, parts: Sequence[JarSet]) -> None:
     jvm: Any = session.sparkContext._jvm  # pyright: ignore[reportPrivateUsage]
     for part in parts:
         if not jvm.org.apache.spark.util.Utils.classIsLoadable(part.proof):

@@ -7,7 +7,7 @@ from typing import Any
 
 from kordon.codecs.decision import Entry
 from kordon.spark_jobs.audit import Audit, Options
-from kordon.spark_jobs.metrics import Metrics
+from kordon.spark_jobs.metrics import AuditMetrics
 from kordon.spark_jobs.session import Setup, open_session
 from kordon.spark_jobs.sources import Reading
 
@@ -16,7 +16,7 @@ def findings_of(broker: str, folder: Path, out: Path) -> list[dict[str, Any]]:
     """Audits all there is, once; returns the newest row of each finding."""
     session = open_session(Setup(master="local[1]", shuffle_partitions=1, needs_kafka=False, is_brief=True))
     reading = Reading(bootstrap=broker, folder=folder, is_pinned=True)
-    audit = Audit(session, Options(out=str(out), reading=reading), Metrics())
+    audit = Audit(session, Options(out=str(out), reading=reading), AuditMetrics())
     audit.once()
     rows = session.read.parquet(f"{audit.storage.folder}/findings").collect()
     return [*{row["finding_id"]: row.asDict() for row in rows}.values()]

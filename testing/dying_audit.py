@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from kordon.spark_jobs.audit import Audit, Options
-from kordon.spark_jobs.engine import Parts
-from kordon.spark_jobs.metrics import Metrics
+from kordon.spark_jobs.engine import EngineParts
+from kordon.spark_jobs.metrics import AuditMetrics
 from kordon.spark_jobs.session import Setup, open_session
 from kordon.spark_jobs.sources import Reading
 
@@ -23,7 +23,9 @@ def main(files: str, out: str, at: str) -> None:
 
     session = open_session(Setup(master="local[1]", shuffle_partitions=1, needs_kafka=False, is_brief=True))
     reading = Reading(folder=Path(files), is_pinned=True)
-    Audit(session, Options(out=out, reading=reading), Metrics(), Parts(rules=(), summaries=(), step=step)).once()
+    Audit(
+        session, Options(out=out, reading=reading), AuditMetrics(), EngineParts(rules=(), summaries=(), step=step)
+    ).once()
 
 
 if __name__ == "__main__":

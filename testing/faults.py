@@ -23,7 +23,7 @@ from kordon.proxy.member.member_minutes import MemberMinutes
 from kordon.proxy.ordering import images, line, writers
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.changes import ReadCuts
-from kordon.proxy.ordering.images import Refusal
+from kordon.proxy.ordering.images import WhyNotWritten
 from kordon.proxy.ordering.records import AckRecord, FenceRecord
 from kordon.proxy.reads import gated_fetching, logs
 from kordon.proxy.topics.managed_topics import Why
@@ -91,9 +91,9 @@ def _early_child() -> None:
 def _doubled_sequence() -> None:
     kept = images.sequence_at_home
 
-    def sequence_at_home(*asked: Any) -> int | Refusal:
+    def sequence_at_home(*asked: Any) -> int | WhyNotWritten:
         verdict = kept(*asked)
-        return 0 if verdict is Refusal.DUPLICATE else verdict
+        return 0 if verdict is WhyNotWritten.DUPLICATE else verdict
 
     _put(writers, "sequence_at_home", sequence_at_home)
 
@@ -102,7 +102,7 @@ def _skipped_range() -> None:
     kept = logs._take_from
     skipped: list[Any] = []
 
-    def take_from(chunk: Any, v: int, taken: logs.Taken, limit: int, room_bytes: int) -> None:
+    def take_from(chunk: Any, v: int, taken: logs.ReadSoFar, limit: int, room_bytes: int) -> None:
         had = len(taken.entries)
         kept(chunk, v, taken, limit, room_bytes)
         if not skipped and len(taken.entries) > had + 2:  # from the middle, so that the range stays as it was

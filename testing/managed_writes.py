@@ -22,7 +22,7 @@ from kordon.proxy.kafka.leaders import NO_NODE, Leaders
 from kordon.proxy.kafka.links import Links
 from kordon.proxy.kafka.upstream import UpstreamClient
 from kordon.proxy.ordering.identity import Identity, untag
-from kordon.proxy.ordering.images import Parts, Written, carried
+from kordon.proxy.ordering.images import ImageParts, Written, carried
 from kordon.proxy.ordering.layout import Epoch, Layout
 from kordon.proxy.topics.managed_topics import Fence, ManagedTopic, ManagedTopics
 from kordon.proxy.writes.lanes import Lanes
@@ -212,15 +212,17 @@ class Worker:
                     break
         self.topic.adopt(layout.changed(following, cuts), {**self.topic.images, **images})
 
-    async def _images(self, following: Epoch) -> dict[int, Parts]:
+    async def _images(self, following: Epoch) -> dict[int, ImageParts]:
         layout = self.topic.layout
-        images: dict[int, Parts] = {}
+        images: dict[int, ImageParts] = {}
         for v in layout.movers(following):
             home = layout.chains[v].home
             assert home is not None
             here = await self._writers(home.partition, v, home.move)
             image = self.topic.images.get(v)
-            images[v] = carried(image if isinstance(image, Parts) else Parts(), here, cut_ms=0, forgotten_ms=0)
+            images[v] = carried(
+                image if isinstance(image, ImageParts) else ImageParts(), here, cut_ms=0, forgotten_ms=0
+            )
         return images
 
     async def _writers(self, partition: int, v: int, move: int) -> dict[int, Written]:

@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[repor
 
 from kordon.codecs import apis
 from kordon.codecs.records import CRC_AT, CRC_FROM
-from kordon.proxy.kafka.batches import Entry, Identity, build_batch
+from kordon.proxy.kafka.batches import BatchIdentity, NewRecord, build_batch
 from kordon.proxy.ordering.hashing import home
 from kordon.proxy.ordering.identity import tag
 from kordon.testing.cluster import Cluster
@@ -49,7 +49,7 @@ def flood(bootstrap: str, topic: str, ids: Mapping[int, Sequence[int]]) -> None:
         topic: Its name.
         ids: Producer ids as the log has them, by physical partition.
     """
-    batch = bytearray(build_batch([Entry(_KEY, b"0")], Identity(0, 0, 0), is_transactional=False))
+    batch = bytearray(build_batch([NewRecord(_KEY, b"0")], BatchIdentity(0, 0, 0), is_transactional=False))
 
     def of(producer_id: int) -> bytes:
         _INT64.pack_into(batch, _PRODUCER_ID_AT, producer_id)

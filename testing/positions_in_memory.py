@@ -12,8 +12,8 @@ from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.core.interception import Serve
 from kordon.proxy.decisions.journal import Client
 from kordon.proxy.handlers.position_reports import PositionReports
-from kordon.proxy.ordering.position_records import Place, dump, key_of, load, place_of
-from kordon.proxy.ordering.positions import Positions, Report
+from kordon.proxy.ordering.position_records import MemberKey, dump, key_of, load, place_of
+from kordon.proxy.ordering.positions import MemberReport, Positions
 from kordon.testing.as_read import as_read
 
 
@@ -33,7 +33,7 @@ class ReportsInMemory:
             raise UpstreamUnavailable("the log is not read to its end")
         self.is_current = True
 
-    async def say(self, reports: Mapping[Place, Report | None]) -> None:
+    async def say(self, reports: Mapping[MemberKey, MemberReport | None]) -> None:
         if self.fails:
             raise UpstreamUnavailable("the log cannot be written")
         for place, report in reports.items():
@@ -45,7 +45,7 @@ class ReportsInMemory:
 
 
 def report_fields(
-    place: Place, owned: Mapping[int, int], wanted: Collection[int] = (), *, topic: str = "orders", **fields: Any
+    place: MemberKey, owned: Mapping[int, int], wanted: Collection[int] = (), *, topic: str = "orders", **fields: Any
 ) -> dict[str, Any]:
     """Returns the fields of a ConsumerGroupPosition request.
 

@@ -10,7 +10,7 @@ import structlog
 
 from kordon.codecs.error_codes import Code
 from kordon.proxy.access.acl_mirror import AclMirror
-from kordon.proxy.access.wrong_rights import Access, Found
+from kordon.proxy.access.wrong_rights import Access, WrongRights
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.topics_admin import TopicsRefused
 from kordon.proxy.runtime.clock import clock
@@ -92,7 +92,7 @@ class Authorizer:
         elif before and not present:
             log.info("no_authorizer")
 
-    def _tell(self, found: Found) -> None:
+    def _tell(self, found: WrongRights) -> None:
         """Logs what is wrong, once of each."""
         self._said &= set(found.missing)
         for each in found.missing:

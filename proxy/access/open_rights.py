@@ -43,7 +43,7 @@ class AclRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Own:
+class _OwnThing:
     """Something of Kordon's own."""
 
     resource_type: int
@@ -76,16 +76,16 @@ def open_rights(rows: Iterable[AclRow], group: str, principal: str | None) -> li
     return [line for own in _owned(group) for line in _open(own, found, principal)]
 
 
-def _owned(group: str) -> Iterator[_Own]:
+def _owned(group: str) -> Iterator[_OwnThing]:
     on_topics = frozenset({Operation.WRITE, Operation.DELETE, Operation.ALTER, Operation.ALTER_CONFIGS})
     prefixed = f"--topic {OWN_PREFIX} --resource-pattern-type prefixed"
-    yield _Own(_TOPIC, OWN_PREFIX, True, on_topics, prefixed)
-    yield _Own(_GROUP, group, False, frozenset({Operation.READ, Operation.DELETE}), f"--group {quote(group)}")
+    yield _OwnThing(_TOPIC, OWN_PREFIX, True, on_topics, prefixed)
+    yield _OwnThing(_GROUP, group, False, frozenset({Operation.READ, Operation.DELETE}), f"--group {quote(group)}")
     id_ = f"--transactional-id {TRANSACTIONAL_ID}"
-    yield _Own(_TRANSACTIONAL_ID, TRANSACTIONAL_ID, False, frozenset({Operation.WRITE}), id_)
+    yield _OwnThing(_TRANSACTIONAL_ID, TRANSACTIONAL_ID, False, frozenset({Operation.WRITE}), id_)
 
 
-def _open(own: _Own, rows: Collection[AclRow], principal: str | None) -> Iterator[str]:
+def _open(own: _OwnThing, rows: Collection[AclRow], principal: str | None) -> Iterator[str]:
     allowed = _by_principal(own, (row for row in rows if row.permission == _ALLOW), wholly=False)
     denied = _by_principal(own, (row for row in rows if row.permission == _DENY), wholly=True)
     for who, operations in sorted(allowed.items()):
@@ -94,7 +94,7 @@ def _open(own: _Own, rows: Collection[AclRow], principal: str | None) -> Iterato
             yield _told(own, who, sorted(left), principal)
 
 
-def _by_principal(own: _Own, rows: Iterable[AclRow], *, wholly: bool) -> Mapping[str, frozenset[int]]:
+def _by_principal(own: _OwnThing, rows: Iterable[AclRow], *, wholly: bool) -> Mapping[str, frozenset[int]]:
     found: dict[str, frozenset[int]] = {}
     for row in rows:
         if own.covers(row, wholly=wholly):
@@ -103,7 +103,7 @@ def _by_principal(own: _Own, rows: Iterable[AclRow], *, wholly: bool) -> Mapping
     return found
 
 
-def _told(own: _Own, who: str, operations: Iterable[int], principal: str | None) -> str:
+def _told(own: _OwnThing, who: str, operations: Iterable[int], principal: str | None) -> str:
     words = [Operation(each).word for each in operations]
     options = " ".join(f"--operation {word}" for word in words)
     unless = "" if principal is not None else ", unless that is Kordon itself"

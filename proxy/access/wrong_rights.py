@@ -32,7 +32,7 @@ def principal_of(upstream: Upstream) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class WrongRights:
     """What is wrong; each with the command that puts it right."""
 
     missing: Sequence[str]
@@ -72,7 +72,7 @@ class Access:
         """
         return await self._own.missing(topics)
 
-    async def find(self, topics: Iterable[str], *, authorizer: bool) -> Found:
+    async def find(self, topics: Iterable[str], *, authorizer: bool) -> WrongRights:
         """Returns all that is wrong.
 
         Args:
@@ -83,9 +83,9 @@ class Access:
             UpstreamUnavailable: Nobody answers.
         """
         if not authorizer:
-            return Found(missing=(), open=[NO_AUTHORIZER])
+            return WrongRights(missing=(), open=[NO_AUTHORIZER])
         missing = [str(each) for each in await self.missing(topics)]
-        return Found(missing=missing, open=await self._find_open())
+        return WrongRights(missing=missing, open=await self._find_open())
 
     async def _find_open(self) -> list[str]:
         try:

@@ -45,7 +45,7 @@ def _moment(_context: click.Context, _option: click.Parameter, value: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Filter:
     """Which decisions are shown."""
 
     kinds: frozenset[str]
@@ -152,7 +152,7 @@ def tail(
 
     begin = None if from_beginning or since_ms is not None else last
     upstream, folder = _place(folder, target)
-    wanted = _Wanted(frozenset(kinds), topic, client, group, principal, since_ms or 0)
+    wanted = _Filter(frozenset(kinds), topic, client, group, principal, since_ms or 0)
 
     async def show() -> None:
         if upstream is not None:

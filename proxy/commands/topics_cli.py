@@ -24,7 +24,7 @@ from kordon.proxy.config.config import HostPort
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from kordon.proxy.commands.topics_client import Counts, TopicsClient
+    from kordon.proxy.commands.topics_client import PartitionCounts, TopicsClient
 
 _FILE_COLUMNS: Final = 200
 """Where nobody looks at a terminal, lines are for tools."""
@@ -375,7 +375,7 @@ class _Target:
         began = time.monotonic()
         click.echo(f"{self.ask(what, do)} ({time.monotonic() - began:.1f} s)")
 
-    def counts(self, topic: str) -> Counts | None:
+    def counts(self, topic: str) -> PartitionCounts | None:
         """Asks how many partitions a topic has; None: it is not managed."""
         return self.ask(f"looking at {topic}", lambda client: client.counts(topic))
 

@@ -41,7 +41,7 @@ class RequestRefused(KordonError):  # noqa: N818 - what is told to whoever asked
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class PartitionCounts:
     """How many partitions a managed topic has."""
 
     virtual: int
@@ -77,7 +77,7 @@ class TopicsClient:
         """Ends the connection."""
         self._client.close()
 
-    async def counts(self, topic: str) -> Counts | None:
+    async def counts(self, topic: str) -> PartitionCounts | None:
         """Asks how many partitions a topic has; None: it is not managed.
 
         Raises:
@@ -94,7 +94,7 @@ class TopicsClient:
         found = {config.name: config.value for config in result.configs}
         if keys[0] not in found or keys[1] not in found:
             return None
-        return Counts(virtual=int(found[keys[0]]), physical=int(found[keys[1]]))
+        return PartitionCounts(virtual=int(found[keys[0]]), physical=int(found[keys[1]]))
 
     async def manage(
         self,

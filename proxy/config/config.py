@@ -137,13 +137,13 @@ Folder = Annotated[Path, "folder"]
 MillisecondsOrZero = Annotated[int, BeforeValidator(_whole), Field(ge=0, le=2**31 - 1)]
 
 
-class Section(BaseModel):
+class ConfigSection(BaseModel):
     """A section of the file: frozen, and a key it does not know is a mistake."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
-class UpstreamTls(Section):
+class UpstreamTls(ConfigSection):
     """Encryption between Kordon and the brokers. `tls: {}` is TLS with the system's certificate authorities."""
 
     ca: Path | None = Field(
@@ -171,7 +171,7 @@ class UpstreamTls(Section):
     )
 
 
-class UpstreamSasl(Section):
+class UpstreamSasl(ConfigSection):
     """How Kordon's own connection, which follows the topology, logs in. Clients log in for themselves."""
 
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
@@ -184,7 +184,7 @@ class UpstreamSasl(Section):
     )
 
 
-class Upstream(Section):
+class Upstream(ConfigSection):
     """The cluster behind Kordon."""
 
     bootstrap: Annotated[tuple[Address, ...], BeforeValidator(_addresses), AfterValidator(_not_empty)] = Field(
@@ -209,14 +209,14 @@ class Upstream(Section):
     )
 
 
-class Sni(Section):
+class Sni(ConfigSection):
     """One port for all brokers, told apart by the name the client asks for in the TLS handshake."""
 
     bootstrap: Host = Field(description="name by which clients bootstrap")
     broker: Host = Field(description=f"name of a broker, with {NODE_ID_PLACEHOLDER} in place of its node id")
 
 
-class ListenTls(Section):
+class ListenTls(ConfigSection):
     """Encryption between clients and Kordon."""
 
     certificate: Path = Field(
@@ -235,7 +235,7 @@ class ListenTls(Section):
     )
 
 
-class Listen(Section):
+class Listen(ConfigSection):
     """Where clients reach Kordon."""
 
     address: Address = Field(
@@ -265,7 +265,7 @@ class Listen(Section):
         return self.ports.get(node_id, self.first_broker_port + node_id)
 
 
-class Admin(Section):
+class Admin(ConfigSection):
     """Health, metrics and status over HTTP. It has no log-in: bind it where only operators reach it."""
 
     address: Address | None = Field(
@@ -278,7 +278,7 @@ class Admin(Section):
     )
 
 
-class Log(Section):
+class Log(ConfigSection):
     """What is logged, to standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
@@ -289,7 +289,7 @@ class Log(Section):
     )
 
 
-class Limits(Section):
+class Limits(ConfigSection):
     """What one client, or all, may take. Whoever goes beyond is closed, logged and counted, or has to wait."""
 
     frame_bytes: FrameBytes = Field(
@@ -357,7 +357,7 @@ class Limits(Section):
     )
 
 
-class Drain(Section):
+class Draining(ConfigSection):
     """How Kordon stops: listeners first, then connections step by step, each after its last answer."""
 
     timeout_ms: MillisecondsOrZero = Field(
@@ -372,7 +372,7 @@ class Drain(Section):
     )
 
 
-class Ordering(Section):
+class Ordering(ConfigSection):
     """Managed topics, whose partitions come and go without breaking the order of a key."""
 
     enabled: bool = Field(
@@ -421,7 +421,7 @@ class Ordering(Section):
     )
 
 
-class Decisions(Section):
+class Decisions(ConfigSection):
     """The decision log: what Kordon decided for managed topics, on record (docs/decisions.md)."""
 
     to: Literal["none", "topic", "files"] = Field(
@@ -461,7 +461,7 @@ class Decisions(Section):
     )
 
 
-class Config(Section):
+class Config(ConfigSection):
     """Everything Kordon can be told."""
 
     upstream: Upstream = Field(description="the cluster behind Kordon")
@@ -472,6 +472,6 @@ class Config(Section):
     )
     log: Log = Field(default=Log(), description="what is logged, to standard error")
     limits: Limits = Field(default=Limits(), description="what one client, or all, may take")
-    drain: Drain = Field(default=Drain(), description="how Kordon stops")
+    drain: Draining = Field(default=Draining(), description="how Kordon stops")
     ordering: Ordering = Field(default=Ordering(), description="managed topics")
     decisions: Decisions = Field(default=Decisions(), description="the decision log")

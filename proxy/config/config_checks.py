@@ -37,7 +37,7 @@ LIKELY_BROKERS: Final = 32
 """Node ids up to here are taken into account when ports are compared with those a broker may get some day."""
 
 
-class Finding(NamedTuple):
+class ConfigFinding(NamedTuple):
     """What is wrong with an option, and what would be right."""
 
     key: Key
@@ -47,21 +47,21 @@ class Finding(NamedTuple):
 
 
 @dataclass(slots=True)
-class Outcome:
+class CheckedConfig:
     """All findings, in the order of the checks."""
 
     mistakes: list[Problem] = field(default_factory=list[Problem])
     warnings: list[Problem] = field(default_factory=list[Problem])
 
 
-def run_checks(sections: Mapping[str, Any], source: Source) -> Outcome:
+def run_checks(sections: Mapping[str, Any], source: Source) -> CheckedConfig:
     """Runs every check whose sections are there and sound.
 
     Args:
         sections: Models by the name of their section.
         source: Knows where each value was given.
     """
-    outcome = Outcome()
+    outcome = CheckedConfig()
     for check in CHECKS:
         names = inspect.signature(check).parameters
         if not all(name in sections for name in names):
@@ -72,7 +72,7 @@ def run_checks(sections: Mapping[str, Any], source: Source) -> Outcome:
     return outcome
 
 
-def broker_ports(listen: Listen, upstream: Upstream) -> Iterator[Finding]:
+def broker_ports(listen: Listen, upstream: Upstream) -> Iterator[ConfigFinding]:
     """Two listeners on one port, as far as node ids are known, and ports beyond the last one."""
     if listen.sni is not None:
         return
@@ -81,77 +81,81 @@ def broker_ports(listen: Listen, upstream: Upstream) -> Iterator[Finding]:
         port = listen.port_of(node_id)
         key: Key = ("listen", "ports", node_id) if node_id in listen.ports else ("listen", "base_port")
         if port > MAX_PORT:
-            yield Finding(key, f"puts node {node_id} on port {port}, beyond {MAX_PORT}; give it one in listen.ports")
+            yield ConfigFinding(
+                key, f"puts node {node_id} on port {port}, beyond {MAX_PORT}; give it one in listen.ports"
+            )
         elif port in taken:
-            yield Finding(key, f"puts node {node_id} on port {port}, which is that of {taken[port]}")
+            yield ConfigFinding(key, f"puts node {node_id} on port {port}, which is that of {taken[port]}")
         taken.setdefault(port, f"node {node_id}")
     if not listen.ports and listen.first_broker_port == listen.address.port:
-        yield Finding(("listen", "base_port"), "is the bootstrap listener's port; leave it out or take the next one")
+        yield ConfigFinding(
+            ("listen", "base_port"), "is the bootstrap listener's port; leave it out or take the next one"
+        )
     if not listen.ports and listen.first_broker_port > MAX_PORT:
-        yield Finding(("listen", "address"), "leaves no ports for brokers after it; set listen.base_port")
+        yield ConfigFinding(("listen", "address"), "leaves no ports for brokers after it; set listen.base_port")
 
 
-def admin_port(listen: Listen, admin: Admin) -> Iterator[Finding]:
+def admin_port(listen: Listen, admin: Admin) -> Iterator[ConfigFinding]:
     """The admin address on a port that clients use."""
     if admin.address is None or not _same_interface(admin.address.host, listen.address.host):
         return
     port = admin.address.port
     if port == listen.address.port:
-        yield Finding(("admin", "address"), "is the port of listen.address; choose another one")
+        yield ConfigFinding(("admin", "address"), "is the port of listen.address; choose another one")
     for node_id in [node_id for node_id, taken in listen.ports.items() if taken == port]:
-        yield Finding(("admin", "address"), f"is the port of node {node_id} in listen.ports; choose another one")
+        yield ConfigFinding(("admin", "address"), f"is the port of node {node_id} in listen.ports; choose another one")
     node_id = port - listen.first_broker_port
     if listen.sni is None and 0 <= node_id < LIKELY_BROKERS and node_id not in listen.ports:
         what = f"is the port that a broker with node id {node_id} would get; choose one outside that range"
-        yield Finding(("admin", "address"), what, warning=True)
+        yield ConfigFinding(("admin", "address"), what, warning=True)
 
 
 def _same_interface(one: str, other: str) -> bool:
     return one == other or bool(WILDCARD_HOSTS & {one, other}) or {one, other} <= LOCAL_HOSTS
 
 
-def bootstrap_is_not_ourselves(upstream: Upstream, listen: Listen) -> Iterator[Finding]:
+def bootstrap_is_not_ourselves(upstream: Upstream, listen: Listen) -> Iterator[ConfigFinding]:
     """A bootstrap address on which Kordon itself listens: it would wait for itself for ever."""
     own = {listen.address.host, listen.advertise} | (LOCAL_HOSTS if listen.address.host in LOCAL_HOSTS else set())
     for index, address in enumerate(upstream.bootstrap):
         if address.port == listen.address.port and address.host in own:
-            yield Finding(
+            yield ConfigFinding(
                 ("upstream", "bootstrap", index),
                 f"{address} is where Kordon itself listens (listen.address); name a broker, or listen elsewhere",
             )
 
 
-def sni(listen: Listen) -> Iterator[Finding]:
+def sni(listen: Listen) -> Iterator[ConfigFinding]:
     """Names in the handshake need TLS, a place for the node id, and a certificate that covers them."""
     if listen.sni is None:
         return
     if listen.tls is None:
-        yield Finding(("listen", "sni"), "needs listen.tls: the host name is only sent in a TLS handshake")
+        yield ConfigFinding(("listen", "sni"), "needs listen.tls: the host name is only sent in a TLS handshake")
     if NODE_ID_PLACEHOLDER not in listen.sni.broker:
         what = f"must contain {NODE_ID_PLACEHOLDER}, as in broker-{NODE_ID_PLACEHOLDER}.example.com"
-        yield Finding(("listen", "sni", "broker"), what)
+        yield ConfigFinding(("listen", "sni", "broker"), what)
     for name in ("base_port", "ports"):
         if name in listen.model_fields_set and getattr(listen, name):
-            yield Finding(("listen", name), "has no effect with listen.sni; leave one of them out")
+            yield ConfigFinding(("listen", name), "has no effect with listen.sni; leave one of them out")
 
 
-def downstream_tls(listen: Listen) -> Iterator[Finding]:
+def downstream_tls(listen: Listen) -> Iterator[ConfigFinding]:
     """Certificate, key and authorities shown to, or asked of, clients."""
     if listen.tls is None:
         return
     tls, section = listen.tls, ("listen", "tls")
     if tls.client_auth != "none" and tls.client_ca is None:
         what = f"{tls.client_auth} needs client_ca: whose certificates are to be trusted?"
-        yield Finding((*section, "client_auth"), what)
+        yield ConfigFinding((*section, "client_auth"), what)
     if tls.client_auth == "none" and tls.client_ca is not None:
         what = "has no effect with client_auth none; set client_auth: required (or requested)"
-        yield Finding((*section, "client_ca"), what)
+        yield ConfigFinding((*section, "client_ca"), what)
     yield from _certificate_and_key(section, tls.certificate, tls.key, listen)
     if tls.client_ca is not None:
         yield from _authorities((*section, "client_ca"), tls.client_ca)
 
 
-def upstream_tls(upstream: Upstream) -> Iterator[Finding]:
+def upstream_tls(upstream: Upstream) -> Iterator[ConfigFinding]:
     """Certificate, key and authorities towards brokers."""
     if upstream.tls is None:
         return
@@ -160,74 +164,76 @@ def upstream_tls(upstream: Upstream) -> Iterator[Finding]:
         yield from _certificate_and_key(section, tls.certificate, tls.key)
     elif tls.certificate is not None or tls.key is not None:
         given, missing = ("certificate", "key") if tls.certificate else ("key", "certificate")
-        yield Finding((*section, given), f"needs {missing} beside it")
+        yield ConfigFinding((*section, given), f"needs {missing} beside it")
     if tls.ca is not None:
         yield from _authorities((*section, "ca"), tls.ca)
     if not tls.verify:
         what = "false lets anybody pose as a broker; for tests only"
-        yield Finding((*section, "verify"), what, warning=True)
+        yield ConfigFinding((*section, "verify"), what, warning=True)
 
 
-def sasl(upstream: Upstream) -> Iterator[Finding]:
+def sasl(upstream: Upstream) -> Iterator[ConfigFinding]:
     """A password in the clear."""
     if upstream.sasl is not None and upstream.sasl.mechanism == "PLAIN" and upstream.tls is None:
         what = "sends the password unencrypted without upstream.tls"
-        yield Finding(("upstream", "sasl", "mechanism"), what, warning=True)
+        yield ConfigFinding(("upstream", "sasl", "mechanism"), what, warning=True)
 
 
-def limits_fit(limits: Limits) -> Iterator[Finding]:
+def limits_fit(limits: Limits) -> Iterator[ConfigFinding]:
     """Limits that another limit makes meaningless."""
     if limits.header_bytes > limits.frame_bytes:
-        yield Finding(("limits", "header_bytes"), f"is more than limits.frame_bytes ({limits.frame_bytes})")
+        yield ConfigFinding(("limits", "header_bytes"), f"is more than limits.frame_bytes ({limits.frame_bytes})")
     if limits.connections_per_address > limits.connections:
         what = f"is more than limits.connections ({limits.connections})"
-        yield Finding(("limits", "connections_per_address"), what)
+        yield ConfigFinding(("limits", "connections_per_address"), what)
 
 
-def workers_fit(workers: int) -> Iterator[Finding]:
+def workers_fit(workers: int) -> Iterator[ConfigFinding]:
     """More workers than processors only take turns."""
     processors = os.cpu_count() or workers
     if workers > processors:
-        yield Finding(("workers",), f"{workers} workers share {processors} processors", warning=True)
+        yield ConfigFinding(("workers",), f"{workers} workers share {processors} processors", warning=True)
 
 
-def decisions_go_somewhere(decisions: Decisions, ordering: Ordering, workers: int) -> Iterator[Finding]:
+def decisions_go_somewhere(decisions: Decisions, ordering: Ordering, workers: int) -> Iterator[ConfigFinding]:
     """A decision log without a folder, without room for each worker's file, or without decisions."""
     folder = decisions.folder
     if decisions.to != "files":
         if folder is not None:
             what = f"has no effect with decisions.to {decisions.to}"
-            yield Finding(("decisions", "folder"), what, warning=True)
+            yield ConfigFinding(("decisions", "folder"), what, warning=True)
     elif folder is None:
-        yield Finding(("decisions", "to"), "files needs decisions.folder: where are they to lie?")
+        yield ConfigFinding(("decisions", "to"), "files needs decisions.folder: where are they to lie?")
     elif not (folder.is_dir() and os.access(folder, os.W_OK)):
         problem = "cannot be written to" if folder.is_dir() else "is no folder"
-        yield Finding(("decisions", "folder"), f"{folder} {problem}")
+        yield ConfigFinding(("decisions", "folder"), f"{folder} {problem}")
     if decisions.to == "files" and decisions.files < 2 * workers:
         what = f"is less than two for each of the {workers} workers, which would remove each other's"
-        yield Finding(("decisions", "files"), what)
+        yield ConfigFinding(("decisions", "files"), what)
     if decisions.to != "none" and not ordering.enabled:
         what = "records nothing with ordering.enabled false: decisions concern managed topics"
-        yield Finding(("decisions", "to"), what, warning=True)
+        yield ConfigFinding(("decisions", "to"), what, warning=True)
 
 
-def _certificate_and_key(section: Key, certificate: Path, key: Path, listen: Listen | None = None) -> Iterator[Finding]:
+def _certificate_and_key(
+    section: Key, certificate: Path, key: Path, listen: Listen | None = None
+) -> Iterator[ConfigFinding]:
     files = {(*section, "certificate"): certificate, (*section, "key"): key}
-    unreadable = [Finding(option, problem) for option, file in files.items() if (problem := _unreadable(file))]
+    unreadable = [ConfigFinding(option, problem) for option, file in files.items() if (problem := _unreadable(file))]
     yield from unreadable
     if unreadable:
         return
     try:
         shown = read_certificates(certificate)[0]
     except ValueError as error:
-        yield Finding((*section, "certificate"), f"{certificate} {error}")
+        yield ConfigFinding((*section, "certificate"), f"{certificate} {error}")
         return
     yield from _lifetime((*section, "certificate"), certificate, shown.not_before, shown.not_after)
     yield from _key_matches(section, certificate, key)
     if listen is not None:
         for name in sorted(name for name in _advertised_names(listen) if not shown.covers(name)):
             what = f"{certificate} does not stand for {name}, so clients will refuse it"
-            yield Finding((*section, "certificate"), what, warning=True)
+            yield ConfigFinding((*section, "certificate"), what, warning=True)
 
 
 def _advertised_names(listen: Listen) -> set[str]:
@@ -236,7 +242,7 @@ def _advertised_names(listen: Listen) -> set[str]:
     return {listen.advertise} if listen.advertise else set()
 
 
-def _key_matches(section: Key, certificate: Path, key: Path) -> Iterator[Finding]:
+def _key_matches(section: Key, certificate: Path, key: Path) -> Iterator[ConfigFinding]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     asked: list[bool] = []
 
@@ -249,37 +255,37 @@ def _key_matches(section: Key, certificate: Path, key: Path) -> Iterator[Finding
     except ssl.SSLError as error:
         option: Key = (*section, "key")
         if asked:
-            yield Finding(option, f"{key} is encrypted; give a key without a passphrase, readable by Kordon only")
+            yield ConfigFinding(option, f"{key} is encrypted; give a key without a passphrase, readable by Kordon only")
         elif error.reason == "KEY_VALUES_MISMATCH":
-            yield Finding(option, f"{key} does not belong to the certificate {certificate}")
+            yield ConfigFinding(option, f"{key} does not belong to the certificate {certificate}")
         else:
-            yield Finding(option, f"{key} holds no usable PEM key ({error.reason or error})")
+            yield ConfigFinding(option, f"{key} holds no usable PEM key ({error.reason or error})")
 
 
-def _authorities(option: Key, file: Path) -> Iterator[Finding]:
+def _authorities(option: Key, file: Path) -> Iterator[ConfigFinding]:
     problem = _unreadable(file)
     if problem:
-        yield Finding(option, problem)
+        yield ConfigFinding(option, problem)
         return
     try:
         certificates = read_certificates(file)
     except ValueError as error:
-        yield Finding(option, f"{file} {error}")
+        yield ConfigFinding(option, f"{file} {error}")
         return
     now = datetime.now(UTC)
     if all(certificate.not_after < now for certificate in certificates):
         last = max(certificate.not_after for certificate in certificates)
-        yield Finding(option, f"{file} expired on {last:%Y-%m-%d}; nobody it signed will be trusted")
+        yield ConfigFinding(option, f"{file} expired on {last:%Y-%m-%d}; nobody it signed will be trusted")
 
 
-def _lifetime(option: Key, file: Path, not_before: datetime, not_after: datetime) -> Iterator[Finding]:
+def _lifetime(option: Key, file: Path, not_before: datetime, not_after: datetime) -> Iterator[ConfigFinding]:
     now = datetime.now(UTC)
     if not_after < now:
-        yield Finding(option, f"{file} expired on {not_after:%Y-%m-%d %H:%M} UTC; put a new one in its place")
+        yield ConfigFinding(option, f"{file} expired on {not_after:%Y-%m-%d %H:%M} UTC; put a new one in its place")
     elif not_before > now:
-        yield Finding(option, f"{file} is valid from {not_before:%Y-%m-%d %H:%M} UTC only; is the clock right?")
+        yield ConfigFinding(option, f"{file} is valid from {not_before:%Y-%m-%d %H:%M} UTC only; is the clock right?")
     elif not_after - now < EXPIRY_WARNING:
-        yield Finding(option, f"{file} expires on {not_after:%Y-%m-%d %H:%M} UTC", warning=True)
+        yield ConfigFinding(option, f"{file} expires on {not_after:%Y-%m-%d %H:%M} UTC", warning=True)
 
 
 def _unreadable(file: Path) -> str | None:
@@ -290,7 +296,7 @@ def _unreadable(file: Path) -> str | None:
         return f"{file} cannot be read: {error.strerror}"
 
 
-CHECKS: Final[tuple[Callable[..., Iterator[Finding]], ...]] = (
+CHECKS: Final[tuple[Callable[..., Iterator[ConfigFinding]], ...]] = (
     broker_ports,
     admin_port,
     bootstrap_is_not_ourselves,

@@ -51,7 +51,7 @@ FILE_OPTIONS: Final = frozenset(
 """Sections and options that name files; in a configuration file they are relative to that file's folder."""
 
 
-class Place(NamedTuple):
+class Origin(NamedTuple):
     """Where a value was given."""
 
     source: str
@@ -68,7 +68,7 @@ class Place(NamedTuple):
 class Problem:
     """One mistake, told so that a person can mend it without the manual."""
 
-    place: Place | None
+    place: Origin | None
     key: Key
     what: str
     """What is wrong, and what would be right."""
@@ -82,15 +82,15 @@ class Source:
     """Values as they were given, before any model has judged them."""
 
     values: dict[str | int, Any] = field(default_factory=dict[str | int, Any])
-    places: dict[Key, Place] = field(default_factory=dict[Key, Place])
+    places: dict[Key, Origin] = field(default_factory=dict[Key, Origin])
     """Where each value stands."""
-    names: dict[Key, Place] = field(default_factory=dict[Key, Place])
+    names: dict[Key, Origin] = field(default_factory=dict[Key, Origin])
     """Where the name of an option or section stands in the file."""
     problems: list[Problem] = field(default_factory=list[Problem])
-    file: Place | None = None
+    file: Origin | None = None
     """The configuration file as a whole, for what is missing in it."""
 
-    def put(self, key: Key, value: object, place: Place) -> None:
+    def put(self, key: Key, value: object, place: Origin) -> None:
         """Sets a value over what an earlier source said at this key."""
         for old in [old for old in self.places if old[: len(key)] == key]:
             del self.places[old]
@@ -102,7 +102,7 @@ class Source:
             section = section[name]
         section[key[-1]] = value
 
-    def place_of(self, key: Key) -> Place | None:
+    def place_of(self, key: Key) -> Origin | None:
         """The place of a value or, when it was not given, of what stands around it."""
         while key and key not in self.places:
             key = key[:-1]
@@ -133,7 +133,7 @@ def read_sources(
         _read_variable(name, text, options, source)
     for key, value in flags.items():
         if value is not None:
-            source.put(key, value, Place(FLAGS.get(key, dotted(key))))
+            source.put(key, value, Origin(FLAGS.get(key, dotted(key))))
     return source
 
 
@@ -147,11 +147,11 @@ def _read_variable(name: str, text: str, options: frozenset[Key], source: Source
         return
     key: Key = tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
     if key in options:
-        source.put(key, text or None, Place(name))
+        source.put(key, text or None, Origin(name))
     elif not KUBERNETES_VARIABLE.fullmatch(name):
         near = get_close_matches(name, [variable_of(option) for option in options], n=1)
         cure = f"; did you mean {near[0]}?" if near else "; `kordon check --options` lists them"
-        source.problems.append(Problem(Place(name), (), f"no option has this variable{cure}"))
+        source.problems.append(Problem(Origin(name), (), f"no option has this variable{cure}"))
 
 
 class _FileReader:
@@ -160,7 +160,7 @@ class _FileReader:
     def __init__(self, path: Path, source: Source) -> None:
         self.path = path
         self.source = source
-        source.file = Place(str(path))
+        source.file = Origin(str(path))
 
     def read(self) -> None:
         try:
@@ -231,15 +231,15 @@ class _FileReader:
     def _file_path(self, value: object) -> object:
         return str(self.path.parent / value) if isinstance(value, str) else value
 
-    def _place(self, node: Node) -> Place:
-        return Place(str(self.path), node.start_mark.line + 1, node.start_mark.column + 1)
+    def _place(self, node: Node) -> Origin:
+        return Origin(str(self.path), node.start_mark.line + 1, node.start_mark.column + 1)
 
-    def _problem(self, key: Key, what: str, place: Place | None = None) -> None:
+    def _problem(self, key: Key, what: str, place: Origin | None = None) -> None:
         self.source.problems.append(Problem(place or self.source.file, key, what))
 
     def _syntax(self, error: yaml.MarkedYAMLError, text: str) -> None:
         mark = error.problem_mark or error.context_mark
-        place = Place(str(self.path), mark.line + 1, mark.column + 1) if mark else None
+        place = Origin(str(self.path), mark.line + 1, mark.column + 1) if mark else None
         line = text.splitlines()[mark.line] if mark and mark.line < len(text.splitlines()) else ""
         what = f"is no YAML: {error.problem or error.context}"
         if "\t" in line[: len(line) - len(line.lstrip())]:

@@ -56,7 +56,7 @@ class _TooFast(Exception):  # noqa: N818 - a state of the world
     """Raised when more is written than can be read."""
 
 
-class _Kept(NamedTuple):
+class _KnownLogs(NamedTuple):
     """What is known of a topic's logs."""
 
     images: NextImages
@@ -79,7 +79,7 @@ class WhoWrote:
         self._admin = admin
         self._ledger = ledger
         self._adoption = adoption
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _KnownLogs] = {}
 
     async def are_many(self, topic: str) -> bool:
         """Whether a topic has so many producers that their images are to be written ahead.
@@ -151,7 +151,7 @@ class WhoWrote:
         return {q: await _all_of(snapshot) for q, snapshot in found.items() if snapshot.is_cut}
 
     async def _look_behind(
-        self, topic: str, kept: _Kept, partitions: frozenset[int], before: dict[int, int]
+        self, topic: str, kept: _KnownLogs, partitions: frozenset[int], before: dict[int, int]
     ) -> dict[int, Producers]:
         found = await self._read_on(topic, {q: kept.tails[q] for q in partitions})
         ends = {q: snapshot.ends.log_end_offset for q, (snapshot, _) in found.items()}
@@ -164,7 +164,7 @@ class WhoWrote:
             if q in found and found[q][0].is_cut and tail.position == ends[q]
         }
 
-    async def _read_all(self, controller: Controller, command: WriteAhead) -> _Kept:
+    async def _read_all(self, controller: Controller, command: WriteAhead) -> _KnownLogs:
         topic, images, tails = command.topic, command.images, dict[int, Tail]()
         for q in sorted(command.partitions):  # one after the other: their answers are large
             snapshot = await self._admin.snapshot(topic, q)
@@ -181,7 +181,7 @@ class WhoWrote:
         if record is not None:  # or else clients would wait, under the fence, until the slowest has read all that
             await self._ledger.write(await self._adoption.wait_until_adopted(record))
         log.info("images_written_ahead", topic=topic, epoch=images.following.number)
-        return _Kept(images, tails)
+        return _KnownLogs(images, tails)
 
     async def _put_down(self, controller: Controller, topic: str, images: NextImages, least: int) -> None:
         await asyncio.sleep(0)
@@ -190,7 +190,7 @@ class WhoWrote:
             await self._ledger.write(tuple((image_key(topic, each.stream, each.number), each.part) for each in ahead))
             controller.on_written_ahead(topic, ahead)
 
-    async def _catch_up(self, topic: str, kept: _Kept) -> None:
+    async def _catch_up(self, topic: str, kept: _KnownLogs) -> None:
         ends_at = time.monotonic() + CATCH_UP_SECONDS
         while sum(read for _, read in (await self._read_on(topic, kept.tails)).values()) > NEAR_BYTES:
             if time.monotonic() > ends_at:

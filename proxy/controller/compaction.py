@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from kordon.codecs.error_codes import Code
-from kordon.proxy.controller.ledger import Refused
+from kordon.proxy.controller.ledger import WishRefused
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
 
 log = structlog.get_logger(__name__)
@@ -77,7 +77,7 @@ class Compaction:
                 f"{topic} is compacted: a key's old value could outlive the new one in a partition it has left; "
                 "kordon.janitor=true has old values removed"
             )
-            raise Refused(Code.INVALID_CONFIG, detail)
+            raise WishRefused(Code.INVALID_CONFIG, detail)
 
     async def is_compacted(self, topic: str) -> bool:
         """Whether brokers compact a topic now.

@@ -11,7 +11,7 @@ import structlog
 
 from kordon.codecs.error_codes import Code
 from kordon.proxy.controller.bindings import Bindings
-from kordon.proxy.controller.ledger import Ledger, Records, Refused
+from kordon.proxy.controller.ledger import Ledger, Records, WishRefused
 from kordon.proxy.controller.letting_go import LettingGo
 from kordon.proxy.controller.managing import Managing
 from kordon.proxy.controller.takeover_steps import TakeoverSteps
@@ -187,10 +187,10 @@ class Fulfilment:
         topic = wish.topic
         try:
             if why := self._why_untouched(topic):
-                raise Refused(Code.INVALID_REQUEST, why)  # or what cannot be read would be written over
+                raise WishRefused(Code.INVALID_REQUEST, why)  # or what cannot be read would be written over
             if await self._begin(wish):
                 await self.conclude(topic, OutcomeRecord(0, ""))
-        except (Refused, TopicsRefused) as refusal:
+        except (WishRefused, TopicsRefused) as refusal:
             await self.conclude(topic, OutcomeRecord(refusal.code, str(refusal)))
         except NotQuiesced as refusal:
             await self.conclude(topic, OutcomeRecord(Code.INVALID_REQUEST, str(refusal)))
@@ -238,12 +238,12 @@ class Fulfilment:
     def _resize(self, topic: str, partitions: int) -> bool:
         layout = self._ledger.managed(topic).layout
         if problem := why_not(layout.n, partitions, layout.v_count):
-            raise Refused(Code.INVALID_PARTITIONS, problem)
+            raise WishRefused(Code.INVALID_PARTITIONS, problem)
         self._ledger.settled(topic)
         if partitions == layout.u or self._ledger.controller is None:
             return True
         record = self._ledger.managed(topic)
         if problem := why_no_more(record, layout.next_epoch(partitions)):
-            raise Refused(Code.INVALID_PARTITIONS, problem)
+            raise WishRefused(Code.INVALID_PARTITIONS, problem)
         self._do(self._ledger.controller.resize(topic, partitions, clock()))
         return False

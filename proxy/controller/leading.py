@@ -48,7 +48,7 @@ from kordon.proxy.ordering.changes import (
 )
 from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.findings import not_mended, records_lost, topic_gone
-from kordon.proxy.ordering.images import Parts
+from kordon.proxy.ordering.images import ImageParts
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.leftovers import Leftovers
 from kordon.proxy.ordering.presence import Presence
@@ -203,7 +203,7 @@ class Leading:
     async def run(
         self,
         read_to_end: Callable[[], Awaitable[object]],
-        known: Callable[[], Mapping[str, tuple[TopicRecord, Mapping[int, Parts]]]],
+        known: Callable[[], Mapping[str, tuple[TopicRecord, Mapping[int, ImageParts]]]],
         unfinished: Callable[[], tuple[Mapping[str, FenceRecord], Mapping[str, Wish]]],
     ) -> None:
         """Leads until cancelled, or until another controller writes.

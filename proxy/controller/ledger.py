@@ -9,7 +9,7 @@ from typing import TypeAlias
 from kordon.codecs.error_codes import Code
 from kordon.proxy.controller.minutes import Minutes
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.kafka.batches import Entry
+from kordon.proxy.kafka.batches import NewRecord
 from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value, dump
 from kordon.proxy.own_topics.layouts_writer import Fenced, LayoutsWriter, OutcomeUnknown
@@ -21,7 +21,7 @@ Offsets: TypeAlias = Mapping[str, int]
 """Where records stand in the layouts topic, by their keys."""
 
 
-class Refused(Exception):  # noqa: N818 - what is told to whoever asked
+class WishRefused(Exception):  # noqa: N818 - what is told to whoever asked
     """Raised when a wish cannot come true; carries Kafka's error code."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -61,7 +61,7 @@ class Ledger:
         """
         record = self.topics.get(topic)
         if record is None:
-            raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} is not managed by Kordon")
+            raise WishRefused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} is not managed by Kordon")
         return record
 
     def settled(self, topic: str) -> TopicRecord:
@@ -73,7 +73,7 @@ class Ledger:
         record = self.managed(topic)
         if record.takeover is not None:
             detail = f"{topic} is still being taken over; see kordon topics describe {topic}"
-            raise Refused(Code.REASSIGNMENT_IN_PROGRESS, detail)
+            raise WishRefused(Code.REASSIGNMENT_IN_PROGRESS, detail)
         return record
 
     def take(self, records: Iterable[TopicRecord]) -> None:
@@ -105,7 +105,7 @@ class Ledger:
         async with self._writing:
             try:
                 offsets = await self._writer.commit(
-                    [Entry(key, None if value is None else dump(value)) for key, value in records]
+                    [NewRecord(key, None if value is None else dump(value)) for key, value in records]
                 )
             except (Fenced, UpstreamUnavailable) as error:
                 if isinstance(error, Fenced | OutcomeUnknown) and not self._failed.done():

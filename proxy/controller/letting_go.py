@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from kordon.codecs.error_codes import Code
 from kordon.proxy.controller.adoption import Adoption
-from kordon.proxy.controller.ledger import Ledger, Records, Refused
+from kordon.proxy.controller.ledger import Ledger, Records, WishRefused
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.proxy.ordering.controller import FENCE_SECONDS
 from kordon.proxy.ordering.findings import why_not_let_go
@@ -78,12 +78,12 @@ class LettingGo:
             is_held = is_held and await self._confirm()  # else somebody may have joined who was not asked
             if controller is None or not (is_held and clock() >= controller.alone_from):
                 detail = f"not all proxies have stopped writing to {topic} within {FENCE_SECONDS:g} s; try again"
-                raise Refused(Code.REQUEST_TIMED_OUT, detail)
+                raise WishRefused(Code.REQUEST_TIMED_OUT, detail)
             partitions = {each.id.partition for each in layout.segments}
             starts = await self._admin.log_starts(topic, partitions)
             ends = await self._admin.ends_of(topic, partitions)
             if left := sorted(q for q, end in ends.items() if end.log_end_offset > starts[q]):
-                raise Refused(Code.INVALID_REQUEST, why_not_let_go(layout, left))
+                raise WishRefused(Code.INVALID_REQUEST, why_not_let_go(layout, left))
             await self.let_go(topic)
         finally:
             await self._ledger.write(self._adoption.lowering(fence))

@@ -13,7 +13,7 @@ from kordon.codecs.errors import WireError
 from kordon.codecs.fetched import Fetched
 from kordon.codecs.split import CONTROL, Batch, split
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.kafka.opening import Opener, PassedOver, Place
+from kordon.proxy.kafka.opening import BatchAddress, Opener, PassedOver
 from kordon.proxy.kafka.pulls import WAIT_MS, Want
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.proxy.ordering.janitor import FormerHomes, Visible
@@ -106,7 +106,7 @@ class LogWalk:
             self.opened += len(records)
             take(records)
 
-        place = Place(self._topic, stretch.partition, batch.base_offset)
+        place = BatchAddress(self._topic, stretch.partition, batch.base_offset)
         try:
             await self._opener.open(place, batch, stretch.records[batch.start : batch.end], count)
         except PassedOver:

@@ -12,7 +12,7 @@ from kordon.codecs.error_codes import Code
 from kordon.proxy.controller.adoption import Adoption
 from kordon.proxy.controller.bindings import Bindings
 from kordon.proxy.controller.compaction import Compaction
-from kordon.proxy.controller.ledger import Ledger, Refused
+from kordon.proxy.controller.ledger import Ledger, WishRefused
 from kordon.proxy.controller.takeovers import Takeovers
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.ends import LeaderAt
@@ -84,7 +84,7 @@ class Managing:
         if record := self._ledger.topics.get(topic):
             if record.layout.v_count == wish.virtual_partitions:
                 return True  # this very wish had come true when its controller ended
-            raise Refused(Code.TOPIC_ALREADY_EXISTS, f"{topic} is managed already, with another number of them")
+            raise WishRefused(Code.TOPIC_ALREADY_EXISTS, f"{topic} is managed already, with another number of them")
         leaders = await self._leaders_of_new(topic)
         await self._admit(topic)
         if wish.janitor:
@@ -92,7 +92,7 @@ class Managing:
         else:
             await self._compaction.refuse(topic)
         if problem := why_not(len(leaders), len(leaders), wish.virtual_partitions):
-            raise Refused(Code.INVALID_PARTITIONS, problem)
+            raise WishRefused(Code.INVALID_PARTITIONS, problem)
         ends = {q: each.log_end_offset for q, each in (await self._admin.ends_of(topic, leaders)).items()}
         if any(ends.values()):
             await self._take_over(wish, ends)
@@ -106,7 +106,7 @@ class Managing:
             return await self._admin.wait_for_leaders(topic, partitions=1)
         except UpstreamUnavailable as error:
             await self._admit(topic)  # names the right that is missing, if it is that
-            raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, str(error)) from error
+            raise WishRefused(Code.UNKNOWN_TOPIC_OR_PARTITION, str(error)) from error
 
     async def set_janitor(self, topic: str, *, on: bool) -> None:
         """Has old values of keys taken out of partitions that they have left, from now on or not any more.
@@ -121,7 +121,7 @@ class Managing:
             return
         if on and has_returned(record.layout):
             detail = f"keys of {topic} have come back to partitions that they had left, so it cannot be compacted now"
-            raise Refused(Code.INVALID_CONFIG, detail)
+            raise WishRefused(Code.INVALID_CONFIG, detail)
         if on:
             await self._compaction.hold(topic)
         else:

@@ -17,7 +17,7 @@ import structlog
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.ends import LeaderAt
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
-from kordon.proxy.ordering.layout import Bound, Layout
+from kordon.proxy.ordering.layout import Layout, LogBound
 
 log = structlog.get_logger(__name__)
 
@@ -44,7 +44,7 @@ class ShortenedLogs:
         self._admin = admin
         self._layouts = layouts
         self._mend = mend
-        self._good: dict[tuple[UUID, int], tuple[int, Bound]] = {}
+        self._good: dict[tuple[UUID, int], tuple[int, LogBound]] = {}
         """By topic id and partition: the leader epoch whose log was long enough, and for what."""
         self._told: dict[UUID, set[int]] = {}
         """By topic id, the partitions that have been logged and are not mended."""

@@ -9,12 +9,12 @@ from dataclasses import replace
 import structlog
 
 from kordon.codecs.error_codes import Code
-from kordon.proxy.controller.ledger import Ledger, Refused
+from kordon.proxy.controller.ledger import Ledger, WishRefused
 from kordon.proxy.controller.takeovers import Takeovers
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.ordering.changes import Command
 from kordon.proxy.ordering.records import TopicRecord
-from kordon.proxy.ordering.takeover import Step, next_step, shown
+from kordon.proxy.ordering.takeover import TakeoverStep, next_step, shown
 from kordon.proxy.own_topics.layouts_writer import Fenced
 from kordon.proxy.runtime.clock import clock
 from kordon.proxy.runtime.tasks import Tasks
@@ -46,9 +46,9 @@ class TakeoverSteps:
             if takeover is None or controller is None or topic in controller.changes or topic in self._ledger.busy:
                 continue
             step = next_step(record.layout, takeover, round(time.time() * 1000))
-            if step is Step.CUT:
+            if step is TakeoverStep.CUT:
                 self._do(controller.resize(topic, record.layout.n, clock()))
-            elif step is Step.SHOWN:
+            elif step is TakeoverStep.SHOWN:
                 self._start(record, self._begin_transition)
             elif self._takeovers.is_due(topic):
                 self._start(record, self._look_at_groups)
@@ -63,7 +63,7 @@ class TakeoverSteps:
         """
         record = self._ledger.topics.get(topic)
         if record is None or record.takeover is None:
-            raise Refused(Code.INVALID_REQUEST, f"{topic} is not being taken over: no group is waited for")
+            raise WishRefused(Code.INVALID_REQUEST, f"{topic} is not being taken over: no group is waited for")
         left_out = tuple(sorted({*record.takeover.left_out, *groups}))
         await self._ledger.renew(replace(record, takeover=replace(record.takeover, left_out=left_out)))
         self._takeovers.hurry(topic)

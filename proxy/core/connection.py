@@ -46,7 +46,7 @@ from kordon.proxy.core.interception import Interception, NothingManaged
 from kordon.proxy.core.request_leg import FrameLimits, RequestLeg
 from kordon.proxy.core.response_leg import ResponseLeg
 from kordon.proxy.core.tally import Tally
-from kordon.proxy.core.waiting import Body, Kept, Waiting
+from kordon.proxy.core.waiting import Body, ConnectionMemory, Waiting
 
 
 class ConnectionLimits(FrameLimits, Protocol):
@@ -86,7 +86,7 @@ class Connection:
         self._requests_in_flight = limits.requests_in_flight
         self._tally = tally
         self._waiting: deque[Waiting] = deque()
-        self._kept = Kept()
+        self._kept = ConnectionMemory()
         self.requests = RequestLeg(limits, tally, self._waiting, interception or NothingManaged(), self._kept)
         self.responses = ResponseLeg(limits, tally, self._waiting, advertised, self._kept)
         self._awaits_proof = False

@@ -39,7 +39,7 @@ from kordon.proxy.core.interception import PROOF, Announce, Interception, Questi
 from kordon.proxy.core.rewrite import Offer, Translated
 from kordon.proxy.core.tally import Tally
 from kordon.proxy.core.verdicts import Route, api_name
-from kordon.proxy.core.waiting import Kept, Waiting
+from kordon.proxy.core.waiting import ConnectionMemory, Waiting
 
 _SPOKEN_BY_OTHERS: Final = {
     b"\x16\x03": "TLS (this listener is plain; connect without TLS, or give it listen.tls)",
@@ -128,7 +128,7 @@ class RequestLeg:
         tally: Tally,
         waiting: deque[Waiting],
         interception: Interception,
-        kept: Kept | None = None,
+        kept: ConnectionMemory | None = None,
     ) -> None:
         self.unread = 0
         """Bytes at the end of the last chunk that must come again in front of the next one."""
@@ -141,7 +141,7 @@ class RequestLeg:
         self._frame_bytes = limits.frame_bytes
         self._request_bytes = limits.request_bytes
         self._unproven_bytes = limits.unproven_bytes
-        self._kept = kept or Kept()
+        self._kept = kept or ConnectionMemory()
         self.proven = False
         """Whether the broker has answered a request that it answers only after a log-in."""
         self.lacks_proof: int | None = None

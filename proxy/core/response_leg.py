@@ -25,7 +25,7 @@ from kordon.proxy.core.request_leg import FrameLimits
 from kordon.proxy.core.rewrite import SMALLEST_ENDPOINTS, Change, Edit, Nodes, Section, Translated
 from kordon.proxy.core.tally import Tally
 from kordon.proxy.core.verdicts import Route
-from kordon.proxy.core.waiting import Kept, Waiting
+from kordon.proxy.core.waiting import ConnectionMemory, Waiting
 
 _SIZE: Final = Struct(">i")
 _BEFORE_LOG_IN: Final = frozenset({apis.API_VERSIONS, apis.SASL_HANDSHAKE, apis.SASL_AUTHENTICATE})
@@ -56,7 +56,7 @@ class ResponseLeg:
         tally: Tally,
         waiting: deque[Waiting],
         advertised: Advertised,
-        kept: Kept | None = None,
+        kept: ConnectionMemory | None = None,
     ) -> None:
         self.unread = 0
         """Bytes at the end of the last chunk that must come again in front of the next one."""
@@ -66,7 +66,7 @@ class ResponseLeg:
         self._frame_bytes = limits.frame_bytes
         self._tally = tally
         self._waiting = waiting
-        self._kept = kept or Kept()
+        self._kept = kept or ConnectionMemory()
         self.proves = False
         """Whether the broker has answered a request that it answers only after a log-in."""
         self._advertised = advertised

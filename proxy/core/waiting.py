@@ -58,7 +58,7 @@ class Waiting:
         """Its size in bytes until it is answered, then the size of an answer that waits for its turn."""
 
 
-class Kept:
+class ConnectionMemory:
     """What one connection keeps in memory.
 
     That is what has come of requests and answers that are held until they are whole; requests that are read, until they

@@ -18,7 +18,7 @@ from kordon.proxy.decisions.backlog import Backlog
 from kordon.proxy.decisions.journal import Journal, wall_clock_ms
 from kordon.proxy.decisions.sinks import RecordTooLarge, Sink, SinkFailed
 from kordon.proxy.decisions.to_files import Files
-from kordon.proxy.decisions.to_topic import Topic
+from kordon.proxy.decisions.to_topic import TopicSink
 from kordon.proxy.kafka.links import Links
 from kordon.proxy.kafka.topology import Topology
 from kordon.proxy.runtime.metrics import DecisionNumbers
@@ -185,7 +185,7 @@ def make_recorder(config: Decisions, topology: Topology, worker: str) -> Recorde
         case "none":
             return None
         case "topic":
-            return Recorder(worker, Topic(Links(topology), worker, config), config)
+            return Recorder(worker, TopicSink(Links(topology), worker, config), config)
         case "files":
             assert config.folder is not None, "the configuration has been checked"
             return Recorder(worker, Files(config.folder, worker, config.file_bytes, config.files), config)

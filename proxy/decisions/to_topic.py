@@ -15,7 +15,7 @@ import structlog
 from kordon.proxy.config.config import Decisions
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.decisions.sinks import RecordTooLarge, SinkFailed
-from kordon.proxy.kafka.batches import ZSTD, Entry
+from kordon.proxy.kafka.batches import ZSTD, NewRecord
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.links import Links
 from kordon.proxy.kafka.plain_writer import BatchTooLarge, PlainWriter
@@ -47,7 +47,7 @@ def decisions_configs(replicas: int, retention_ms: int) -> dict[str, str]:
     }
 
 
-class Topic:
+class TopicSink:
     """Writes to one partition of the topic, which is created where it is missing.
 
     Args:
@@ -66,7 +66,7 @@ class Topic:
         """Writes one batch; see `Sink`."""
         try:
             writer = self._writer = self._writer or await self._open()
-            await writer.append([Entry(self._worker, value) for value in values])
+            await writer.append([NewRecord(self._worker, value) for value in values])
         except BatchTooLarge as error:
             raise RecordTooLarge(str(error)) from error
         except UpstreamUnavailable as error:

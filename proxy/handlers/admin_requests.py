@@ -60,7 +60,7 @@ Fulfil = Callable[[Wish], Awaitable[OutcomeRecord]]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TopicWishes:
     """What of an admin request is Kordon's.
 
     Attributes:
@@ -98,7 +98,7 @@ class AdminRequests:
         self._topics = topics
         self._fulfil = fulfil
 
-    def take(self, api_key: int, version: int, value: Any) -> Asked | None:
+    def take(self, api_key: int, version: int, value: Any) -> TopicWishes | None:
         """Takes out of a request what is Kordon's; None: nothing is.
 
         Args:
@@ -110,9 +110,9 @@ class AdminRequests:
         if found is None:
             return None
         rest = request(api_key).build(version, value) if found.has_rest else None
-        return Asked(found.wishes, rest, bool(value.get("validate_only", False)), found.ids)
+        return TopicWishes(found.wishes, rest, bool(value.get("validate_only", False)), found.ids)
 
-    async def answer(self, api_key: int, asked: Asked, part: Any) -> dict[str, Any]:
+    async def answer(self, api_key: int, asked: TopicWishes, part: Any) -> dict[str, Any]:
         """Has the wishes come true, after the broker has done its part; returns the response's fields."""
         rows_field = _ROWS[api_key]
         fields = dict(part) if part is not None else {rows_field: []}
@@ -148,7 +148,7 @@ class AdminRequests:
             return OutcomeRecord(Code.REQUEST_TIMED_OUT, str(error))
 
 
-class Taken(NamedTuple):
+class TakenOut(NamedTuple):
     """What is taken out of a request."""
 
     wishes: Mapping[str, Wish | OutcomeRecord]
@@ -156,10 +156,10 @@ class Taken(NamedTuple):
     has_rest: bool
     """Whether anything is left for the broker."""
     ids: Mapping[UUID, tuple[str, UUID]] = MappingProxyType({})
-    """As of `Asked`."""
+    """As of `TopicWishes`."""
 
 
-def _take_creations(value: Any, topics: ManagedTopics) -> Taken | None:
+def _take_creations(value: Any, topics: ManagedTopics) -> TakenOut | None:
     wishes: dict[str, Wish | OutcomeRecord] = {}
     left = []
     for topic in value.topics:
@@ -174,10 +174,10 @@ def _take_creations(value: Any, topics: ManagedTopics) -> Taken | None:
             wishes[topic.name] = LookAgain(topic.name)  # if brokers create it, that one was deleted (SAME-TOPIC)
         left.append(topic)
     value.update({"topics": left})
-    return Taken(wishes, bool(left)) if wishes else None
+    return TakenOut(wishes, bool(left)) if wishes else None
 
 
-def _take_deletions(value: Any, topics: ManagedTopics) -> Taken | None:
+def _take_deletions(value: Any, topics: ManagedTopics) -> TakenOut | None:
     wishes: dict[str, Wish | OutcomeRecord] = {}
     ids: dict[UUID, tuple[str, UUID]] = {}
     for row in value.get("topics") or ():
@@ -190,7 +190,7 @@ def _take_deletions(value: Any, topics: ManagedTopics) -> Taken | None:
     for name in value.get("topic_names") or ():
         if topics.named(name) is not None:
             wishes[name] = Delete(name)
-    return Taken(wishes, True, ids) if wishes else None
+    return TakenOut(wishes, True, ids) if wishes else None
 
 
 def _by_any_id(topic_id: UUID, topics: ManagedTopics) -> ManagedTopic | None:
@@ -203,7 +203,7 @@ def _by_name_alone(row: Any, topics: ManagedTopics) -> ManagedTopic | None:
     return topics.named(row.name) if row.topic_id == NO_ID else None
 
 
-def _take_partitions(value: Any, topics: ManagedTopics) -> Taken | None:
+def _take_partitions(value: Any, topics: ManagedTopics) -> TakenOut | None:
     wishes: dict[str, Wish | OutcomeRecord] = {}
     left = []
     for row in value.topics:
@@ -217,10 +217,10 @@ def _take_partitions(value: Any, topics: ManagedTopics) -> Taken | None:
             refused = OutcomeRecord(Code.INVALID_PARTITIONS, problem) if problem else None
             wishes[row.name] = refused or Resize(row.name, row.count)
     value.update({"topics": left})
-    return Taken(wishes, bool(left)) if wishes else None
+    return TakenOut(wishes, bool(left)) if wishes else None
 
 
-def _take_configs(value: Any, topics: ManagedTopics) -> Taken | None:
+def _take_configs(value: Any, topics: ManagedTopics) -> TakenOut | None:
     """Takes Kordon's configs out; like a broker, changes all that is asked of a topic or nothing.
 
     AlterConfigs says what all configs are to be: others go back to their defaults, but a topic that it does not name
@@ -242,10 +242,10 @@ def _take_configs(value: Any, topics: ManagedTopics) -> Taken | None:
         if row.configs or not own or "config_operation" not in own[0]:
             left.append(row)
     value.update({"resources": left})
-    return Taken(wishes, bool(left)) if wishes else None
+    return TakenOut(wishes, bool(left)) if wishes else None
 
 
-_TAKERS: Final[Mapping[int, Callable[[Any, ManagedTopics], Taken | None]]] = {
+_TAKERS: Final[Mapping[int, Callable[[Any, ManagedTopics], TakenOut | None]]] = {
     apis.CREATE_TOPICS: _take_creations,
     apis.DELETE_TOPICS: _take_deletions,
     apis.CREATE_PARTITIONS: _take_partitions,

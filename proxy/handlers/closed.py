@@ -14,7 +14,7 @@ from typing import Any, Final
 from kordon.codecs import apis
 from kordon.codecs.look import holds_any, look_names_of_body
 from kordon.codecs.messages import request, response
-from kordon.codecs.primitives import Rows
+from kordon.codecs.primitives import RowBudget
 from kordon.proxy.core import verdicts
 from kordon.proxy.core.answers import body_of
 from kordon.proxy.core.interception import PROOF, Decision, Serve, Service, Translate
@@ -109,7 +109,7 @@ class Closed:
 
     def _parsed(self, route: Route, body: memoryview) -> Any:
         """Reads a request as brokers do, which ignore bytes behind it."""
-        value, _ = request(route.api.key).at(route.version).parse(body, Rows(self._request_rows))
+        value, _ = request(route.api.key).at(route.version).parse(body, RowBudget(self._request_rows))
         return value
 
     def _may_tell(self, route: Route, body: memoryview) -> bool:

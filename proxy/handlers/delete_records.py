@@ -13,9 +13,9 @@ from kordon.codecs import apis
 from kordon.codecs.error_codes import Code, name_of
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.handlers.queries import ListOffsets, OffsetWish
-from kordon.proxy.kafka.questions import Form, Question, Questions
+from kordon.proxy.kafka.questions import Form, PartitionQuestion, Questions
 from kordon.proxy.ordering.floors import needed_from, wanted_floor, with_floors
-from kordon.proxy.ordering.lookups import EARLIEST, LATEST, Found
+from kordon.proxy.ordering.lookups import EARLIEST, LATEST, FoundOffset
 from kordon.proxy.runtime.log_limits import client_log
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 
@@ -63,7 +63,7 @@ class DeleteRecords:
             answers.append({"name": topic.name, "partitions": rows})
         return {"topics": answers}
 
-    async def _delete(self, name: str, wanted: Mapping[int, int], timeout_ms: int) -> dict[int, Found]:
+    async def _delete(self, name: str, wanted: Mapping[int, int], timeout_ms: int) -> dict[int, FoundOffset]:
         found, raised = await self._judge(name, wanted)
         floors = {v: each.offset for v, each in found.items() if not each.error}
         topic = self._topics.named(name)
@@ -75,20 +75,20 @@ class DeleteRecords:
                     await self._raise_floors(name, raised)
         except (UpstreamUnavailable, TimeoutError) as error:
             log.warning("floors_not_raised", topic=name, error=str(error) or "no answer in time")
-            return found | dict.fromkeys(floors, Found(error=Code.REQUEST_TIMED_OUT))
+            return found | dict.fromkeys(floors, FoundOffset(error=Code.REQUEST_TIMED_OUT))
         await self._delete_unneeded(topic, floors, timeout_ms)
         return found
 
-    async def _judge(self, name: str, wanted: Mapping[int, int]) -> tuple[dict[int, Found], dict[int, int]]:
+    async def _judge(self, name: str, wanted: Mapping[int, int]) -> tuple[dict[int, FoundOffset], dict[int, int]]:
         """Returns the floor of each virtual partition, or why it does not get one; then those that are to rise."""
         wishes = [OffsetWish(name, v, timestamp) for v in wanted for timestamp in (EARLIEST, LATEST)]
         found, allowed = await asyncio.gather(self._offsets.find(wishes), self._allowed(name, wanted))
-        verdicts: dict[int, Found] = {}
+        verdicts: dict[int, FoundOffset] = {}
         raised: dict[int, int] = {}
         for (v, offset), start, end in zip(wanted.items(), found[::2], found[1::2], strict=True):
             floor = wanted_floor(offset, start.offset, end.offset)
             error = start.error or end.error or allowed.get(v) or (Code.OFFSET_OUT_OF_RANGE if floor is None else 0)
-            verdicts[v] = Found(error=error) if error or floor is None else Found(floor)
+            verdicts[v] = FoundOffset(error=error) if error or floor is None else FoundOffset(floor)
             if not error and floor is not None and floor > start.offset:
                 raised[v] = floor
         return verdicts, raised
@@ -113,5 +113,5 @@ class DeleteRecords:
                 log.warning("records_not_deleted", topic=topic.name, partition=question.partition, error=error)
 
 
-def _question(topic: str, partition: int, offset: int) -> Question:
-    return Question(topic, partition, (("offset", offset),))
+def _question(topic: str, partition: int, offset: int) -> PartitionQuestion:
+    return PartitionQuestion(topic, partition, (("offset", offset),))

@@ -31,7 +31,7 @@ Judge: TypeAlias = Callable[[Any, ManagedTopics], Reply | None]
 """Looks at a request and may change it; returns what gets the answer, None if Kordon has no concern with it."""
 
 
-class Refusal(ABC):
+class LateRefusal(ABC):
     """A reply that refuses a request once its broker has found nothing against it (`refusals.py`).
 
     Args:

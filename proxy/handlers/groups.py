@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
-from kordon.codecs.primitives import Rows
+from kordon.codecs.primitives import RowBudget
 from kordon.proxy.handlers.commits import OffsetFetch, TopicRows
 from kordon.proxy.handlers.member_bytes import MOST_ROWS, change_field, rename_assignment, rename_subscription
 from kordon.proxy.handlers.regexes import said_by_client
@@ -36,7 +36,7 @@ class JoinGroup:
         """Names faces in what a member joins with."""
         if not _speaks_consumer(value):
             return False
-        face, left = to_face(topics), Rows(MOST_ROWS)
+        face, left = to_face(topics), RowBudget(MOST_ROWS)
         changes = [change_field(row, "metadata", rename_subscription, face, left) for row in value.protocols]
         return any(changes)
 
@@ -60,7 +60,7 @@ class SyncGroup:
         """Names faces in what the leader assigns."""
         if not _speaks_consumer(value):
             return False
-        face, left = to_face(topics), Rows(MOST_ROWS)
+        face, left = to_face(topics), RowBudget(MOST_ROWS)
         changes = [change_field(row, "assignment", rename_assignment, face, left) for row in value.assignments]
         return any(changes)
 

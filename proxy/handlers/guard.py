@@ -25,8 +25,8 @@ from kordon.proxy.core.interception import Announce, Decision, Interception, Ser
 from kordon.proxy.core.verdicts import Route
 from kordon.proxy.core.waiting import Answer
 from kordon.proxy.decisions.journal import Client, Journal, NoJournal
-from kordon.proxy.handlers.admin_requests import Asked
-from kordon.proxy.handlers.followed import Refusal, followed_by
+from kordon.proxy.handlers.admin_requests import TopicWishes
+from kordon.proxy.handlers.followed import LateRefusal, followed_by
 from kordon.proxy.handlers.introductions import SAY_WHO, Introduction
 from kordon.proxy.handlers.logins import SUBJECT
 from kordon.proxy.handlers.other_refusals import OtherRefusals
@@ -44,7 +44,7 @@ _WITH_TAGS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class PartlyRefused:
     """A request of which nothing or only a part may be done.
 
     Attributes:
@@ -64,7 +64,7 @@ class _Guarded:
     """Done when the client's rights are known; None: they are."""
 
 
-class Served(Interception, Protocol):
+class SharedService(Interception, Protocol):
     """What is the same to all clients, and is told which of them asks."""
 
     async def ready(self) -> None:
@@ -92,11 +92,11 @@ class Guard:
 
     def __init__(
         self,
-        service: Served,
+        service: SharedService,
         topics: ManagedTopics,
         rights: Rights,
         needed: Callable[[], bool],
-        dialect: Served | None = None,
+        dialect: SharedService | None = None,
         *,
         client: Client | None = None,
         journal: Journal | None = None,
@@ -155,7 +155,7 @@ class Guard:
         if key in SAY_WHO:
             return self._introduction.look(route, body)
         decision = self._service.decide(route, body)
-        if isinstance(decision, Translate) and isinstance(decision.back, Refusal):
+        if isinstance(decision, Translate) and isinstance(decision.back, LateRefusal):
             refusal = decision.back
             return followed_by(decision, lambda answer: self._note_refusal(key, refusal, answer))
         if key in TELLS_LAYOUTS:
@@ -164,7 +164,7 @@ class Guard:
             return followed_by(decision, lambda answer: self._note_refused(key, answer))
         return decision
 
-    def _note_refusal(self, api_key: int, refusal: Refusal, answer: Any) -> None:
+    def _note_refusal(self, api_key: int, refusal: LateRefusal, answer: Any) -> None:
         """Notes a refusal, unless the broker had one of its own."""
         if refusal.stands:
             refused = OtherRefusals(self._journal, self._topics, sees_physical=self._service is not self._stock)
@@ -217,7 +217,7 @@ class Guard:
 
 def names_in(api_key: int, request: Any, topics: ManagedTopics) -> Iterable[str]:
     """Returns the topics for which a client needs rights that no broker looks at; "" for one that nobody knows."""
-    if isinstance(request, Asked):
+    if isinstance(request, TopicWishes):
         return request.wishes
     if isinstance(request, Reported):
         return request.names
@@ -234,12 +234,12 @@ def refuse(api_key: int, request: Any, denied: Mapping[str, int], topics: Manage
         topics: What is managed.
 
     Returns:
-        A `Refused`; of wishes, each of which has one answer, the request with refusals in their place; of a report of
-        positions, which has one for all its topics, the request with that.
+        A `PartlyRefused`; of wishes, each of which has one answer, the request with refusals in their place; of a
+        report of positions, which has one for all its topics, the request with that.
     """
     if isinstance(request, Reported):
         return replace(request, error_code=min(denied.values()))
-    if isinstance(request, Asked):
+    if isinstance(request, TopicWishes):
         refusals = {name: OutcomeRecord(code, "") for name, code in denied.items()}
         return replace(request, wishes={**request.wishes, **refusals})
     left: list[Any] = []
@@ -251,10 +251,10 @@ def refuse(api_key: int, request: Any, denied: Mapping[str, int], topics: Manage
         else:
             left.append(row)
     if isinstance(request, ProduceRequest):
-        return Refused(request._replace(topic_data=left), refused)
+        return PartlyRefused(request._replace(topic_data=left), refused)
     allowed = request.copy()
     allowed.update({ROWS[api_key].asked: left})
-    return Refused(allowed, refused)
+    return PartlyRefused(allowed, refused)
 
 
 def _rows(api_key: int, request: Any) -> Iterable[Any]:

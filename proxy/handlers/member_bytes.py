@@ -11,28 +11,28 @@ from typing import Any, Final, TypeAlias
 
 from kordon.codecs.consumer_protocol import ASSIGNMENT, SUBSCRIPTION
 from kordon.codecs.errors import TooManyRows, WireError
-from kordon.codecs.primitives import Rows
+from kordon.codecs.primitives import RowBudget
 from kordon.codecs.schema import Message
 from kordon.proxy.topics.names import Rename
 
-Change: TypeAlias = Callable[[bytes, Rename, Rows | None], bytes]
+Change: TypeAlias = Callable[[bytes, Rename, RowBudget | None], bytes]
 MOST_ROWS: Final = 12_000
 """Topics, and sixteenths of partitions, that all members of a group may be told of in one request: as many as the
 default of `limits.request_rows`."""
 _VERSION_BYTES: Final = 2
 
 
-def rename_subscription(data: bytes, rename: Rename, rows: Rows | None = None) -> bytes:
+def rename_subscription(data: bytes, rename: Rename, rows: RowBudget | None = None) -> bytes:
     """Renames the topics that a member subscribes to and those it owns partitions of; see `change_field`."""
     return _changed(SUBSCRIPTION, data, rows, lambda value: _rename_subscribed(value, rename))
 
 
-def rename_assignment(data: bytes, rename: Rename, rows: Rows | None = None) -> bytes:
+def rename_assignment(data: bytes, rename: Rename, rows: RowBudget | None = None) -> bytes:
     """Renames the topics that a member is given partitions of; see `change_field`."""
     return _changed(ASSIGNMENT, data, rows, lambda value: _rename_partitions(value.assigned_partitions, rename))
 
 
-def change_field(row: Any, field: str, change: Change, rename: Rename, rows: Rows | None = None) -> bool:
+def change_field(row: Any, field: str, change: Change, rename: Rename, rows: RowBudget | None = None) -> bool:
     """Changes the names inside of a field's bytes; False: there was nothing to change.
 
     Args:
@@ -53,7 +53,7 @@ def change_field(row: Any, field: str, change: Change, rename: Rename, rows: Row
     return True
 
 
-def _changed(table: Message, data: bytes, rows: Rows | None, change: Callable[[Any], bool]) -> bytes:
+def _changed(table: Message, data: bytes, rows: RowBudget | None, change: Callable[[Any], bool]) -> bytes:
     version = int.from_bytes(data[:_VERSION_BYTES], "big", signed=True)
     body = data[_VERSION_BYTES:]
     try:

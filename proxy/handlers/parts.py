@@ -12,7 +12,7 @@ from kordon.proxy.topics.managed_topics import ManagedTopics
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class TopicRows:
     """Where a request names topics, and where its response does."""
 
     asked: str
@@ -23,14 +23,14 @@ class Rows:
     """The field of the response with a row per topic."""
 
 
-ROWS: Final[Mapping[int, Rows]] = {
-    apis.PRODUCE: Rows("topic_data", "name", "responses"),
-    apis.FETCH: Rows("topics", "topic", "responses"),
-    apis.LIST_OFFSETS: Rows("topics", "name", "topics"),
-    apis.DELETE_RECORDS: Rows("topics", "name", "topics"),
-    apis.OFFSET_FOR_LEADER_EPOCH: Rows("topics", "topic", "topics"),
-    apis.CONSUMER_GROUP_POSITION: Rows("topics", "topic", "topics"),
-    apis.PARTITION_LEADER_EPOCHS: Rows("topics", "topic", "topics"),
+ROWS: Final[Mapping[int, TopicRows]] = {
+    apis.PRODUCE: TopicRows("topic_data", "name", "responses"),
+    apis.FETCH: TopicRows("topics", "topic", "responses"),
+    apis.LIST_OFFSETS: TopicRows("topics", "name", "topics"),
+    apis.DELETE_RECORDS: TopicRows("topics", "name", "topics"),
+    apis.OFFSET_FOR_LEADER_EPOCH: TopicRows("topics", "topic", "topics"),
+    apis.CONSUMER_GROUP_POSITION: TopicRows("topics", "topic", "topics"),
+    apis.PARTITION_LEADER_EPOCHS: TopicRows("topics", "topic", "topics"),
 }
 """By api key: the requests that Kordon answers itself where they name managed topics."""
 
@@ -41,7 +41,7 @@ _NOTHING_READ: Final[Mapping[str, int]] = {"max_wait_ms": 0, "min_bytes": 0, "ma
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class RequestParts:
     """A request, taken apart."""
 
     managed: Any
@@ -50,7 +50,7 @@ class Parts:
     """Its body with the others only; None if there are none."""
 
 
-def take_apart(api_key: int, version: int, value: Any, topics: ManagedTopics) -> Parts | None:
+def take_apart(api_key: int, version: int, value: Any, topics: ManagedTopics) -> RequestParts | None:
     """Takes the managed topics out of a request.
 
     Args:
@@ -73,13 +73,13 @@ def take_apart(api_key: int, version: int, value: Any, topics: ManagedTopics) ->
     restricted.update({rows.asked: managed})
     goes_on = continues_session(api_key, restricted)
     if not (others or goes_on):
-        return Parts(restricted, None)
+        return RequestParts(restricted, None)
     value.update({rows.asked: others})
     if goes_on:
         value.update(_NOTHING_READ)
     elif api_key == apis.FETCH:
         value.update({"session_id": 0, "session_epoch": _NO_SESSION, "forgotten_topics_data": []})
-    return Parts(restricted, request(api_key).build(version, value))
+    return RequestParts(restricted, request(api_key).build(version, value))
 
 
 def continues_session(api_key: int, value: Any) -> bool:

@@ -12,11 +12,11 @@ from kordon.proxy.ordering.streams import physical_stream
 
 if TYPE_CHECKING:
     from kordon.proxy.decisions.journal import Client
-    from kordon.proxy.ordering.position_records import Place
-    from kordon.proxy.ordering.positions import Positions, Report
+    from kordon.proxy.ordering.position_records import MemberKey
+    from kordon.proxy.ordering.positions import MemberReport, Positions
 
 
-def known_before(place: Place, report: Report, positions: Positions) -> Mapping[str, Mapping[int, int]]:
+def known_before(place: MemberKey, report: MemberReport, positions: Positions) -> Mapping[str, Mapping[int, int]]:
     """Returns by topic and partition where the group stood, as far as it is known, of what a report tells.
 
     A partition that was another member's stands where that one said in its generation.
@@ -38,7 +38,7 @@ def known_before(place: Place, report: Report, positions: Positions) -> Mapping[
 
 
 def decisions_of(
-    place: Place, report: Report, before: Mapping[str, Mapping[int, int]], client: Client
+    place: MemberKey, report: MemberReport, before: Mapping[str, Mapping[int, int]], client: Client
 ) -> Iterator[Decision]:
     """Returns what a report says that is new: one POSITION for each topic, one REWIND for each position that fell.
 

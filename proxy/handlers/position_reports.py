@@ -26,8 +26,8 @@ from kordon.proxy.core.interception import Question, Serve
 from kordon.proxy.decisions.journal import Client, Journal, NoJournal
 from kordon.proxy.handlers.position_decisions import decisions_of, known_before
 from kordon.proxy.handlers.rosters import ASK_SECONDS, Roll, Rosters
-from kordon.proxy.ordering.position_records import MOST_ROWS, Place
-from kordon.proxy.ordering.positions import UNKNOWN, Positions, Report, TopicReport
+from kordon.proxy.ordering.position_records import MOST_ROWS, MemberKey
+from kordon.proxy.ordering.positions import UNKNOWN, MemberReport, Positions, TopicReport
 from kordon.proxy.runtime.log_limits import client_log
 
 log = client_log(__name__)
@@ -66,7 +66,7 @@ class ReportLog(Protocol):
         """Waits until it is; raises `UpstreamUnavailable` if it is not within so many seconds."""
         ...
 
-    async def say(self, reports: Mapping[Place, Report | None]) -> None:
+    async def say(self, reports: Mapping[MemberKey, MemberReport | None]) -> None:
         """Writes reports, which are known when it returns; raises `UpstreamUnavailable` where that cannot be said."""
         ...
 
@@ -86,8 +86,8 @@ class Reported:
         problem: Why it cannot be meant, for the log.
     """
 
-    place: Place
-    report: Report
+    place: MemberKey
+    report: MemberReport
     checked: asyncio.Future[Any] | None = None
     roll: Roll | None = None
     asks: bool = False
@@ -125,11 +125,11 @@ class PositionReports:
 
     def decide(self, version: int, request: Any) -> Serve:
         """Has the coordinator asked whether the member may report, and who is in the group where that must be known."""
-        place = Place(request.group_id, request.member_id)
+        place = MemberKey(request.group_id, request.member_id)
         try:
             report = read_report(request, self._now_ms())
         except Malformed as error:
-            nothing = Report(request.generation_id, UNKNOWN, {})
+            nothing = MemberReport(request.generation_id, UNKNOWN, {})
             return Serve(Reported(place, nothing, error_code=Code.INVALID_REQUEST, problem=str(error)))
         checked, heartbeat = _heartbeat(request)
         if not self._kept.is_current:
@@ -183,7 +183,7 @@ class PositionReports:
 
             async def take_out(gone: Collection[str]) -> None:
                 log.info("members_gone", group=group_id, members=len(gone))
-                await self._kept.say({Place(group_id, member_id): None for member_id in gone})
+                await self._kept.say({MemberKey(group_id, member_id): None for member_id in gone})
 
             if code := await self._rosters.settle(asked.roll, take_out):
                 return code
@@ -192,16 +192,16 @@ class PositionReports:
                 await asyncio.wait_for(asked.roll.over.wait(), ASK_SECONDS)
         return Code.NONE if self._may_be_written(asked.place) else Code.COORDINATOR_LOAD_IN_PROGRESS
 
-    def _may_be_written(self, place: Place) -> bool:
+    def _may_be_written(self, place: MemberKey) -> bool:
         """Whether a member has reported before, or all who have are known to be in the group together with it."""
         if self._kept.positions.said(*place) is not None:
             return True
         return self._rosters.vouches(place.group_id, place.member_id, self._known(place))
 
-    def _known(self, place: Place) -> Collection[str]:
+    def _known(self, place: MemberKey) -> Collection[str]:
         return self._kept.positions.members(place.group_id)
 
-    async def _keep(self, place: Place, report: Report, client: Client) -> str:
+    async def _keep(self, place: MemberKey, report: MemberReport, client: Client) -> str:
         """Writes a report where it says something new; returns what came of it."""
         said = self._kept.positions.said(*place)
         if said is not None and report.order < said.order:
@@ -214,12 +214,12 @@ class PositionReports:
             self._journal.note(decision)
         return "written"
 
-    def _answer(self, place: Place) -> list[dict[str, Any]]:
+    def _answer(self, place: MemberKey) -> list[dict[str, Any]]:
         told = self._kept.positions.answer(*place)
         return [{"topic": name, "partitions": [row._asdict() for row in rows]} for name, rows in told.items()]
 
 
-def read_report(request: Any, now_ms: int) -> Report:
+def read_report(request: Any, now_ms: int) -> MemberReport:
     """Reads what a request reports.
 
     Args:
@@ -235,7 +235,7 @@ def read_report(request: Any, now_ms: int) -> Report:
     topics = {topic.topic: _read_topic(topic) for topic in request.topics}
     if len(topics) < len(request.topics):
         raise Malformed("a topic is named twice")
-    return Report(request.generation_id, request.report_sequence, topics, now_ms)
+    return MemberReport(request.generation_id, request.report_sequence, topics, now_ms)
 
 
 def _read_topic(topic: Any) -> TopicReport:

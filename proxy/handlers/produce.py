@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from kordon.codecs.error_codes import Code
-from kordon.codecs.primitives import Rows
+from kordon.codecs.primitives import RowBudget
 from kordon.codecs.produce import (
     Outcome,
     PartitionData,
@@ -82,7 +82,7 @@ class ProduceService:
         self._lanes = lanes
         self._meant = Meant(target, opened_bytes)
 
-    def look(self, version: int, body: Buffer, rows: Rows | None = None) -> Looked:
+    def look(self, version: int, body: Buffer, rows: RowBudget | None = None) -> Looked:
         """Walks over a request; its records stay where they are, and get their identities there when they are sent.
 
         Raises:

@@ -11,8 +11,8 @@ from weakref import WeakKeyDictionary
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.handlers.settle import Place, Plan, Unsettled, find_place, settle
-from kordon.proxy.kafka.questions import Form, Question, Questions, Row
+from kordon.proxy.handlers.settle import LocatedStream, Plan, Unsettled, find_place, settle
+from kordon.proxy.kafka.questions import Form, PartitionQuestion, Questions, Row
 from kordon.proxy.ordering.lookups import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -21,7 +21,7 @@ from kordon.proxy.ordering.lookups import (
     LATEST_TIERED,
     MAX_TIMESTAMP,
     NOTHING,
-    Found,
+    FoundOffset,
     epoch_end,
     epoch_question,
     partitions_to_ask,
@@ -106,7 +106,7 @@ class ListOffsets:
 
     async def find(
         self, wishes: Sequence[OffsetWish], fields: Mapping[str, Any] | None = None, version: int = _NEWEST
-    ) -> list[Found]:
+    ) -> list[FoundOffset]:
         """Looks for offsets.
 
         Args:
@@ -132,24 +132,24 @@ class ListOffsets:
 
     async def _find_again(
         self, wishes: Sequence[OffsetWish], plans: Sequence[Callable[[], Plan]], asked: Mapping[str, Any]
-    ) -> list[Found]:
+    ) -> list[FoundOffset]:
         """Makes sure that an end is really lower than before: a log was cut short, or its topic is another one."""
         try:
             if self._read_layouts_to_end is not None:
                 await self._read_layouts_to_end()
         except UpstreamUnavailable:
-            return [Found(error=Code.UNKNOWN_LEADER_EPOCH)] * len(wishes)
+            return [FoundOffset(error=Code.UNKNOWN_LEADER_EPOCH)] * len(wishes)
         for topic in {wish.topic for wish in wishes}:
             self._questions.forget(topic)  # a leader that has been deposed may not know it yet
         return await settle(self._questions, _LIST_OFFSETS, plans, asked, self._may_serve)
 
-    def _is_lower(self, wish: OffsetWish, found: Found) -> bool:
+    def _is_lower(self, wish: OffsetWish, found: FoundOffset) -> bool:
         topic = self._topics.named(wish.topic)
         if topic is None or wish.timestamp != LATEST or found.error:
             return False
         return found.offset < self._told.get(topic, {}).get(wish.partition, 0)
 
-    def _remember(self, wish: OffsetWish, found: Found) -> None:
+    def _remember(self, wish: OffsetWish, found: FoundOffset) -> None:
         topic = self._topics.named(wish.topic)
         if topic is not None and wish.timestamp == LATEST and not found.error:
             self._told.setdefault(topic, {})[wish.partition] = found.offset
@@ -166,7 +166,7 @@ class ListOffsets:
         }
         return Plan(place, asked, partial(self._read, wish, place))
 
-    def _read(self, wish: OffsetWish, place: Place, rows: Mapping[int, Row]) -> Found:
+    def _read(self, wish: OffsetWish, place: LocatedStream, rows: Mapping[int, Row]) -> FoundOffset:
         answers = {q: _told(row, "offset") for q, row in rows.items()}
         found = resolve(visible(place.chain, place.floor, place.limit()), wish.timestamp, answers)
         if wish.timestamp != LATEST or found.error:
@@ -216,7 +216,7 @@ class OffsetForLeaderEpoch:
         q = wanted.stay.partition
         fields = (("current_leader_epoch", current if wanted.stay.end is None else -1), ("leader_epoch", wanted.epoch))
 
-        def read(rows: Mapping[int, Row]) -> Found:
+        def read(rows: Mapping[int, Row]) -> FoundOffset:
             found = epoch_end(wanted, _told(rows[q], "end_offset"))
             limit = place.limit() if wanted.stay.end is None else None
             if limit is None or found.offset <= limit + wanted.stay.delta:
@@ -226,21 +226,21 @@ class OffsetForLeaderEpoch:
             # A shorter answer would have a client that read on through another worker begin there again.
             raise Unsettled(Code.UNKNOWN_LEADER_EPOCH)
 
-        return Plan(place, {q: Question(name, q, fields)}, read)
+        return Plan(place, {q: PartitionQuestion(name, q, fields)}, read)
 
 
-def _offset_question(wish: OffsetWish, partition: int, current_leader_epoch: int) -> Question:
+def _offset_question(wish: OffsetWish, partition: int, current_leader_epoch: int) -> PartitionQuestion:
     fields = (("current_leader_epoch", current_leader_epoch), ("timestamp", wish.timestamp))
-    return Question(wish.topic, partition, fields)
+    return PartitionQuestion(wish.topic, partition, fields)
 
 
-def _told(row: Row, offset: str) -> Found:
+def _told(row: Row, offset: str) -> FoundOffset:
     if row["error_code"]:
-        return Found(error=row["error_code"])
-    return Found(row[offset], row.get("timestamp", -1), row.get("leader_epoch", -1))
+        return FoundOffset(error=row["error_code"])
+    return FoundOffset(row[offset], row.get("timestamp", -1), row.get("leader_epoch", -1))
 
 
-def _offset_row(version: int, wish: OffsetWish, found: Found) -> dict[str, Any]:
+def _offset_row(version: int, wish: OffsetWish, found: FoundOffset) -> dict[str, Any]:
     legible = version >= _ERRORS.get(found.error, 0)
     return {
         "partition_index": wish.partition,
@@ -252,5 +252,5 @@ def _offset_row(version: int, wish: OffsetWish, found: Found) -> dict[str, Any]:
     }
 
 
-def _epoch_row(partition: int, found: Found) -> dict[str, Any]:
+def _epoch_row(partition: int, found: FoundOffset) -> dict[str, Any]:
     return {"partition": partition, "error_code": found.error, "leader_epoch": found.epoch, "end_offset": found.offset}

@@ -22,7 +22,7 @@ from typing import Any, Final
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
 from kordon.proxy.handlers import transactions
-from kordon.proxy.handlers.followed import Judge, Refusal, Reply
+from kordon.proxy.handlers.followed import Judge, LateRefusal, Reply
 from kordon.proxy.runtime.log_limits import client_log
 from kordon.proxy.topics.managed_topics import ManagedTopics
 from kordon.proxy.topics.names import listed, to_face
@@ -33,7 +33,7 @@ _NO_EPOCH: Final = -3
 """An epoch that no member has (-1 and -2 say that one leaves). Brokers refuse it before they look at the group."""
 
 
-class RefusedMember(Refusal):
+class RefusedMember(LateRefusal):
     """A heartbeat that is refused, of a group of any kind.
 
     Args:

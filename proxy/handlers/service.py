@@ -23,7 +23,7 @@ from kordon.codecs.apis import (
 )
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
-from kordon.codecs.primitives import Rows
+from kordon.codecs.primitives import RowBudget
 from kordon.codecs.produce import Outcome, ProduceRequest
 from kordon.codecs.schema import Buffer
 from kordon.codecs.turns import ROWS_AT_ONCE
@@ -33,10 +33,10 @@ from kordon.proxy.core.tally import Tally
 from kordon.proxy.core.verdicts import Route
 from kordon.proxy.core.waiting import Answer
 from kordon.proxy.decisions.journal import Client, Journal, NoJournal
-from kordon.proxy.handlers.admin_requests import AdminRequests, Asked
+from kordon.proxy.handlers.admin_requests import AdminRequests, TopicWishes
 from kordon.proxy.handlers.closed import Closed
 from kordon.proxy.handlers.followed import Judge, TranslatedLater
-from kordon.proxy.handlers.guard import Guard, Refused
+from kordon.proxy.handlers.guard import Guard, PartlyRefused
 from kordon.proxy.handlers.logins import SUBJECT
 from kordon.proxy.handlers.metadata import wait_until_shown
 from kordon.proxy.handlers.other_refusals import OtherRefusals
@@ -87,7 +87,7 @@ class PrivateServer(ClientServer, Protocol):
 class ProduceServer(ClientServer, Protocol):
     """Answers Produce for managed topics without the tables, as most of its requests name nothing else."""
 
-    def look(self, version: int, body: memoryview, rows: Rows) -> Looked:
+    def look(self, version: int, body: memoryview, rows: RowBudget) -> Looked:
         """Walks over a request."""
         ...
 
@@ -235,10 +235,10 @@ class ManagedService:
         """Says what happens to a request; see `Interception.decide`."""
         key, version = route.api.key, route.version
         if key == PRODUCE:
-            looked = self._produce.look(version, body, Rows(self._request_rows))
+            looked = self._produce.look(version, body, RowBudget(self._request_rows))
             if not (looked.managed and looked.others):
                 return Serve(looked.request) if looked.managed else None
-        value = _parsed(key, version, body, Rows(self._request_rows))
+        value = _parsed(key, version, body, RowBudget(self._request_rows))
         if key in self._private:
             return self._private[key].decide(version, value)
         if key in self._judges:
@@ -276,7 +276,7 @@ class ManagedService:
             request = without_unserved(key, request, self._topics, partial(self._note_unserved, client, key))
         if isinstance(request, ProduceRequest):
             return answer_of(version, request.acks, await self._produce.write(version, request, client))
-        if isinstance(request, Asked):
+        if isinstance(request, TopicWishes):
             fields = await self._admin.answer(key, request, None if part is None else await part)
             self._refused.parts(client, key, fields, request.wishes.keys())
             return partial(response(key).build, version, fields)
@@ -284,7 +284,7 @@ class ManagedService:
             assert part is not None  # the broker is asked always
             return partial(response(key).build_last, version, await self._translated(key, request, await part))
         refused: list[Any] = []
-        if isinstance(request, Refused):
+        if isinstance(request, PartlyRefused):
             request, refused = request.allowed, request.rows
             if isinstance(request, ProduceRequest):
                 written = await self._produce.write(version, request, client)
@@ -347,7 +347,7 @@ def _is_short(answer: Any) -> bool:
     return sum(len(row["partitions"]) for row in answer["responses"]) < ROWS_AT_ONCE
 
 
-def _parsed(api_key: int, version: int, body: Buffer, rows: Rows | None = None) -> Any:
+def _parsed(api_key: int, version: int, body: Buffer, rows: RowBudget | None = None) -> Any:
     """Reads a request as brokers do, which ignore bytes behind it: librdkafka 2.16 sends some behind Metadata 13."""
     value, _ = request(api_key).at(version).parse(body, rows)
     return value

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kordon.codecs.error_codes import Code
-from kordon.proxy.kafka.questions import Form, Question, Questions, Row
+from kordon.proxy.kafka.questions import Form, PartitionQuestion, Questions, Row
 from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.epochs import split_epoch
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.lookups import Found
+from kordon.proxy.ordering.lookups import FoundOffset
 from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.proxy.topics.targets import Target
@@ -32,7 +32,7 @@ class Unsettled(Exception):  # noqa: N818 - says what holds
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LocatedStream:
     """A partition under the layout in force when it was looked up."""
 
     topic: ManagedTopic
@@ -96,7 +96,7 @@ class Place:
         return epoch
 
 
-def find_place(topics: ManagedTopics, name: str, number: int, target: Target) -> Place:
+def find_place(topics: ManagedTopics, name: str, number: int, target: Target) -> LocatedStream:
     """Finds a partition.
 
     Args:
@@ -114,17 +114,17 @@ def find_place(topics: ManagedTopics, name: str, number: int, target: Target) ->
         raise Unsettled(Code.NOT_LEADER_OR_FOLLOWER)
     if topic is None or isinstance(stream, Code):
         raise Unsettled(Code.UNKNOWN_TOPIC_OR_PARTITION)
-    return Place(topic, topic.layout, stream)
+    return LocatedStream(topic, topic.layout, stream)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How one row of a request is answered under a layout."""
 
-    place: Place
-    questions: Mapping[int, Question]
+    place: LocatedStream
+    questions: Mapping[int, PartitionQuestion]
     """To the leaders of physical partitions, by partition."""
-    read: Callable[[Mapping[int, Row]], Found]
+    read: Callable[[Mapping[int, Row]], FoundOffset]
     """Makes the answer of the brokers', by physical partition; raises Unsettled."""
 
 
@@ -134,7 +134,7 @@ async def settle(
     plans: Sequence[Callable[[], Plan]],
     fields: Mapping[str, Any],
     may_serve: Callable[[], bool],
-) -> list[Found]:
+) -> list[FoundOffset]:
     """Answers all rows of a request, with one request to each broker where all goes well.
 
     Args:
@@ -149,24 +149,24 @@ async def settle(
     Returns:
         By row, what was found; its error code where nothing was.
     """
-    found: dict[int, Found] = {}
+    found: dict[int, FoundOffset] = {}
     deadline = asyncio.get_running_loop().time() + HOLD_SECONDS
     for _ in range(_ROUNDS):
         if not await _lives(may_serve, deadline):
-            return [found.get(number, Found(error=Code.UNKNOWN_LEADER_EPOCH)) for number in range(len(plans))]
+            return [found.get(number, FoundOffset(error=Code.UNKNOWN_LEADER_EPOCH)) for number in range(len(plans))]
         drawn: dict[int, Plan] = {}
         for number in range(len(plans)):
             if number not in found:
                 try:
                     drawn[number] = plans[number]()
                 except Unsettled as error:
-                    found[number] = Found(error=error.code)
+                    found[number] = FoundOffset(error=error.code)
         if not drawn:
             break
         rows = await questions.ask(form, {q for plan in drawn.values() for q in plan.questions.values()}, fields)
         if may_serve():
             found |= {number: _read(plan, rows) for number, plan in drawn.items() if plan.place.is_current}
-    return [found.get(number, Found(error=Code.LEADER_NOT_AVAILABLE)) for number in range(len(plans))]
+    return [found.get(number, FoundOffset(error=Code.LEADER_NOT_AVAILABLE)) for number in range(len(plans))]
 
 
 async def _lives(may_serve: Callable[[], bool], deadline: float) -> bool:
@@ -177,8 +177,8 @@ async def _lives(may_serve: Callable[[], bool], deadline: float) -> bool:
     return True
 
 
-def _read(plan: Plan, rows: Mapping[Question, Row]) -> Found:
+def _read(plan: Plan, rows: Mapping[PartitionQuestion, Row]) -> FoundOffset:
     try:
         return plan.read({partition: rows[question] for partition, question in plan.questions.items()})
     except Unsettled as error:
-        return Found(error=error.code)
+        return FoundOffset(error=error.code)

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from kordon.codecs.error_codes import Code
-from kordon.proxy.handlers.followed import Refusal
+from kordon.proxy.handlers.followed import LateRefusal
 from kordon.proxy.runtime.log_limits import client_log
 from kordon.proxy.topics.managed_topics import ManagedTopics
 from kordon.proxy.topics.names import listed
@@ -32,7 +32,7 @@ _OF_MANAGED: Final = _BY_FORM | {Code.UNKNOWN_TOPIC_OR_PARTITION}
 """Likewise for a managed topic, of which the broker does not know all partitions."""
 
 
-class RefusedTransaction(Refusal):
+class RefusedTransaction(LateRefusal):
     """A transaction that is not to write to managed topics.
 
     Args:

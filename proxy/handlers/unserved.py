@@ -11,7 +11,7 @@ from typing import Any
 
 from kordon.codecs.error_codes import Code
 from kordon.codecs.produce import ProduceRequest
-from kordon.proxy.handlers.guard import Refused, names_in, refuse
+from kordon.proxy.handlers.guard import PartlyRefused, names_in, refuse
 from kordon.proxy.handlers.parts import ROWS
 from kordon.proxy.handlers.position_reports import Reported
 from kordon.proxy.topics.managed_topics import ManagedTopics
@@ -27,9 +27,9 @@ def without_unserved(api_key: int, request: Any, topics: ManagedTopics, note: Ca
         note: Told the name of each topic that is refused.
 
     Returns:
-        The request itself where all of it can, else a `Refused`.
+        The request itself where all of it can, else a `PartlyRefused`.
     """
-    asked = request.allowed if isinstance(request, Refused) else request
+    asked = request.allowed if isinstance(request, PartlyRefused) else request
     if not topics.unserved or api_key not in ROWS or not isinstance(asked, ProduceRequest | Reported | dict):
         return request
     names = {*names_in(api_key, asked, topics)} & topics.unserved.keys()
@@ -38,5 +38,5 @@ def without_unserved(api_key: int, request: Any, topics: ManagedTopics, note: Ca
     for name in sorted(names):
         note(name)
     left = refuse(api_key, asked, dict.fromkeys(names, Code.NOT_LEADER_OR_FOLLOWER), topics)
-    both = isinstance(request, Refused) and isinstance(left, Refused)
+    both = isinstance(request, PartlyRefused) and isinstance(left, PartlyRefused)
     return replace(left, rows=[*request.rows, *left.rows]) if both else left

@@ -21,7 +21,7 @@ NO_COMPRESSION: Final = 0
 ZSTD: Final = 4
 
 
-class Entry(NamedTuple):
+class NewRecord(NamedTuple):
     """A record to be written."""
 
     key: str
@@ -53,20 +53,20 @@ class Record:
     all of a batch that could not be taken apart."""
 
 
-class Identity(NamedTuple):
+class BatchIdentity(NamedTuple):
     """Who writes a batch, so that a broker takes it once."""
 
     producer_id: int
     producer_epoch: int
     base_sequence: int
 
-    def after(self, count: int) -> Identity:
+    def after(self, count: int) -> BatchIdentity:
         """Returns the identity of the batch that follows one of `count` records."""
         return self._replace(base_sequence=(self.base_sequence + count) & 0x7FFFFFFF)
 
 
 def build_batch(
-    entries: Sequence[Entry], identity: Identity, *, is_transactional: bool, codec: int = NO_COMPRESSION
+    entries: Sequence[NewRecord], identity: BatchIdentity, *, is_transactional: bool, codec: int = NO_COMPRESSION
 ) -> bytes:
     """Makes one batch of magic 2, with the time of now.
 
@@ -82,7 +82,7 @@ def build_batch(
 
 
 def build_copies(
-    copies: Sequence[Copy], identity: Identity, *, is_transactional: bool = False, codec: int = NO_COMPRESSION
+    copies: Sequence[Copy], identity: BatchIdentity, *, is_transactional: bool = False, codec: int = NO_COMPRESSION
 ) -> bytes:
     """Makes one batch of magic 2.
 
@@ -100,7 +100,7 @@ def build_copies(
     return bytes(builder.build())
 
 
-def size_of(entry: Entry) -> int:
+def size_of(entry: NewRecord) -> int:
     """Returns the most bytes that a record takes in a batch."""
     return size_of_copy(Copy(entry.key.encode(), entry.value, 0))
 
@@ -110,13 +110,13 @@ def size_of_copy(copy: Copy) -> int:
     return int(DefaultRecordBatchBuilder.estimate_size_in_bytes(copy.key, copy.value, list(copy.headers)))
 
 
-def in_batches(entries: Sequence[Entry], limit_bytes: int) -> Iterator[list[Entry]]:
+def in_batches(entries: Sequence[NewRecord], limit_bytes: int) -> Iterator[list[NewRecord]]:
     """Splits records into runs that fit into a batch each.
 
     Raises:
         ValueError: One alone does not.
     """
-    run: list[Entry] = []
+    run: list[NewRecord] = []
     left = limit_bytes
     for entry in entries:
         size = size_of(entry)

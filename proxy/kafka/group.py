@@ -67,7 +67,7 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GroupMember:
     """A member of a generation."""
 
     member_id: str
@@ -86,7 +86,7 @@ class Joined:
     generation: int
     member_id: str
     leader_id: str
-    members: tuple[Member, ...]
+    members: tuple[GroupMember, ...]
     """The proxies; only the leader is told."""
     aliens: tuple[str, ...] = ()
     """The member ids of members that are no proxies: they hold no lease, and nobody waits for them."""
@@ -148,7 +148,7 @@ class GroupCoordinator:
         aliens = tuple(member_id for member_id, member in found.items() if member is None)
         return Joined(answer.generation_id, answer.member_id, answer.leader, members, aliens)
 
-    async def sync(self, joined: Joined) -> tuple[Member, ...]:
+    async def sync(self, joined: Joined) -> tuple[GroupMember, ...]:
         """Gives everybody the list of members, as the leader, and returns it.
 
         Raises:
@@ -233,7 +233,7 @@ def _refuse(what: str, code: int) -> None:
         raise GroupRefused(what, code)
 
 
-def member_told(member_id: str, metadata: bytes) -> Member | None:
+def member_told(member_id: str, metadata: bytes) -> GroupMember | None:
     """Reads what a member says of itself; None: no proxy of any version says this."""
     if len(metadata) > MOST_METADATA_BYTES:
         return None
@@ -244,21 +244,21 @@ def member_told(member_id: str, metadata: bytes) -> Member | None:
         return None
 
 
-def _member_of(told: Mapping[str, Any]) -> Member:
+def _member_of(told: Mapping[str, Any]) -> GroupMember:
     """Makes a member from a JSON object; raises ValueError, TypeError or KeyError if it is none."""
     texts = [told["member_id"], told["incarnation"], told["host"], told.get("seal", "")]
     if not all(isinstance(each, str) for each in texts) or not told["incarnation"]:
         raise ValueError("no member")
     member_id, incarnation, host, seal = texts
-    return Member(member_id, incarnation, host, min(max(int(told.get("lease_ms", 0)), 0), MOST_LEASE_MS), seal)
+    return GroupMember(member_id, incarnation, host, min(max(int(told.get("lease_ms", 0)), 0), MOST_LEASE_MS), seal)
 
 
-def build_members(members: Iterable[Member]) -> bytes:
+def build_members(members: Iterable[GroupMember]) -> bytes:
     """Returns what the leader gives everybody."""
     return json.dumps([asdict(member) for member in members]).encode()
 
 
-def parse_members(raw: bytes) -> tuple[Member, ...]:
+def parse_members(raw: bytes) -> tuple[GroupMember, ...]:
     """Reads what the leader gave.
 
     Raises:

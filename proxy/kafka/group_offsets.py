@@ -26,7 +26,7 @@ _KIP_848: Final = "consumer"
 """The type of groups whose coordinator knows what members subscribe to."""
 
 
-class Group(NamedTuple):
+class ListedGroup(NamedTuple):
     """A group, and where it is coordinated."""
 
     name: str
@@ -45,7 +45,7 @@ class GroupOffsets:
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
 
-    async def groups(self) -> list[Group]:
+    async def groups(self) -> list[ListedGroup]:
         """Returns all groups of the cluster.
 
         Raises:
@@ -56,7 +56,7 @@ class GroupOffsets:
         return [group for each in found for group in each]
 
     async def committed(
-        self, groups: Collection[Group], names: Sequence[str], partitions: Collection[int]
+        self, groups: Collection[ListedGroup], names: Sequence[str], partitions: Collection[int]
     ) -> dict[str, dict[int, int]]:
         """Returns by group and partition what is committed; groups and partitions without a commit are missing.
 
@@ -80,7 +80,7 @@ class GroupOffsets:
                     found[group.group_id] = _offsets(group, names)
         return {group: offsets for group, offsets in found.items() if offsets}
 
-    async def all_committed(self, groups: Collection[Group]) -> list[Any]:
+    async def all_committed(self, groups: Collection[ListedGroup]) -> list[Any]:
         """Returns a row for each group, with all its commits or an error code, as its coordinator tells it.
 
         Args:
@@ -96,7 +96,7 @@ class GroupOffsets:
             found += (await self._ask(node_id, apis.OFFSET_FETCH, _FETCH_VERSIONS, fields)).groups
         return found
 
-    async def subscribers(self, groups: Collection[Group], topic: str) -> list[Subscriber]:
+    async def subscribers(self, groups: Collection[ListedGroup], topic: str) -> list[Subscriber]:
         """Returns the members of KIP-848 groups that their coordinators have under this very name of a topic.
 
         Raises:
@@ -117,18 +117,18 @@ class GroupOffsets:
                     ]
         return found
 
-    async def _of(self, node_id: int) -> list[Group]:
+    async def _of(self, node_id: int) -> list[ListedGroup]:
         fields: dict[str, Any] = {"states_filter": [], "types_filter": []}
         listed = await self._ask(node_id, LIST_GROUPS, _LIST_VERSIONS, fields)
         refuse(f"groups of broker {node_id}", listed)
-        return [Group(row.group_id, node_id, row.get("group_type") or "") for row in listed.groups]
+        return [ListedGroup(row.group_id, node_id, row.get("group_type") or "") for row in listed.groups]
 
     async def _ask(self, node_id: int, api_key: int, versions: range, fields: Mapping[str, Any]) -> Any:
         client = await self._brokers.to(node_id)
         return await client.ask(api_key, client.version(api_key, versions), fields)
 
 
-def _portions(groups: Collection[Group], most: int = _AT_ONCE) -> Iterator[tuple[int, list[str]]]:
+def _portions(groups: Collection[ListedGroup], most: int = _AT_ONCE) -> Iterator[tuple[int, list[str]]]:
     """Returns the groups of each coordinator, as many at once as fit into a request."""
     for node_id in sorted({group.node_id for group in groups}):
         names = [group.name for group in groups if group.node_id == node_id]

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code, name_of
 from kordon.proxy.core.errors import KordonError, UpstreamUnavailable
-from kordon.proxy.kafka.batches import NO_COMPRESSION, ZSTD, Copy, Identity, build_copies, size_of_copy
+from kordon.proxy.kafka.batches import NO_COMPRESSION, ZSTD, BatchIdentity, Copy, build_copies, size_of_copy
 from kordon.proxy.kafka.leaders import NO_NODE, Leaders
 from kordon.proxy.kafka.links import Links
 from kordon.proxy.kafka.plain_writer import INIT_VERSIONS, PRODUCE_VERSIONS, produce_fields
@@ -47,7 +47,7 @@ class HiddenWrites:
         self._counted = counted
         self._id: tuple[int, int] | None = None
         """Producer id and epoch, as the broker gave them."""
-        self._identities: dict[tuple[str, int, int], Identity] = {}
+        self._identities: dict[tuple[str, int, int], BatchIdentity] = {}
         """Of the next batch, by topic, partition and producer id in the log."""
 
     async def write(
@@ -94,7 +94,7 @@ class HiddenWrites:
         own_id, epoch = await self._identity()
         name = topic, partition, place.tagged(own_id)
         client = await self._links.to(leader.node_id, _PURPOSE)
-        identity = self._identities.get(name) or Identity(name[2], epoch, 0)
+        identity = self._identities.get(name) or BatchIdentity(name[2], epoch, 0)
         fields = produce_fields(topic, partition, build_copies(run, identity, codec=codec))
         version = client.version(apis.PRODUCE, PRODUCE_VERSIONS)
         if not place.may():

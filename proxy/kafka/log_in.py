@@ -19,7 +19,7 @@ _VERSIONS: Final = range(3)
 """SaslAuthenticate 1 and later tell how long the session lives."""
 
 
-class Connection(Protocol):
+class LogInConnection(Protocol):
     """What a log-in needs of a connection."""
 
     address: HostPort
@@ -33,7 +33,7 @@ class Connection(Protocol):
         ...
 
 
-async def log_in(connection: Connection, sasl: UpstreamSasl) -> int:
+async def log_in(connection: LogInConnection, sasl: UpstreamSasl) -> int:
     """Logs in.
 
     Returns:
@@ -61,7 +61,7 @@ async def log_in(connection: Connection, sasl: UpstreamSasl) -> int:
     return lifetime_ms
 
 
-async def _authenticate(connection: Connection, token: bytes) -> tuple[str, int]:
+async def _authenticate(connection: LogInConnection, token: bytes) -> tuple[str, int]:
     version = connection.version(SASL_AUTHENTICATE, _VERSIONS)
     answer = await connection.send(SASL_AUTHENTICATE, version, {"auth_bytes": token})
     if answer.error_code:

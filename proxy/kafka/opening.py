@@ -22,7 +22,7 @@ import structlog
 from kordon.codecs.errors import WireError
 from kordon.codecs.records import CRC_AT, CRC_FROM, CURRENT_MAGIC
 from kordon.codecs.split import COMPRESSION, Batch
-from kordon.codecs.unpack import BatchTooLarge, records_in, unpacked
+from kordon.codecs.unpack import UnpackedTooLarge, records_in, unpacked
 from kordon.proxy.core.errors import KordonError
 
 log = structlog.get_logger(__name__)
@@ -41,7 +41,7 @@ _KNOWN: Final = 10_000
 Reason: TypeAlias = Literal["too_large", "unreadable"]
 
 
-class Place(NamedTuple):
+class BatchAddress(NamedTuple):
     """Where a batch stands."""
 
     topic: str
@@ -69,11 +69,13 @@ class Opener:
         self.passed: Counter[tuple[str, str]] = Counter()
         """By topic and reason, batches that were passed over."""
         self._limit_bytes = limit_bytes
-        self._known: OrderedDict[tuple[Place, bytes], Reason] = OrderedDict()
+        self._known: OrderedDict[tuple[BatchAddress, bytes], Reason] = OrderedDict()
         self._one = asyncio.Lock()
         self._turn = time.monotonic()
 
-    async def open(self, place: Place, batch: Batch, data: memoryview, take: Callable[[list[Any]], None]) -> None:
+    async def open(
+        self, place: BatchAddress, batch: Batch, data: memoryview, take: Callable[[list[Any]], None]
+    ) -> None:
         """Opens a batch.
 
         Args:
@@ -112,7 +114,7 @@ class Opener:
             return None
         try:
             return unpacked(data, min(_LITTLE_BYTES, self._limit_bytes))
-        except BatchTooLarge:
+        except UnpackedTooLarge:
             return None
 
     async def _give_way(self) -> None:
@@ -121,8 +123,8 @@ class Opener:
             await asyncio.sleep(0)
             self._turn = time.monotonic()
 
-    def _pass_over(self, name: tuple[Place, bytes], batch: Batch, error: WireError) -> PassedOver:
-        reason: Reason = "too_large" if isinstance(error, BatchTooLarge) else "unreadable"
+    def _pass_over(self, name: tuple[BatchAddress, bytes], batch: Batch, error: WireError) -> PassedOver:
+        reason: Reason = "too_large" if isinstance(error, UnpackedTooLarge) else "unreadable"
         place, _ = name
         self._known[name] = reason
         if len(self._known) > _KNOWN:

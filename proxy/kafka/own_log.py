@@ -22,7 +22,7 @@ from kordon.codecs.error_codes import Code, name_of
 from kordon.codecs.errors import WireError
 from kordon.codecs.turns import MOST_BYTES_AT_ONCE
 from kordon.proxy.core.errors import KordonError, UpstreamUnavailable
-from kordon.proxy.kafka.batches import Committed, Entry, Record
+from kordon.proxy.kafka.batches import Committed, NewRecord, Record
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.plain_writer import PlainWriter
 from kordon.proxy.kafka.upstream import UpstreamClient
@@ -204,7 +204,7 @@ class OwnLog:
         async with self._marking:
             if self._marks_begun == begun:
                 self._marks_begun += 1
-                self._mark_offset = await self._writer.append([Entry(MARK, None)])
+                self._mark_offset = await self._writer.append([NewRecord(MARK, None)])
             return self._mark_offset
 
     def rewind(self) -> None:
@@ -234,7 +234,7 @@ class OwnLog:
         """Gets ready for an `append` that is wanted soon, as far as it can."""
         await self._writer.ready()
 
-    async def append(self, entries: Sequence[Entry]) -> int:
+    async def append(self, entries: Sequence[NewRecord]) -> int:
         """Writes what any proxy may write by itself.
 
         Args:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code, name_of
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.kafka.batches import NO_COMPRESSION, Entry, Identity, build_batch
+from kordon.proxy.kafka.batches import NO_COMPRESSION, BatchIdentity, NewRecord, build_batch
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.upstream import UpstreamClient
 
@@ -51,7 +51,7 @@ class PlainWriter:
         self._purpose = purpose
         self._one_at_a_time = asyncio.Lock()
         self._client: UpstreamClient | None = None
-        self._identity: Identity | None = None
+        self._identity: BatchIdentity | None = None
 
     def close(self) -> None:
         """Closes its connection; writing again opens another."""
@@ -69,7 +69,7 @@ class PlainWriter:
                 async with asyncio.timeout(timeout):
                     await self._connect()
 
-    async def append(self, entries: Sequence[Entry], timeout: float = APPEND_SECONDS) -> int:
+    async def append(self, entries: Sequence[NewRecord], timeout: float = APPEND_SECONDS) -> int:
         """Writes one batch.
 
         Returns:
@@ -99,13 +99,13 @@ class PlainWriter:
                     raise UpstreamUnavailable(f"writing to {self._topic}: {failure}") from None
                 raise
 
-    async def _connect(self) -> tuple[UpstreamClient, Identity]:
+    async def _connect(self) -> tuple[UpstreamClient, BatchIdentity]:
         if self._client is None or self._client.closed:
             self._client = await self._brokers.leader(self._topic, self._partition, self._purpose)
         self._identity = self._identity or await self._new_identity(self._client)
         return self._client, self._identity
 
-    async def _append(self, entries: Sequence[Entry]) -> int:
+    async def _append(self, entries: Sequence[NewRecord]) -> int:
         client, identity = await self._connect()
         batch = build_batch(entries, identity, is_transactional=False, codec=self._codec)
         answer = await produce(client, self._topic, batch, partition=self._partition)
@@ -118,12 +118,12 @@ class PlainWriter:
         self._identity = identity.after(len(entries))
         return int(answer.base_offset) + len(entries) - 1
 
-    async def _new_identity(self, client: UpstreamClient) -> Identity:
+    async def _new_identity(self, client: UpstreamClient) -> BatchIdentity:
         fields = {"transactional_id": None, "transaction_timeout_ms": 0}
         answer = await client.ask(apis.INIT_PRODUCER_ID, client.version(apis.INIT_PRODUCER_ID, INIT_VERSIONS), fields)
         if answer.error_code != Code.NONE:
             raise UpstreamUnavailable(f"no producer id: {name_of(answer.error_code)}")
-        return Identity(answer.producer_id, answer.producer_epoch, 0)
+        return BatchIdentity(answer.producer_id, answer.producer_epoch, 0)
 
 
 async def produce(

@@ -68,7 +68,7 @@ class Want(NamedTuple):
         return fetched.high_watermark != self.offset or fetched.log_start_offset != self.log_start
 
 
-class _Wanted(NamedTuple):
+class _OpenWant(NamedTuple):
     """A want under way."""
 
     want: Want
@@ -81,7 +81,7 @@ class _Wanted(NamedTuple):
 class _Node:
     """What is wanted of one broker."""
 
-    waiting: deque[_Wanted] = field(default_factory=deque[_Wanted])
+    waiting: deque[_OpenWant] = field(default_factory=deque[_OpenWant])
     free: list[int] = field(default_factory=lambda: list(reversed(range(_CONNECTIONS))))
     is_due: bool = False
 
@@ -116,7 +116,7 @@ class Pulls:
         node = self._nodes.setdefault(leader.node_id, _Node())
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Fetched] = loop.create_future()
-        node.waiting.append(_Wanted(want, outcome, loop.time() + want.max_wait_ms / 1000))
+        node.waiting.append(_OpenWant(want, outcome, loop.time() + want.max_wait_ms / 1000))
         if not node.is_due:
             node.is_due = True
             loop.call_soon(self._leave, leader.node_id)  # with what else is wanted just now
@@ -143,7 +143,7 @@ class Pulls:
         self,
         node_id: int,
         connection: int,
-        taken: dict[tuple[str, int], _Wanted],
+        taken: dict[tuple[str, int], _OpenWant],
         wait_ms: int,
     ) -> None:
         found: dict[tuple[str, int], Fetched] = {}
@@ -175,10 +175,10 @@ class Pulls:
             self._leave(node_id)
 
 
-def _take(waiting: deque[_Wanted]) -> dict[tuple[str, int], _Wanted]:
+def _take(waiting: deque[_OpenWant]) -> dict[tuple[str, int], _OpenWant]:
     """Takes what fits into one request: a partition can be named once."""
-    taken: dict[tuple[str, int], _Wanted] = {}
-    left: list[_Wanted] = []
+    taken: dict[tuple[str, int], _OpenWant] = {}
+    left: list[_OpenWant] = []
     while waiting and len(taken) < _MOST_PARTITIONS:
         wanted = waiting.popleft()
         name = (wanted.want.topic, wanted.want.partition)

@@ -31,7 +31,7 @@ Row: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PartitionQuestion:
     """What is asked of one partition."""
 
     topic: str
@@ -65,8 +65,8 @@ class Questions:
         self._leaders = leaders
 
     async def ask(
-        self, form: Form, questions: Collection[Question], fields: Mapping[str, Any] | None = None
-    ) -> dict[Question, Row]:
+        self, form: Form, questions: Collection[PartitionQuestion], fields: Mapping[str, Any] | None = None
+    ) -> dict[PartitionQuestion, Row]:
         """Asks, and asks once more where the leader was another one.
 
         Args:
@@ -77,7 +77,7 @@ class Questions:
         Returns:
             An answer to each question; where no broker gave one, with a retriable error code.
         """
-        rows: dict[Question, Row] = {}
+        rows: dict[PartitionQuestion, Row] = {}
         left = set(questions)
         for _ in range(_ATTEMPTS):
             rows |= await self._round(form, left, fields or {})
@@ -93,12 +93,12 @@ class Questions:
         self._leaders.forget(topic)
 
     async def _round(
-        self, form: Form, questions: Collection[Question], fields: Mapping[str, Any]
-    ) -> dict[Question, Row]:
+        self, form: Form, questions: Collection[PartitionQuestion], fields: Mapping[str, Any]
+    ) -> dict[PartitionQuestion, Row]:
         topics = sorted({question.topic for question in questions})
         found = await _together([self._leaders_of(topic) for topic in topics])
         leaders = dict(zip(topics, found, strict=True))
-        by_node: defaultdict[int, list[Question]] = defaultdict(list)
+        by_node: defaultdict[int, list[PartitionQuestion]] = defaultdict(list)
         for question in questions:
             leader = leaders[question.topic].get(question.partition)
             by_node[leader.node_id if leader else NO_NODE].append(question)
@@ -112,8 +112,8 @@ class Questions:
             return {}
 
     async def _ask_node(
-        self, form: Form, node_id: int, questions: Collection[Question], fields: Mapping[str, Any]
-    ) -> dict[Question, Row]:
+        self, form: Form, node_id: int, questions: Collection[PartitionQuestion], fields: Mapping[str, Any]
+    ) -> dict[PartitionQuestion, Row]:
         if node_id == NO_NODE:
             return _failed(questions, Code.LEADER_NOT_AVAILABLE)
         try:
@@ -135,13 +135,13 @@ async def _together(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
     return [await work[0]] if len(work) == 1 else await asyncio.gather(*work)
 
 
-def _failed(questions: Iterable[Question], code: Code) -> dict[Question, Row]:
+def _failed(questions: Iterable[PartitionQuestion], code: Code) -> dict[PartitionQuestion, Row]:
     return {question: {"error_code": code} for question in questions}
 
 
-def _layers(questions: Iterable[Question]) -> Iterable[dict[tuple[str, int], Question]]:
+def _layers(questions: Iterable[PartitionQuestion]) -> Iterable[dict[tuple[str, int], PartitionQuestion]]:
     """Splits questions into requests: brokers refuse a partition that is named twice (ListOffsets)."""
-    layers: list[dict[tuple[str, int], Question]] = []
+    layers: list[dict[tuple[str, int], PartitionQuestion]] = []
     for question in questions:
         place = (question.topic, question.partition)
         layer = next((layer for layer in layers if place not in layer), None)
@@ -152,14 +152,14 @@ def _layers(questions: Iterable[Question]) -> Iterable[dict[tuple[str, int], Que
     return layers
 
 
-def _topics(form: Form, layer: Mapping[tuple[str, int], Question]) -> list[dict[str, Any]]:
+def _topics(form: Form, layer: Mapping[tuple[str, int], PartitionQuestion]) -> list[dict[str, Any]]:
     by_topic: defaultdict[str, list[dict[str, int]]] = defaultdict(list)
     for question in layer.values():
         by_topic[question.topic].append({form.partition_field: question.partition, **dict(question.fields)})
     return [{form.topic_field: topic, "partitions": rows} for topic, rows in by_topic.items()]
 
 
-def _rows(form: Form, layer: Mapping[tuple[str, int], Question], answer: Any) -> dict[Question, Row]:
+def _rows(form: Form, layer: Mapping[tuple[str, int], PartitionQuestion], answer: Any) -> dict[PartitionQuestion, Row]:
     return {
         layer[topic[form.topic_field], row[form.partition_field]]: row
         for topic in answer["topics"]

@@ -44,7 +44,7 @@ _CORRELATION_ID: Final = Struct(">i")
 
 
 @dataclass(slots=True, eq=False)
-class _Request:
+class _OpenRequest:
     """What is known of a request until it is answered."""
 
     api_key: int
@@ -77,8 +77,8 @@ class UpstreamClient:
         self._transport: asyncio.Transport | None = None
         self._broken: str | None = "the connection is not open"
         self._correlation_id = 0
-        self._unanswered: deque[_Request] = deque()
-        self._held: list[_Request] | None = None
+        self._unanswered: deque[_OpenRequest] = deque()
+        self._held: list[_OpenRequest] | None = None
         """What waits for the end of a log-in, while there is one on an open connection."""
         self._room = asyncio.Event()
         self._blocked = False
@@ -239,7 +239,7 @@ class UpstreamClient:
     ) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (self._timeout if timeout is None else timeout)
-        asked = _Request(api_key, version, pieces, read, loop.create_future(), deadline)
+        asked = _OpenRequest(api_key, version, pieces, read, loop.create_future(), deadline)
         if self._broken is not None:
             asked.outcome.set_exception(self._unavailable(api_key, self._broken))
         elif api_key in LOG_IN_KEYS:
@@ -253,7 +253,7 @@ class UpstreamClient:
         self._tell_room()
         return asked.outcome
 
-    def _write(self, asked: _Request) -> None:
+    def _write(self, asked: _OpenRequest) -> None:
         assert self._transport is not None
         self._correlation_id = asked.correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = _REQUEST_HEADER.pack(asked.api_key, asked.version, asked.correlation_id, len(_CLIENT_ID), _CLIENT_ID)
@@ -352,7 +352,7 @@ class UpstreamClient:
                     self._write(asked)
 
 
-def _header_bytes(asked: _Request, frame: memoryview) -> int:
+def _header_bytes(asked: _OpenRequest, frame: memoryview) -> int:
     if response_header_version(asked.api_key, asked.version) == 0:
         return 4  # the correlation id
     if frame[4] == 0:

@@ -20,11 +20,11 @@ from weakref import WeakValueDictionary
 import structlog
 
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.kafka.batches import Entry, Record, in_batches, size_of
+from kordon.proxy.kafka.batches import NewRecord, Record, in_batches, size_of
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.own_log import LogLost, OwnLog
-from kordon.proxy.ordering.position_records import Place, dump, key_of, load, place_of
-from kordon.proxy.ordering.positions import Positions, Report
+from kordon.proxy.ordering.position_records import MemberKey, dump, key_of, load, place_of
+from kordon.proxy.ordering.positions import MemberReport, Positions
 from kordon.proxy.own_topics.groups_topic import GROUPS_TOPIC, ensure_groups_topic
 from kordon.proxy.runtime.log_limits import client_log
 from kordon.proxy.runtime.tasks import Tasks
@@ -67,7 +67,7 @@ class PositionsTally:
 
 @dataclass(slots=True, eq=False)
 class _ToWrite:
-    entries: Sequence[Entry]
+    entries: Sequence[NewRecord]
     done: asyncio.Future[None]
 
 
@@ -146,7 +146,7 @@ class GroupPositions:
         if not self.is_current:
             raise UpstreamUnavailable(f"{self._topic} is not read to its end")
 
-    async def say(self, reports: Mapping[Place, Report | None], timeout: float = WRITE_SECONDS) -> None:
+    async def say(self, reports: Mapping[MemberKey, MemberReport | None], timeout: float = WRITE_SECONDS) -> None:
         """Writes reports in their order, and returns when they have been read back.
 
         Args:
@@ -158,7 +158,7 @@ class GroupPositions:
             ValueError: A report is too large.
         """
         self._start()
-        entries = [Entry(key_of(place), None if each is None else dump(each)) for place, each in reports.items()]
+        entries = [NewRecord(key_of(place), None if each is None else dump(each)) for place, each in reports.items()]
         for batch in in_batches(entries, _BATCH_BYTES):
             await self._write(batch, timeout)
 
@@ -166,7 +166,7 @@ class GroupPositions:
         """Ends reading and writing."""
         await self._tasks.stop()
 
-    async def _write(self, entries: Sequence[Entry], timeout: float) -> None:
+    async def _write(self, entries: Sequence[NewRecord], timeout: float) -> None:
         if self._queued_records >= MOST_QUEUED:
             raise UpstreamUnavailable(f"{MOST_QUEUED} records wait to be written to {self._topic}")
         wanted = _ToWrite(entries, asyncio.get_running_loop().create_future())
@@ -286,7 +286,7 @@ class GroupPositions:
                 event.set()
 
 
-def _moved(before: Report, after: Report) -> bool:
+def _moved(before: MemberReport, after: MemberReport) -> bool:
     owned = [{name: each.owned for name, each in report.topics.items()} for report in (before, after)]
     return before.generation_id != after.generation_id or owned[0] != owned[1]
 

@@ -21,7 +21,7 @@ from kordon.proxy.controller.takeovers import Takeovers
 from kordon.proxy.controller.topic_janitor import Hands
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.decisions.journal import Journal, NoJournal
-from kordon.proxy.kafka.batches import Entry, Record
+from kordon.proxy.kafka.batches import NewRecord, Record
 from kordon.proxy.kafka.own_log import LogLost
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.proxy.member.findings import Findings
@@ -29,9 +29,9 @@ from kordon.proxy.member.following import RETRY_SECONDS, Following
 from kordon.proxy.member.member_minutes import MemberMinutes
 from kordon.proxy.member.membership import Generation, Membership
 from kordon.proxy.member.performing import Performing
-from kordon.proxy.member.served import NothingPassed, Passed, Readers, Writers
+from kordon.proxy.member.served import NothingPassed, PassedRequests, ServedReads, ServedWrites
 from kordon.proxy.member.wishing import WISH_SECONDS, Wishing
-from kordon.proxy.ordering.images import Parts
+from kordon.proxy.ordering.images import ImageParts
 from kordon.proxy.ordering.leftovers import GONE, Leftovers
 from kordon.proxy.ordering.member import Forget, Member
 from kordon.proxy.ordering.presence import Presence
@@ -94,8 +94,8 @@ class Keeper:
         layouts: LayoutsLog,
         membership: Membership,
         admin: TopicsAdmin,
-        writers: Writers,
-        readers: Readers,
+        writers: ServedWrites,
+        readers: ServedReads,
         make_writer: Callable[[], LayoutsWriter],
         admit: Callable[[str], Awaitable[None]],
         tools: Tools,
@@ -110,7 +110,7 @@ class Keeper:
         self.member = Member(membership.incarnation)
         self.leading: Leading | None = None
         """The controller's role, while it is this worker's."""
-        self.passed: Passed = NothingPassed()
+        self.passed: PassedRequests = NothingPassed()
         """The clients' connections."""
         self.times = FenceTimes()
         """How long fences last."""
@@ -187,7 +187,7 @@ class Keeper:
         for topic in filter(None, map(self._topics.served, self._topics.names)):
             await self._writers.drain(topic.name, frozenset(each.id.partition for each in topic.layout.segments))
         gone = GoneRecord(self.member.incarnation, self._membership.word)
-        await self._layouts.append([Entry(f"gone/{gone.incarnation}", dump(gone))])
+        await self._layouts.append([NewRecord(f"gone/{gone.incarnation}", dump(gone))])
 
     async def _follow(self) -> None:
         await self._following.run()
@@ -449,7 +449,7 @@ class Keeper:
     def _members(self) -> frozenset[str]:
         return frozenset(each.incarnation for each in self._generation.members) if self._generation else frozenset()
 
-    def known(self) -> dict[str, tuple[TopicRecord, Mapping[int, Parts]]]:
+    def known(self) -> dict[str, tuple[TopicRecord, Mapping[int, ImageParts]]]:
         """Returns what the controller may go by: a topic of which records cannot be read is not touched."""
         known = self.member.topics.items()
         return {name: (record, self.member.images(name)) for name, record in known if name not in self.findings.unread}

@@ -24,7 +24,7 @@ from kordon.codecs.error_codes import Code
 from kordon.codecs.shown_text import cut
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.brokers import Brokers
-from kordon.proxy.kafka.group import GROUP, About, GroupCoordinator, GroupRefused, Joined, Member
+from kordon.proxy.kafka.group import GROUP, About, GroupCoordinator, GroupMember, GroupRefused, Joined
 from kordon.proxy.member.lease import LEASE_SECONDS, Lease, Renewer
 from kordon.proxy.ordering.presence import sealed
 from kordon.proxy.own_topics.layouts_topic import LAYOUTS_TOPIC
@@ -52,7 +52,7 @@ class Generation:
     member_id: str
     """This proxy's."""
     leader_id: str
-    members: tuple[Member, ...]
+    members: tuple[GroupMember, ...]
     """The proxies."""
     aliens: int = 0
     """How many members are no proxies; only the leader knows."""

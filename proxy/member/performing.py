@@ -16,10 +16,10 @@ import structlog
 from kordon.proxy.controller.fence_times import FenceTimes, Phase
 from kordon.proxy.controller.leading import Leading
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.kafka.batches import Entry
+from kordon.proxy.kafka.batches import NewRecord
 from kordon.proxy.member.member_minutes import MemberMinutes
-from kordon.proxy.member.served import Passed, Readers, Writers
-from kordon.proxy.ordering.images import Parts
+from kordon.proxy.member.served import PassedRequests, ServedReads, ServedWrites
+from kordon.proxy.ordering.images import ImageParts
 from kordon.proxy.ordering.member import Acknowledge, Adopt, Command, Forget, Hold, Member, Release
 from kordon.proxy.ordering.records import AckRecord, FenceRecord, TopicRecord, dump
 from kordon.proxy.ordering.takeover import outdates_views
@@ -52,9 +52,9 @@ class Performing:
         topics: ManagedTopics,
         member: Member,
         layouts: LayoutsLog,
-        writers: Writers,
-        readers: Readers,
-        passed: Callable[[], Passed],
+        writers: ServedWrites,
+        readers: ServedReads,
+        passed: Callable[[], PassedRequests],
         leading: Callable[[], Leading | None],
         minutes: MemberMinutes,
         times: FenceTimes,
@@ -90,7 +90,7 @@ class Performing:
                 self._minutes.acknowledged(ack, offset)
                 self._acknowledge(ack)
 
-    def _adopt(self, record: TopicRecord, images: Mapping[int, Parts], offset: int) -> None:
+    def _adopt(self, record: TopicRecord, images: Mapping[int, ImageParts], offset: int) -> None:
         layout = record.layout
         topic, fence = self._topics.served(layout.topic), self._member.fences.get(layout.topic)
         standing = fence.id if fence is not None else None
@@ -184,7 +184,7 @@ class Performing:
 
     async def _append(self, key: str, value: bytes) -> None:
         try:
-            await self._layouts.append([Entry(key, value)])
+            await self._layouts.append([NewRecord(key, value)])
         except UpstreamUnavailable as error:
             log.warning("acknowledgement_unwritten", key=key, error=str(error))  # the fence is cancelled, in time
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 
-class Writers(Protocol):
+class ServedWrites(Protocol):
     """What writes to managed topics on behalf of clients."""
 
     async def drain(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
@@ -22,7 +22,7 @@ class Writers(Protocol):
         ...
 
 
-class Readers(Protocol):
+class ServedReads(Protocol):
     """What reads managed topics on behalf of clients."""
 
     async def ready(self, topic: str) -> None:
@@ -46,7 +46,7 @@ class Readers(Protocol):
         ...
 
 
-class Passed(Protocol):
+class PassedRequests(Protocol):
     """What passes clients' requests to brokers."""
 
     async def settle(self) -> None:

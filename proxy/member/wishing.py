@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.kafka.batches import Entry
+from kordon.proxy.kafka.batches import NewRecord
 from kordon.proxy.ordering.records import OutcomeRecord, WishRecord, dump
 from kordon.proxy.ordering.wishes import Wish
 from kordon.proxy.own_topics.layouts_log import LayoutsLog
@@ -53,7 +53,7 @@ class Wishing:
         outcome: asyncio.Future[OutcomeRecord] = asyncio.get_running_loop().create_future()
         self._outcomes[wish_id] = outcome
         try:
-            await self._layouts.append([Entry(f"wish/{wish_id}", dump(WishRecord(wish)))])
+            await self._layouts.append([NewRecord(f"wish/{wish_id}", dump(WishRecord(wish)))])
             async with asyncio.timeout(WISH_SECONDS):
                 return await outcome
         except TimeoutError:

@@ -30,7 +30,7 @@ from kordon.proxy.ordering.changes import (
     Stage,
     WriteAhead,
 )
-from kordon.proxy.ordering.images import ImageRecord, Parts, carried
+from kordon.proxy.ordering.images import ImageParts, ImageRecord, carried
 from kordon.proxy.ordering.layout import Epoch, Layout, Placement
 from kordon.proxy.ordering.next_images import Ahead, NextImages, homes_left, sorted_out, written_by
 from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value, image_key, why_never
@@ -59,7 +59,7 @@ class Controller:
         self._members = members
         self._alone_from = alone_from
         self._topics: dict[str, TopicRecord] = {}
-        self._images: dict[str, dict[Stream, Parts]] = {}
+        self._images: dict[str, dict[Stream, ImageParts]] = {}
         self._changes: dict[str, Change] = {}
 
     @property
@@ -67,7 +67,7 @@ class Controller:
         """What is under way, by topic."""
         return self._changes
 
-    def know(self, topic: TopicRecord, images: Mapping[Stream, Parts]) -> None:
+    def know(self, topic: TopicRecord, images: Mapping[Stream, ImageParts]) -> None:
         """Takes in what the layouts topic says of a topic, before anything is asked of it."""
         self._topics[topic.layout.topic] = topic
         self._images[topic.layout.topic] = dict(images)
@@ -452,12 +452,12 @@ def _record_after(
     return replace(before, layout=layout, takeover=takeover)
 
 
-_NO_IMAGE: Final = Parts()
+_NO_IMAGE: Final = ImageParts()
 
 
 def _images_after(
-    layout: Layout, change: Change, cuts: Mapping[int, Producers], before: Mapping[Stream, Parts]
-) -> dict[Stream, Parts]:
+    layout: Layout, change: Change, cuts: Mapping[int, Producers], before: Mapping[Stream, ImageParts]
+) -> dict[Stream, ImageParts]:
     """Returns the images of the streams that write under another identity from `following` on (SEQ-IMAGE).
 
     A stream in which nobody has written since its last image, and nobody is forgotten, keeps it.
@@ -467,14 +467,14 @@ def _images_after(
     if change.ahead is not None:
         return change.ahead.at_cut({q: cut.written for q, cut in cuts.items()}, cut_ms)
     found = {q: sorted_out(cut.written) for q, cut in cuts.items()}
-    images: dict[Stream, Parts] = {}
+    images: dict[Stream, ImageParts] = {}
     for stream, home in homes_left(layout, change.fence.following).items():
         here = {} if home is None else written_by(stream, home, found[home.partition])
         images[stream] = carried(before.get(stream, _NO_IMAGE), here, cut_ms, cut_ms - change.remembered_ms)
     return images
 
 
-def _changed_parts(before: Parts, after: Parts) -> Iterator[tuple[int, ImageRecord | None]]:
+def _changed_parts(before: ImageParts, after: ImageParts) -> Iterator[tuple[int, ImageRecord | None]]:
     """Returns what of an image is to be written down; None: a part that has gone."""
     for number in sorted(before.parts.keys() | after.parts.keys()):
         if (part := after.parts.get(number)) is not before.parts.get(number):

@@ -107,7 +107,7 @@ class ImageRecord:
             object.__setattr__(self, "written", Packed(self.written))
 
 
-class Parts(Mapping[int, Written]):
+class ImageParts(Mapping[int, Written]):
     """The image of one stream, as its moves have written it down.
 
     Args:
@@ -141,24 +141,24 @@ class Parts(Mapping[int, Written]):
     def __bool__(self) -> bool:
         return any(self._newest_first)
 
-    def in_force(self, epoch: int) -> Parts:
+    def in_force(self, epoch: int) -> ImageParts:
         """Returns the image without the parts that begin to count with a later layout epoch."""
         if all(part.begins <= epoch for part in self.parts.values()):
             return self
-        return Parts({number: part for number, part in self.parts.items() if part.begins <= epoch})
+        return ImageParts({number: part for number, part in self.parts.items() if part.begins <= epoch})
 
-    def with_part(self, number: int, part: ImageRecord | None) -> Parts:
+    def with_part(self, number: int, part: ImageRecord | None) -> ImageParts:
         """Returns the image with another part, or (None) without one."""
         others = {each: kept for each, kept in self.parts.items() if each != number}
-        return Parts(others if part is None else {**others, number: part})
+        return ImageParts(others if part is None else {**others, number: part})
 
 
 def rows_of(image: Image) -> int:
     """Returns how many rows an image has in memory; who has written again since is in several parts of it."""
-    return sum(len(part.written) for part in image.parts.values()) if isinstance(image, Parts) else len(image)
+    return sum(len(part.written) for part in image.parts.values()) if isinstance(image, ImageParts) else len(image)
 
 
-class Refusal(Enum):
+class WhyNotWritten(Enum):
     """Why a batch is not written."""
 
     DUPLICATE = "duplicate"
@@ -173,7 +173,9 @@ def distance(later: int, earlier: int) -> int:
     return gap if gap < _SEQUENCES // 2 else gap - _SEQUENCES
 
 
-def sequence_at_home(written: Written | None, epoch: int, base_sequence: int, last_sequence: int) -> int | Refusal:
+def sequence_at_home(
+    written: Written | None, epoch: int, base_sequence: int, last_sequence: int
+) -> int | WhyNotWritten:
     """Translates the sequence of a client's batch to its present home.
 
     Args:
@@ -188,9 +190,9 @@ def sequence_at_home(written: Written | None, epoch: int, base_sequence: int, la
     if written is None or epoch > written.epoch:
         return base_sequence
     if epoch < written.epoch:
-        return Refusal.FENCED
+        return WhyNotWritten.FENCED
     if distance(last_sequence, written.last_sequence) <= 0:
-        return Refusal.DUPLICATE
+        return WhyNotWritten.DUPLICATE
     return (base_sequence - written.last_sequence - 1) % _SEQUENCES
 
 
@@ -209,7 +211,7 @@ def in_client_count(before: Image, here: Mapping[int, Written]) -> dict[int, Wri
     }
 
 
-def carried(before: Parts, here: Mapping[int, Written], cut_ms: int, forgotten_ms: int) -> Parts:
+def carried(before: ImageParts, here: Mapping[int, Written], cut_ms: int, forgotten_ms: int) -> ImageParts:
     """Returns the image behind a move; `before` itself where nothing is to be changed.
 
     Args:
@@ -226,7 +228,7 @@ def carried(before: Parts, here: Mapping[int, Written], cut_ms: int, forgotten_m
         if (left := still_needed(part, newer, forgotten_ms)) is not None:
             parts[number] = left
         newer.update(part.written)
-    return before if parts == before.parts else Parts(parts)
+    return before if parts == before.parts else ImageParts(parts)
 
 
 def runs_of(written: Mapping[int, Written]) -> Iterator[dict[int, Written]]:

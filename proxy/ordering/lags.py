@@ -15,14 +15,14 @@ from typing import Final, NamedTuple
 
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.lookups import LATEST, Found, resolve, visible
+from kordon.proxy.ordering.lookups import LATEST, FoundOffset, resolve, visible
 from kordon.proxy.ordering.streams import Stream, is_physical, shown_partition
 
 OTHERS: Final = "(others)"
 """In place of a group, or of a partition: all that have no series of their own."""
 
 
-class Place(NamedTuple):
+class LagKey(NamedTuple):
     """Whose lag of what."""
 
     topic: str
@@ -58,12 +58,12 @@ def end_of(layout: Layout, stream: Stream, log_end: int, limit: int | None) -> i
     """
     floor = (layout.floors or {}).get(stream, 0)
     stays = visible(layout.chain(stream), floor, limit)
-    return max(floor, resolve(stays, LATEST, {stays[-1].partition: Found(log_end)}).offset)
+    return max(floor, resolve(stays, LATEST, {stays[-1].partition: FoundOffset(log_end)}).offset)
 
 
 def bounded(
-    lags: Mapping[Place, int], most: int, kept: Iterable[tuple[str, str]]
-) -> tuple[dict[Place, int], set[tuple[str, str]]]:
+    lags: Mapping[LagKey, int], most: int, kept: Iterable[tuple[str, str]]
+) -> tuple[dict[LagKey, int], set[tuple[str, str]]]:
     """Tells together what would be too many series.
 
     Args:
@@ -74,12 +74,12 @@ def bounded(
     Returns:
         What is told, and the topics and groups that have series of their own in it.
     """
-    by_group: dict[tuple[str, str], list[Place]] = {}
+    by_group: dict[tuple[str, str], list[LagKey]] = {}
     for place in lags:
         by_group.setdefault((place.topic, place.group), []).append(place)
     if len(lags) <= most:
         return dict(lags), set(by_group)
-    together = {Place(each.topic, OTHERS, each.partition) for each in lags}
+    together = {LagKey(each.topic, OTHERS, each.partition) for each in lags}
     is_by_partition = len(together) <= most
     room = most - len(together if is_by_partition else {each.topic for each in lags})
     before, own = frozenset(kept), set[tuple[str, str]]()
@@ -87,9 +87,9 @@ def bounded(
         if len(by_group[group]) <= room and group[1] != OTHERS:
             room -= len(by_group[group])
             own.add(group)
-    told: dict[Place, int] = {}
+    told: dict[LagKey, int] = {}
     for place, lag in lags.items():
         if (place.topic, place.group) not in own:
-            place = Place(place.topic, OTHERS, place.partition if is_by_partition else OTHERS)  # noqa: PLW2901
+            place = LagKey(place.topic, OTHERS, place.partition if is_by_partition else OTHERS)  # noqa: PLW2901
         told[place] = max(lag, told.get(place, 0))
     return told, own

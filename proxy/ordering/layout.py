@@ -81,7 +81,7 @@ class Epoch:
     would have taken away (KIP-253 9)."""
 
 
-class Bound(NamedTuple):
+class LogBound(NamedTuple):
     """An offset of a physical partition on which a layout stands."""
 
     offset: int
@@ -193,11 +193,11 @@ class Layout:
         return tuple((epoch.number, epoch.u) for epoch, u in zip(self.epochs, befores, strict=False) if epoch.u != u)
 
     @cached_property
-    def last_bounds(self) -> Mapping[int, Bound]:
+    def last_bounds(self) -> Mapping[int, LogBound]:
         """By physical partition, where its log must reach at least: a shorter one has lost records (BEYOND-LOSS)."""
         newest = {segment.id.partition: segment for segment in sorted(self.segments, key=lambda each: each.id.epoch)}
         return {
-            q: Bound(segment.start if segment.end is None else segment.kept_end or 0, segment.bound_epoch)
+            q: LogBound(segment.start if segment.end is None else segment.kept_end or 0, segment.bound_epoch)
             for q, segment in newest.items()
         }
 

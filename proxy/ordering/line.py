@@ -20,9 +20,9 @@ from typing import Any, Final, NamedTuple
 
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.identity import tag
-from kordon.proxy.ordering.images import Image, Refusal
+from kordon.proxy.ordering.images import Image, WhyNotWritten
 from kordon.proxy.ordering.streams import Stream
-from kordon.proxy.ordering.writers import MOST_REMEMBERED, Pause, Unfit, Writers
+from kordon.proxy.ordering.writers import MOST_REMEMBERED, Pause, WhyUnfit, Writers
 
 NO_PRODUCER: Final = -1
 """The producer id of batches without idempotence."""
@@ -32,7 +32,7 @@ _MOST_ATTEMPTS: Final = 5
 """A write of the line's own identity is sent no more often than that."""
 
 
-class Bound(NamedTuple):
+class Binding(NamedTuple):
     """Under what a write is sent."""
 
     partition: int
@@ -77,7 +77,7 @@ class Write:
     """Its client has gone: it is not sent any more."""
     asked: bool = False
     attempts: int = 0
-    bound: Bound | None = None
+    bound: Binding | None = None
     """Of its last sending."""
 
 
@@ -99,11 +99,11 @@ class Refuse(NamedTuple):
     """This write does not go into the log."""
 
     write: Write
-    why: Refusal | Unfit
+    why: WhyNotWritten | WhyUnfit
 
 
 @dataclass(slots=True)
-class _Own:
+class _LentIdentity:
     """The identity of writes that came without one."""
 
     producer_id: int
@@ -143,7 +143,7 @@ class Line:
         """By the producer id of the client, what waits for its identity."""
         self._writers = Writers()
         self._home: tuple[int, int] | None = None
-        self._own: _Own | None = None
+        self._own: _LentIdentity | None = None
         self.spent_id: int | None = None
         """The producer id whose epochs are used up here; another one is needed."""
         self._to_ask: set[int] = set()
@@ -239,7 +239,7 @@ class Line:
 
     def identify(self, producer_id: int) -> None:
         """Gives the line a producer id of its own, that nobody has used in this stream."""
-        self._own = _Own(producer_id)
+        self._own = _LentIdentity(producer_id)
         self._unpark(NO_PRODUCER)
 
     def begin_question(self) -> None:
@@ -306,7 +306,7 @@ class Line:
         own = self._own
         if client_id == NO_PRODUCER:
             if is_outdated:
-                return Refuse(write, Unfit.OUTDATED)
+                return Refuse(write, WhyUnfit.OUTDATED)
             if own is None or own.rests:
                 return None
             client_id, epoch, base = own.producer_id, own.epoch, own.sequence
@@ -325,10 +325,10 @@ class Line:
         self.in_flight += 1
         opens = self._writers.sent(client_id)
         producer_id = tag(self.stream, home.move, client_id)
-        write.bound = Bound(home.partition, home.move, client_id, producer_id, epoch, verdict, opens)
+        write.bound = Binding(home.partition, home.move, client_id, producer_id, epoch, verdict, opens)
         return write
 
-    def _own_answered(self, write: Write, bound: Bound, result: Result) -> bool:
+    def _own_answered(self, write: Write, bound: Binding, result: Result) -> bool:
         own = self._own
         assert own is not None, "it was sent under it"
         own.in_flight -= 1
@@ -346,7 +346,7 @@ class Line:
         self._renew(own)
         return not again
 
-    def _renew(self, own: _Own) -> None:
+    def _renew(self, own: _LentIdentity) -> None:
         """Goes on behind a failure, as soon as nothing of its epoch is under way: in another one where it is broken."""
         if not own.rests or own.in_flight:
             return
@@ -355,7 +355,7 @@ class Line:
         if not own.broken and own.free is not None:
             own.sequence, own.free, own.again = own.free, None, []
         elif own.epoch < _LAST_EPOCH:
-            self._own = _Own(own.producer_id, own.epoch + 1)
+            self._own = _LentIdentity(own.producer_id, own.epoch + 1)
         else:
             self._own, self.spent_id = None, own.producer_id
         if self._own is not None or not parked:

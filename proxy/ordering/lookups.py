@@ -26,7 +26,7 @@ EARLIEST_PENDING_UPLOAD: Final = -6
 """KIP-1023."""
 
 
-class Found(NamedTuple):
+class FoundOffset(NamedTuple):
     """An offset, of a physical partition as a broker told it or of a virtual one as a client gets it."""
 
     offset: int = -1
@@ -38,7 +38,7 @@ class Found(NamedTuple):
     """Kafka's error code."""
 
 
-NOTHING: Final = Found()
+NOTHING: Final = FoundOffset()
 
 
 def visible(chain: Chain, floor: int = 0, limit: int | None = None) -> tuple[Stay, ...]:
@@ -71,7 +71,7 @@ def partitions_to_ask(stays: Sequence[Stay], timestamp: int) -> frozenset[int]:
     return frozenset(stay.partition for stay in (stays[-1:] if timestamp == LATEST else stays))
 
 
-def resolve(stays: Sequence[Stay], timestamp: int, answers: Mapping[int, Found]) -> Found:
+def resolve(stays: Sequence[Stay], timestamp: int, answers: Mapping[int, FoundOffset]) -> FoundOffset:
     """Finds the virtual offset.
 
     Args:
@@ -96,16 +96,16 @@ def resolve(stays: Sequence[Stay], timestamp: int, answers: Mapping[int, Found])
             return _first(stays, answers, by_time=timestamp >= 0)
 
 
-def _latest(home: Stay, answer: Found) -> Found:
+def _latest(home: Stay, answer: FoundOffset) -> FoundOffset:
     if answer.error:
         return answer
     end = max(answer.offset, home.start)  # a leader that is just elected may not know yet how far its log is committed
     if home.end is not None:
         end = min(end, home.end)
-    return Found(end + home.delta, -1, virtual_epoch(home.move, answer.epoch))
+    return FoundOffset(end + home.delta, -1, virtual_epoch(home.move, answer.epoch))
 
 
-def _first(stays: Sequence[Stay], answers: Mapping[int, Found], *, by_time: bool) -> Found:
+def _first(stays: Sequence[Stay], answers: Mapping[int, FoundOffset], *, by_time: bool) -> FoundOffset:
     """Takes the first stay in which, or before which, the answer lies.
 
     An answer before a stay says that what a client wants was there when the stay began already.
@@ -118,16 +118,16 @@ def _first(stays: Sequence[Stay], answers: Mapping[int, Found], *, by_time: bool
         if answer.offset < 0 or (stay.end is not None and offset >= stay.end):
             continue
         epoch = virtual_epoch(stay.move, answer.epoch) if offset == answer.offset else -1
-        return Found(offset + stay.delta, answer.timestamp if by_time else -1, epoch)
+        return FoundOffset(offset + stay.delta, answer.timestamp if by_time else -1, epoch)
     return NOTHING
 
 
-def _end(home: Stay) -> Found:
+def _end(home: Stay) -> FoundOffset:
     assert home.end is not None  # or else it would have been found in the home
-    return Found(home.end + home.delta)
+    return FoundOffset(home.end + home.delta)
 
 
-def _youngest(stays: Sequence[Stay], answers: Mapping[int, Found]) -> Found:
+def _youngest(stays: Sequence[Stay], answers: Mapping[int, FoundOffset]) -> FoundOffset:
     """Takes the greatest timestamp of those that stand in a stay; a partition's may stand elsewhere."""
     best = NOTHING
     for stay in stays:
@@ -137,11 +137,11 @@ def _youngest(stays: Sequence[Stay], answers: Mapping[int, Found]) -> Found:
         inside = stay.start <= answer.offset and (stay.end is None or answer.offset < stay.end)
         if inside and answer.timestamp > best.timestamp:
             epoch = virtual_epoch(stay.move, answer.epoch)
-            best = Found(answer.offset + stay.delta, answer.timestamp, epoch)
+            best = FoundOffset(answer.offset + stay.delta, answer.timestamp, epoch)
     return best
 
 
-def _last_tiered(stays: Sequence[Stay], answers: Mapping[int, Found]) -> Found:
+def _last_tiered(stays: Sequence[Stay], answers: Mapping[int, FoundOffset]) -> FoundOffset:
     for stay in reversed(stays):
         answer = answers[stay.partition]
         if answer.error:
@@ -149,7 +149,7 @@ def _last_tiered(stays: Sequence[Stay], answers: Mapping[int, Found]) -> Found:
         offset = answer.offset if stay.end is None else min(answer.offset, stay.end - 1)
         if offset >= stay.start:
             epoch = virtual_epoch(stay.move, answer.epoch) if offset == answer.offset else -1
-            return Found(offset + stay.delta, -1, epoch)
+            return FoundOffset(offset + stay.delta, -1, epoch)
     return NOTHING
 
 
@@ -182,7 +182,7 @@ def epoch_question(chain: Chain, virtual: int) -> EpochQuestion | None:
     return EpochQuestion(replace(stays[-1], start=stays[0].start), epoch if moves[-1] == move else LARGEST_EPOCH)
 
 
-def epoch_end(question: EpochQuestion, answer: Found) -> Found:
+def epoch_end(question: EpochQuestion, answer: FoundOffset) -> FoundOffset:
     """Returns the largest leader epoch that is not above the one asked for, and the virtual offset where it ends.
 
     Args:
@@ -195,7 +195,9 @@ def epoch_end(question: EpochQuestion, answer: Found) -> Found:
     if answer.offset >= 0:
         offset = max(answer.offset, stay.start)
         offset = offset if stay.kept_end is None else min(offset, stay.kept_end)
-        return Found(offset + stay.delta, -1, virtual_epoch(stay.move, answer.epoch))
+        return FoundOffset(offset + stay.delta, -1, virtual_epoch(stay.move, answer.epoch))
     if stay.kept_end is None:
         return NOTHING
-    return Found(stay.kept_end + stay.delta, -1, virtual_epoch(stay.move, question.epoch))  # the next move is above it
+    return FoundOffset(
+        stay.kept_end + stay.delta, -1, virtual_epoch(stay.move, question.epoch)
+    )  # the next move is above it

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kordon.proxy.ordering.images import ImageRecord, Parts
+from kordon.proxy.ordering.images import ImageParts, ImageRecord
 from kordon.proxy.ordering.records import AckRecord, FenceRecord, TopicRecord, Value, image_place
 from kordon.proxy.ordering.soundness import why_impossible
 
@@ -47,7 +47,7 @@ class Adopt:
     """Go on under this layout."""
 
     record: TopicRecord
-    images: Mapping[int, Parts]
+    images: Mapping[int, ImageParts]
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,9 @@ class Member:
         """The fences that stand, by topic."""
         return self._fences
 
-    def images(self, topic: str) -> Mapping[int, Parts]:
+    def images(self, topic: str) -> Mapping[int, ImageParts]:
         """Returns the images of a topic, by stream, with the parts that were written ahead of a layout to come."""
-        return {stream: Parts(parts) for stream, parts in self._images.get(topic, {}).items()}
+        return {stream: ImageParts(parts) for stream, parts in self._images.get(topic, {}).items()}
 
     def may_serve(self, now: float) -> bool:
         """Whether managed topics may be served: the lease lives, and the layouts were read after joining.

@@ -14,8 +14,8 @@ from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.identity import Owner, owner_of, untag
 from kordon.proxy.ordering.images import (
     PRODUCERS_OF_A_PART,
+    ImageParts,
     ImageRecord,
-    Parts,
     Written,
     in_client_count,
     runs_of,
@@ -27,7 +27,7 @@ from kordon.proxy.ordering.streams import Stream, physical_stream
 Found: TypeAlias = dict[Owner | None, dict[int, Written]]
 """What producers have written to a partition, by whose it is (None: nobody's) and the id that the client knows."""
 
-_NO_IMAGE: Final = Parts()
+_NO_IMAGE: Final = ImageParts()
 _ENOUGH: Final = PRODUCERS_OF_A_PART // 2
 """Producers that are written as one part; more may come while other parts are written."""
 
@@ -82,7 +82,9 @@ class NextImages:
         remembered_ms: For how long brokers remember a producer that is silent.
     """
 
-    def __init__(self, layout: Layout, following: Epoch, standing: Mapping[Stream, Parts], remembered_ms: int) -> None:
+    def __init__(
+        self, layout: Layout, following: Epoch, standing: Mapping[Stream, ImageParts], remembered_ms: int
+    ) -> None:
         self.following = following
         self.homes = homes_left(layout, following)
         self._remembered_ms = remembered_ms
@@ -133,7 +135,7 @@ class NextImages:
         taken, self.to_write = self.to_write[:most], self.to_write[most:] if most is not None else []
         return taken
 
-    def at_cut(self, written: Mapping[int, Mapping[int, tuple[int, int]]], cut_ms: int) -> dict[Stream, Parts]:
+    def at_cut(self, written: Mapping[int, Mapping[int, tuple[int, int]]], cut_ms: int) -> dict[Stream, ImageParts]:
         """Returns the images as they are at the cut.
 
         Args:
@@ -141,13 +143,13 @@ class NextImages:
             cut_ms: When the cut was read, in milliseconds since 1970.
         """
         found = {partition: sorted_out(rows) for partition, rows in written.items()}
-        images: dict[Stream, Parts] = {}
+        images: dict[Stream, ImageParts] = {}
         for stream, home in self.homes.items():
             here = {} if home is None else written_by(stream, home, found.get(home.partition, {}))
             parts = dict(self._parts[stream])
             since = runs_of(in_client_count(self._before[stream], here))
             parts |= {number: ImageRecord(run, cut_ms) for number, run in enumerate(since, self._next_number[stream])}
-            images[stream] = Parts(parts)
+            images[stream] = ImageParts(parts)
         return images
 
     def _put_down(self, stream: Stream, read_ms: int) -> None:

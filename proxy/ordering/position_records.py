@@ -21,7 +21,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from kordon.proxy.ordering.positions import UNKNOWN, Report, TopicReport
+from kordon.proxy.ordering.positions import UNKNOWN, MemberReport, TopicReport
 
 VERSION: Final = 1
 KIND: Final = "positions"
@@ -35,7 +35,7 @@ _Partition = Annotated[int, Field(ge=0, lt=1 << 31)]
 _Position = Annotated[int, Field(ge=UNKNOWN, lt=1 << 63)]
 
 
-class Place(NamedTuple):
+class MemberKey(NamedTuple):
     """Whose record it is."""
 
     group_id: str
@@ -64,15 +64,15 @@ class _AnyVersion:
 
 _VALUE: Final = TypeAdapter(_Value)
 _ANY_VERSION: Final = TypeAdapter(_AnyVersion)
-_PLACE: Final = TypeAdapter(Place)
+_PLACE: Final = TypeAdapter(MemberKey)
 
 
-def key_of(place: Place) -> str:
+def key_of(place: MemberKey) -> str:
     """Returns the key of a member's records."""
     return f"{KIND}/{json.dumps(place)}"
 
 
-def place_of(key: str) -> Place | None:
+def place_of(key: str) -> MemberKey | None:
     """Returns whose record has a key; None: it is of a kind that this version does not know.
 
     Raises:
@@ -82,13 +82,13 @@ def place_of(key: str) -> Place | None:
     return _PLACE.validate_json(place) if kind == KIND else None
 
 
-def dump(report: Report) -> bytes:
+def dump(report: MemberReport) -> bytes:
     """Writes a record's value."""
     topics = {name: _Rows(each.owned, tuple(each.wanted)) for name, each in report.topics.items()}
     return _VALUE.dump_json(_Value(VERSION, report.generation_id, report.sequence, report.said_ms, topics))
 
 
-def load(value: bytes) -> Report | None:
+def load(value: bytes) -> MemberReport | None:
     """Reads a record's value; None: it is of a version that is not known.
 
     Raises:
@@ -105,4 +105,4 @@ def load(value: bytes) -> Report | None:
             return None
         raise
     topics = {name: TopicReport(rows.owned, array("i", rows.wanted)) for name, rows in read.topics.items()}
-    return Report(read.generation_id, read.sequence, topics, read.said_ms)
+    return MemberReport(read.generation_id, read.sequence, topics, read.said_ms)

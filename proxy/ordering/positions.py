@@ -53,7 +53,7 @@ class TopicReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class MemberReport:
     """All that a member has to say.
 
     Attributes:
@@ -82,7 +82,7 @@ class Report:
         return _MEMBER_BYTES + _TOPIC_BYTES * len(self.topics) + _OWNED_BYTES * owned + _WANTED_BYTES * wanted
 
 
-class Row(NamedTuple):
+class ToldPosition(NamedTuple):
     """What a member is told of a partition."""
 
     partition: int
@@ -130,16 +130,16 @@ class _Group:
     __slots__ = ("members", "topics")
 
     def __init__(self) -> None:
-        self.members: dict[str, Report] = {}
+        self.members: dict[str, MemberReport] = {}
         self.topics: dict[tuple[int, str], _Topic] = {}
         """By generation and name; of generations in which nobody is any more there is nothing left."""
 
-    def take_in(self, member_id: str, report: Report) -> None:
+    def take_in(self, member_id: str, report: MemberReport) -> None:
         self.members[member_id] = report
         for name, said in report.topics.items():
             self.topics.setdefault((report.generation_id, name), _Topic()).take_in(member_id, said)
 
-    def take_out(self, member_id: str) -> Report | None:
+    def take_out(self, member_id: str) -> MemberReport | None:
         report = self.members.pop(member_id, None)
         if report is not None:
             for name, said in report.topics.items():
@@ -182,7 +182,7 @@ class Positions:
         """How many members have reported, of all groups."""
         return len(self._ages)
 
-    def apply(self, group_id: str, member_id: str, report: Report | None) -> None:
+    def apply(self, group_id: str, member_id: str, report: MemberReport | None) -> None:
         """Takes in the next record of the log.
 
         Args:
@@ -206,7 +206,7 @@ class Positions:
         group = self._groups.get(group_id)
         return group.members.keys() if group is not None else _NOBODY
 
-    def said(self, group_id: str, member_id: str) -> Report | None:
+    def said(self, group_id: str, member_id: str) -> MemberReport | None:
         """Returns all that a member has said in its last generation; None: it is not known."""
         group = self._groups.get(group_id)
         return group.members.get(member_id) if group is not None else None
@@ -217,7 +217,7 @@ class Positions:
         found = group.topics.get((generation_id, topic)) if group is not None else None
         return MappingProxyType(found.positions) if found is not None else _NOTHING
 
-    def answer(self, group_id: str, member_id: str) -> dict[str, list[Row]]:
+    def answer(self, group_id: str, member_id: str) -> dict[str, list[ToldPosition]]:
         """Returns by topic what a member is to be told: what it wants to know, and what others want to know of it."""
         group = self._groups.get(group_id)
         report = group.members.get(member_id) if group is not None else None
@@ -226,7 +226,7 @@ class Positions:
         told = {name: _rows(group.topics[report.generation_id, name], said) for name, said in report.topics.items()}
         return {name: rows for name, rows in told.items() if rows}
 
-    def _take_in(self, key: tuple[str, str], report: Report) -> None:
+    def _take_in(self, key: tuple[str, str], report: MemberReport) -> None:
         group_id, member_id = key
         self._groups.setdefault(group_id, _Group()).take_in(member_id, report)
         self._ages[key] = None
@@ -235,7 +235,7 @@ class Positions:
             self._take_out(next(iter(self._ages)))
             self.forgotten += 1
 
-    def _take_out(self, key: tuple[str, str]) -> Report | None:
+    def _take_out(self, key: tuple[str, str]) -> MemberReport | None:
         group_id, member_id = key
         group = self._groups.get(group_id)
         report = group.take_out(member_id) if group is not None else None
@@ -253,13 +253,13 @@ class Positions:
             self._gone.popitem(last=False)
 
 
-_NOBODY: Final[KeysView[str]] = dict[str, Report]().keys()
+_NOBODY: Final[KeysView[str]] = dict[str, MemberReport]().keys()
 
 
-def _rows(topic: _Topic, said: TopicReport) -> list[Row]:
+def _rows(topic: _Topic, said: TopicReport) -> list[ToldPosition]:
     wanted = set(said.wanted)
     needed = {partition for partition in said.owned if topic.wanted.get(partition, 0) > (partition in wanted)}
     return [
-        Row(partition, partition in needed, topic.positions.get(partition, UNKNOWN))
+        ToldPosition(partition, partition in needed, topic.positions.get(partition, UNKNOWN))
         for partition in sorted(wanted | needed)
     ]

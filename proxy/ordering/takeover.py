@@ -61,7 +61,7 @@ class Takeover:
     transition_ms: int = TRANSITION_MS
 
 
-class Step(Enum):
+class TakeoverStep(Enum):
     """What is next in a takeover."""
 
     SHOWN = "let the time of the old view run, as all are shown V now"
@@ -70,7 +70,7 @@ class Step(Enum):
     LOOK = "see which groups have passed the cuts"
 
 
-def next_step(layout: Layout, takeover: Takeover, now_ms: int) -> Step:
+def next_step(layout: Layout, takeover: Takeover, now_ms: int) -> TakeoverStep:
     """Returns what is next.
 
     Args:
@@ -79,10 +79,10 @@ def next_step(layout: Layout, takeover: Takeover, now_ms: int) -> Step:
         now_ms: Wall clock.
     """
     if layout.epochs[-1].placement is Placement.LINEAR:
-        return Step.LOOK
+        return TakeoverStep.LOOK
     if takeover.until_ms is None:
-        return Step.SHOWN
-    return Step.CUT if now_ms >= takeover.until_ms else Step.WAIT
+        return TakeoverStep.SHOWN
+    return TakeoverStep.CUT if now_ms >= takeover.until_ms else TakeoverStep.WAIT
 
 
 def shown(takeover: Takeover, now_ms: int) -> Takeover:

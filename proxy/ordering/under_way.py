@@ -12,7 +12,7 @@ Partition = tuple[str, int]
 """Topic and physical partition."""
 
 
-class Drain:
+class DrainWait:
     """A wait for all that is unanswered of some partitions.
 
     Args:
@@ -36,7 +36,7 @@ class UnderWay:
 
     def __init__(self) -> None:
         self._counts: Counter[Partition] = Counter()
-        self._drains: list[Drain] = []
+        self._drains: list[DrainWait] = []
 
     def __len__(self) -> int:
         return self._counts.total()
@@ -66,13 +66,13 @@ class UnderWay:
         """Whether anybody waits for answers."""
         return bool(self._drains)
 
-    def drain(self, partitions: Iterable[Partition]) -> Drain:
+    def drain(self, partitions: Iterable[Partition]) -> DrainWait:
         """Begins to wait; what is sent from now on counts, too."""
-        drain = Drain(self, partitions)
+        drain = DrainWait(self, partitions)
         self._drains.append(drain)
         return drain
 
-    def end(self, drain: Drain) -> None:
+    def end(self, drain: DrainWait) -> None:
         """Waits no more."""
         self._drains = [each for each in self._drains if each is not drain]
 
@@ -88,7 +88,7 @@ class Fate(Enum):
     """Too many wait: its client is told that there was no answer."""
 
 
-class Kept(Generic[_Answer]):
+class KeptAnswers(Generic[_Answer]):
     """Successes that came when this worker had no lease: they may stand behind a cut unknown to it (LATE-ANSWER).
 
     Args:

@@ -16,7 +16,7 @@ from collections.abc import Collection
 from enum import Enum
 from typing import Final, TypeAlias
 
-from kordon.proxy.ordering.images import Image, Refusal, sequence_at_home
+from kordon.proxy.ordering.images import Image, WhyNotWritten, sequence_at_home
 
 MOST_REMEMBERED: Final = 10_000
 """Identities of one virtual partition; those that are forgotten are asked for again."""
@@ -31,7 +31,7 @@ class Pause(Enum):
     """Only the broker knows whether its identity has begun (DescribeProducers)."""
 
 
-class Unfit(Enum):
+class WhyUnfit(Enum):
     """Why a batch cannot follow what its identity has in the log."""
 
     GAP = "gap"
@@ -43,7 +43,7 @@ class Unfit(Enum):
     INVALID_PARTITION_METADATA, upon which dialect clients ask for metadata (COUNT-FENCE)."""
 
 
-Verdict: TypeAlias = int | Refusal | Unfit | Pause
+Verdict: TypeAlias = int | WhyNotWritten | WhyUnfit | Pause
 """The base sequence under which a batch goes into the log, or why it does not or not yet."""
 
 
@@ -84,10 +84,10 @@ class Writers:
         """
         written = image.get(client_id)
         sequence = sequence_at_home(written, epoch, base_sequence, last_sequence)
-        if isinstance(sequence, Refusal):
+        if isinstance(sequence, WhyNotWritten):
             return sequence
         if is_outdated:
-            return Unfit.OUTDATED
+            return WhyUnfit.OUTDATED
         standing = self._standings.get(client_id)
         if standing is _Standing.OPEN:
             return sequence
@@ -97,7 +97,7 @@ class Writers:
             return sequence
         if not asked:
             return Pause.QUESTION
-        return Unfit.UNKNOWN if written is None and standing is None else Unfit.GAP
+        return WhyUnfit.UNKNOWN if written is None and standing is None else WhyUnfit.GAP
 
     def sent(self, client_id: int) -> bool:
         """A batch goes to the broker; returns whether it is the first of its identity."""

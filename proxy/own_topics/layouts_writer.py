@@ -19,7 +19,7 @@ from typing import Any, Final
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code, name_of
 from kordon.proxy.core.errors import KordonError, UpstreamUnavailable
-from kordon.proxy.kafka.batches import Entry, Identity, build_batch, in_batches
+from kordon.proxy.kafka.batches import BatchIdentity, NewRecord, build_batch, in_batches
 from kordon.proxy.kafka.brokers import Brokers, CoordinatorKind
 from kordon.proxy.kafka.plain_writer import INIT_VERSIONS, produce
 from kordon.proxy.kafka.upstream import UpstreamClient
@@ -68,7 +68,7 @@ class OutcomeUnknown(UpstreamUnavailable):
     """Raised when no answer came to the end of a transaction: read the layouts to their end to know."""
 
 
-class State(Enum):
+class WriterState(Enum):
     """Of a writer."""
 
     CLOSED = "closed"
@@ -86,11 +86,11 @@ class LayoutsWriter:
     """
 
     def __init__(self, brokers: Brokers, topic: str = LAYOUTS_TOPIC, transactional_id: str = TRANSACTIONAL_ID) -> None:
-        self.state = State.CLOSED
+        self.state = WriterState.CLOSED
         self._brokers = brokers
         self._topic = topic
         self._transactional_id = transactional_id
-        self._identity = Identity(-1, -1, 0)
+        self._identity = BatchIdentity(-1, -1, 0)
         self._coordinator: UpstreamClient | None = None
         self._leader: UpstreamClient | None = None
         self._in_transaction = False
@@ -105,8 +105,8 @@ class LayoutsWriter:
 
     async def close(self) -> None:
         """Closes its connection, and aborts a transaction that was left open: readers wait for its end."""
-        if self.state is State.READY:
-            self.state = State.CLOSED
+        if self.state is WriterState.READY:
+            self.state = WriterState.CLOSED
         if self._in_transaction:
             await self._abort()
         self._hang_up()
@@ -119,7 +119,7 @@ class LayoutsWriter:
             UpstreamUnavailable: It was not possible within `timeout` seconds.
         """
         self._refuse_fenced()
-        self.state = State.CLOSED
+        self.state = WriterState.CLOSED
         fields = {"transaction_timeout_ms": TRANSACTION_TIMEOUT_MS}
         try:
             async with asyncio.timeout(timeout):
@@ -128,9 +128,9 @@ class LayoutsWriter:
             raise UpstreamUnavailable(f"opening {self._transactional_id}: no answer within {timeout:g} s") from None
         if answer.error_code != Code.NONE:
             raise UpstreamUnavailable(f"opening {self._transactional_id}: {name_of(answer.error_code)}")
-        self._identity = Identity(answer.producer_id, answer.producer_epoch, 0)
+        self._identity = BatchIdentity(answer.producer_id, answer.producer_epoch, 0)
         self._in_transaction = self._begun = False
-        self.state = State.READY
+        self.state = WriterState.READY
 
     async def begin(self, timeout: float = BEGIN_SECONDS) -> None:
         """Begins the transaction of the next `commit` while there is time: that must follow within a few seconds.
@@ -141,13 +141,13 @@ class LayoutsWriter:
             Fenced: Another controller has taken over; this writer never writes again.
         """
         self._refuse_fenced()
-        if self.state is State.READY and not self._begun:
+        if self.state is WriterState.READY and not self._begun:
             self._in_transaction = True
             with suppress(UpstreamUnavailable, TimeoutError):
                 async with asyncio.timeout(timeout):
                     await self._begin()
 
-    async def commit(self, entries: Sequence[Entry], timeout: float = COMMIT_SECONDS) -> list[int]:
+    async def commit(self, entries: Sequence[NewRecord], timeout: float = COMMIT_SECONDS) -> list[int]:
         """Writes records so that readers see all of them or none.
 
         After any error but `Fenced`, `open` has to be called again.
@@ -166,10 +166,10 @@ class LayoutsWriter:
             ValueError: A record is too large for a batch.
         """
         self._refuse_fenced()
-        if self.state is not State.READY:
+        if self.state is not WriterState.READY:
             raise NotCommitted(f"{self._transactional_id} is not open")
         batches = list(in_batches(entries, BATCH_BYTES))
-        self.state = State.CLOSED  # until it is known to have gone well
+        self.state = WriterState.CLOSED  # until it is known to have gone well
         try:
             offsets = await self._write(batches, timeout)
         except UpstreamUnavailable as error:
@@ -177,10 +177,10 @@ class LayoutsWriter:
             raise NotCommitted(str(error)) from error
         await self._end(timeout)
         self._in_transaction = self._begun = False
-        self.state = State.READY
+        self.state = WriterState.READY
         return offsets
 
-    async def _write(self, batches: Sequence[Sequence[Entry]], timeout: float) -> list[int]:
+    async def _write(self, batches: Sequence[Sequence[NewRecord]], timeout: float) -> list[int]:
         offsets: list[int] = []
         self._in_transaction = True
         try:
@@ -202,7 +202,7 @@ class LayoutsWriter:
         self._judge(added.partition_error_code, "beginning a transaction")
         self._begun = True
 
-    async def _produce(self, batch: Sequence[Entry]) -> range:
+    async def _produce(self, batch: Sequence[NewRecord]) -> range:
         if self._leader is None or self._leader.closed:
             self._leader = await self._brokers.leader(self._topic, 0, PURPOSE)
         raw = build_batch(batch, self._identity, is_transactional=True)
@@ -231,13 +231,13 @@ class LayoutsWriter:
 
     def _judge(self, code: int, what: str) -> None:
         if code in _FENCED:
-            self.state = State.FENCED
+            self.state = WriterState.FENCED
             raise Fenced(f"{what}: another controller writes now ({name_of(code)})")
         if code != Code.NONE:
             raise UpstreamUnavailable(f"{what}: {name_of(code)}")
 
     def _refuse_fenced(self) -> None:
-        if self.state is State.FENCED:
+        if self.state is WriterState.FENCED:
             raise Fenced("another controller writes now")
 
     def _who(self) -> dict[str, Any]:

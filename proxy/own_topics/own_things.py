@@ -22,7 +22,7 @@ from uuid import UUID
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import REQUESTS, RESPONSES
-from kordon.codecs.naming import Place, entities_at, places
+from kordon.codecs.naming import NamingField, entities_at, places
 from kordon.codecs.primitives import Entity
 from kordon.codecs.schema import Message
 from kordon.codecs.turns import rows_done
@@ -175,7 +175,7 @@ class OwnThings:
 
         _change_all(value, found, name)
 
-    def _take_out(self, row: Any, found: Sequence[Place]) -> None:
+    def _take_out(self, row: Any, found: Sequence[NamingField]) -> None:
         for place in found:
             value = row.get(place.field)
             if not value:
@@ -197,7 +197,7 @@ class OwnThings:
             if place.is_list:
                 row[place.field] = kept
 
-    def _is_about_own(self, row: Any, found: Sequence[Place]) -> bool:
+    def _is_about_own(self, row: Any, found: Sequence[NamingField]) -> bool:
         for place in found:
             if place.field in _MAY_BE_UNSAID:
                 continue
@@ -237,7 +237,7 @@ def _behind(entity: Entity, named: Any) -> Any:
     return named.removeprefix(_NOBODY_SAYS)
 
 
-def _change_all(row: Any, found: Sequence[Place], change: _Change) -> bool:
+def _change_all(row: Any, found: Sequence[NamingField], change: _Change) -> bool:
     """Changes the names in a message; returns whether anything changed."""
     changed = False
     for place in found:

@@ -73,7 +73,7 @@ class Observed(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """An HTTP response."""
 
     status: HTTPStatus
@@ -81,7 +81,7 @@ class Answer:
     content_type: str = "application/json"
 
     @classmethod
-    def of(cls, value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
+    def of(cls, value: object, status: HTTPStatus = HTTPStatus.OK) -> HttpResponse:
         """A JSON answer, indented because people read it, too."""
         return cls(status, json.dumps(value, indent=2, default=str).encode() + b"\n")
 
@@ -97,43 +97,47 @@ class Answer:
         ).encode("ascii")
 
 
-def probes(observed: Observed) -> dict[str, Callable[[], Awaitable[Answer]]]:
+def probes(observed: Observed) -> dict[str, Callable[[], Awaitable[HttpResponse]]]:
     """The pages by path that tell strangers nothing of the cluster; reasons would name brokers, topics and groups."""
 
-    async def livez() -> Answer:
-        return Answer.of({"live": True})
+    async def livez() -> HttpResponse:
+        return HttpResponse.of({"live": True})
 
-    async def readyz() -> Answer:
+    async def readyz() -> HttpResponse:
         ready = not await observed.unready()
-        return Answer.of({"ready": ready}, HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
+        return HttpResponse.of({"ready": ready}, HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
 
     return {"/livez": livez, "/readyz": readyz}
 
 
-def pages(observed: Observed) -> dict[str, Callable[[], Awaitable[Answer]]]:
+def pages(observed: Observed) -> dict[str, Callable[[], Awaitable[HttpResponse]]]:
     """All pages by path."""
 
-    async def readyz() -> Answer:
+    async def readyz() -> HttpResponse:
         reasons = await observed.unready()
         status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
-        return Answer.of({"ready": not reasons, "reasons": reasons, "notes": await observed.notes()}, status)
+        return HttpResponse.of({"ready": not reasons, "reasons": reasons, "notes": await observed.notes()}, status)
 
-    async def metrics() -> Answer:
-        return Answer(HTTPStatus.OK, await observed.metrics(), METRICS_TYPE)
+    async def metrics() -> HttpResponse:
+        return HttpResponse(HTTPStatus.OK, await observed.metrics(), METRICS_TYPE)
 
-    async def status() -> Answer:
-        return Answer.of(await observed.status())
+    async def status() -> HttpResponse:
+        return HttpResponse.of(await observed.status())
 
-    async def topics() -> Answer:
-        return Answer.of(await observed.topics())
+    async def topics() -> HttpResponse:
+        return HttpResponse.of(await observed.topics())
 
     return {**probes(observed), "/readyz": readyz, "/metrics": metrics, "/status": status, "/topics": topics}
 
 
-async def page_of_topic(observed: Observed, name: str) -> Answer:
+async def page_of_topic(observed: Observed, name: str) -> HttpResponse:
     """The page of a managed topic."""
     topic = await observed.topic(name)
-    return Answer.of({"error": f"no managed topic {name}"}, HTTPStatus.NOT_FOUND) if topic is None else Answer.of(topic)
+    return (
+        HttpResponse.of({"error": f"no managed topic {name}"}, HTTPStatus.NOT_FOUND)
+        if topic is None
+        else HttpResponse.of(topic)
+    )
 
 
 class AdminServer:
@@ -147,7 +151,7 @@ class AdminServer:
     def __init__(self, observed: Observed, *, probes_alone: bool = False) -> None:
         self._observed = observed
         self._probes_alone = probes_alone
-        self._pages: Mapping[str, Callable[[], Awaitable[Answer]]] = (probes if probes_alone else pages)(observed)
+        self._pages: Mapping[str, Callable[[], Awaitable[HttpResponse]]] = (probes if probes_alone else pages)(observed)
         self._servers: list[asyncio.Server] = []
         self._open = 0
 
@@ -202,7 +206,7 @@ class AdminServer:
             async with asyncio.timeout(HEAD_SECONDS):
                 await writer.drain()
 
-    async def _answer(self, head: bytes) -> tuple[str, Answer]:
+    async def _answer(self, head: bytes) -> tuple[str, HttpResponse]:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/"):
             return "GET", _refusal(HTTPStatus.BAD_REQUEST)
@@ -211,7 +215,7 @@ class AdminServer:
             return "GET", _refusal(HTTPStatus.METHOD_NOT_ALLOWED)
         page = self._page(target.split("?", 1)[0].rstrip("/"))
         if page is None:
-            return method, Answer.of({"error": "no such page", "pages": list(self._pages)}, HTTPStatus.NOT_FOUND)
+            return method, HttpResponse.of({"error": "no such page", "pages": list(self._pages)}, HTTPStatus.NOT_FOUND)
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return method, await page()
@@ -222,7 +226,7 @@ class AdminServer:
             log.exception("admin_page_failed", path=target)
             return method, _refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    def _page(self, path: str) -> Callable[[], Awaitable[Answer]] | None:
+    def _page(self, path: str) -> Callable[[], Awaitable[HttpResponse]] | None:
         if path.startswith(TOPIC_PREFIX) and not self._probes_alone:
             return partial(page_of_topic, self._observed, urllib.parse.unquote(path[len(TOPIC_PREFIX) :]))
         return self._pages.get(path)
@@ -247,5 +251,5 @@ async def fetch_page(admin_socket: Path, path: str) -> bytes | None:
     return answer.partition(b"\r\n\r\n")[2]
 
 
-def _refusal(status: HTTPStatus) -> Answer:
-    return Answer.of({"error": status.phrase.lower()}, status)
+def _refusal(status: HTTPStatus) -> HttpResponse:
+    return HttpResponse.of({"error": status.phrase.lower()}, status)

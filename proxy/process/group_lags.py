@@ -18,8 +18,8 @@ import structlog
 from kordon.codecs.error_codes import Code
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.handlers.commits import merged
-from kordon.proxy.kafka.group_offsets import Group, GroupOffsets
-from kordon.proxy.ordering.lags import Place, bounded, end_of, home_of, shown
+from kordon.proxy.kafka.group_offsets import GroupOffsets, ListedGroup
+from kordon.proxy.ordering.lags import LagKey, bounded, end_of, home_of, shown
 from kordon.proxy.ordering.streams import Stream, is_physical, physical_stream
 from kordon.proxy.reads.portions import LATEST
 from kordon.proxy.topics.managed_topics import face_of
@@ -63,7 +63,7 @@ class GroupLags:
         seconds: float,
         most: int,
     ) -> None:
-        self.told: Mapping[Place, int] = {}
+        self.told: Mapping[LagKey, int] = {}
         """Offsets by place, at the last look; replaced as a whole, empty where another worker looks."""
         self._topics = topics
         self._groups = groups
@@ -115,13 +115,13 @@ class GroupLags:
         due = self._due(await self._groups.groups())
         for row in await self._groups.all_committed(due):
             self._take(row)
-        lags: dict[Place, int] = {}
+        lags: dict[LagKey, int] = {}
         self._read_to = {key: each for key, each in self._read_to.items() if key[1] in self._commits}
         for topic in list(self._topics):
             lags |= await self._of(topic)
         self.told, self._own = bounded(lags, self._most, self._own)
 
-    def _due(self, groups: Iterable[Group]) -> list[Group]:
+    def _due(self, groups: Iterable[ListedGroup]) -> list[ListedGroup]:
         """Returns whom to ask for now; those that are gone are forgotten."""
         by_name = {group.name: group for group in groups}
         self._commits = {name: each for name, each in self._commits.items() if name in by_name}
@@ -145,7 +145,7 @@ class GroupLags:
         else:
             self._commits.pop(row.group_id, None)
 
-    async def _of(self, topic: ManagedTopic) -> dict[Place, int]:
+    async def _of(self, topic: ManagedTopic) -> dict[LagKey, int]:
         """Returns the lags of all groups on a topic; those of before where its layout changes meanwhile."""
         layout = topic.layout
         groups = {name: each[topic.name] for name, each in self._commits.items() if topic.name in each}
@@ -167,7 +167,7 @@ class GroupLags:
         if topic.layout is not layout:
             return {place: lag for place, lag in self.told.items() if place.topic == topic.name}
         return {
-            Place(topic.name, name, shown(stream)): 0 if (name, stream) in read else max(told[stream] - offset, 0)
+            LagKey(topic.name, name, shown(stream)): 0 if (name, stream) in read else max(told[stream] - offset, 0)
             for (name, stream), offset in behind.items()
         }
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from kordon.proxy.ordering.gate import Gate
-from kordon.proxy.ordering.positions import UNKNOWN, Positions, Report
+from kordon.proxy.ordering.positions import UNKNOWN, MemberReport, Positions
 
 MOST_ROWS: Final = 20
 """As many are told; of more, how many there are."""
@@ -61,7 +61,7 @@ def _of_group(topic: str, gate: Gate, positions: Positions, group_id: str) -> It
         yield {"partitions": sorted(partitions), "virtual_partitions": [], "why": why}
 
 
-def _of_newest_generation(positions: Positions, group_id: str) -> Mapping[str, Report]:
+def _of_newest_generation(positions: Positions, group_id: str) -> Mapping[str, MemberReport]:
     """Returns by member what those have said who are in the generation of the last one that has said anything."""
     members = positions.members(group_id)
     reports = {member: said for member in members if (said := positions.said(group_id, member)) is not None}
@@ -73,7 +73,7 @@ def _of_newest_generation(positions: Positions, group_id: str) -> Mapping[str, R
     }
 
 
-def _waits(group_id: str, topic: str, said: Report, gate: Gate) -> Iterator[tuple[_Wait, int]]:
+def _waits(group_id: str, topic: str, said: MemberReport, gate: Gate) -> Iterator[tuple[_Wait, int]]:
     """Returns what a member's own partitions wait for, each with the one that waits."""
     rows = said.topics.get(topic)
     if rows is None:

@@ -36,7 +36,7 @@ _FIRST_REFRESH_SECONDS: Final = 2.0
 _UPKEEP_SECONDS: Final = 1.0
 
 
-class State(Enum):
+class ProxyState(Enum):
     """Where a proxy is in its life; the value stands in /status."""
 
     STARTING = "starting"
@@ -58,7 +58,7 @@ class Proxy:
         self.config = config
         self.metrics = metrics
         self.worker = worker
-        self.state = State.STARTING
+        self.state = ProxyState.STARTING
         self._started = time.time()
         self._drained = False
         """Whether all that clients had asked for was answered before the end."""
@@ -109,7 +109,7 @@ class Proxy:
         self._tasks.keep(self._upkeep, name="upkeep")
         if self.managed is not None:
             self.managed.start()
-        self.state = State.RUNNING
+        self.state = ProxyState.RUNNING
         log.info(
             "proxy_started",
             listen=str(config.listen.address),
@@ -118,7 +118,7 @@ class Proxy:
 
     async def drain(self) -> None:
         """Closes the ports, lets accepted requests get their responses, ends connections step by step."""
-        self.state = State.DRAINING
+        self.state = ProxyState.DRAINING
         self._listeners.close()
         drain = self.config.drain
         log.info("draining", connections=len(self._relays), timeout_ms=drain.timeout_ms)
@@ -129,7 +129,7 @@ class Proxy:
 
     async def stop(self) -> None:
         """Ends everything at once; after `drain` there is little left."""
-        self.state = State.STOPPED
+        self.state = ProxyState.STOPPED
         self._listeners.close()
         await self._relays.drain(0, 0)
         if self.managed is not None:
@@ -164,7 +164,7 @@ class Proxy:
     def unready(self) -> list[str]:
         """Returns why no client should be sent here, in words; empty when all is well."""
         reasons: list[str] = []
-        if self.state is not State.RUNNING:
+        if self.state is not ProxyState.RUNNING:
             reasons.append(f"the proxy is {self.state.value}")
         if self._topology.error:
             reasons.append(f"upstream: {self._topology.error}")
@@ -230,7 +230,7 @@ class Proxy:
         return rows
 
     def _set_downstream_tls(self, config: Config) -> None:
-        if config.listen.tls is None or (self.state is State.RUNNING and self._relays.downstream_tls is None):
+        if config.listen.tls is None or (self.state is ProxyState.RUNNING and self._relays.downstream_tls is None):
             return
         context = downstream_context(config.listen.tls)
         if config.listen.sni is not None:

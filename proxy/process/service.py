@@ -47,7 +47,7 @@ CONFIG_LINE_BYTES: Final = 16 * 2**20
 log = structlog.get_logger(__name__)
 
 
-class Service:
+class ProxyService:
     """A proxy with everything around it; it is what its admin pages show.
 
     Args:
@@ -184,7 +184,7 @@ async def run_alone(loaded: Loaded, load_again: Callable[[], Loaded], file: Path
     """
     configure_logging(loaded.config.log)
     log_warnings(loaded)
-    service, stop = Service(loaded.config), Stop()
+    service, stop = ProxyService(loaded.config), Stop()
     stop.on_signals()
 
     async def take(again: Loaded) -> None:
@@ -215,7 +215,7 @@ async def run_worker(number: int, admin_socket: Path) -> int:
         return EXIT_OK  # the supervisor was gone before there was anything to do
     config = Config.model_validate(json.loads(first))
     configure_logging(config.log, worker=number)
-    service, stop, tasks = Service(config, number), Stop(), Tasks()
+    service, stop, tasks = ProxyService(config, number), Stop(), Tasks()
     stop.on_signals()
     loop.add_signal_handler(signal.SIGHUP, lambda: None)  # reloading is the supervisor's work
 

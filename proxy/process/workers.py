@@ -65,7 +65,7 @@ def worker_command(number: int, admin_socket: Path) -> list[str]:
 
 
 @dataclass(slots=True)
-class Worker:
+class WorkerProcess:
     """A worker as its supervisor knows it."""
 
     number: int
@@ -89,7 +89,7 @@ class Supervisor:
         self, loaded: Loaded, folder: Path, command: Callable[[int, Path], Sequence[str]] = worker_command
     ) -> None:
         self.loaded = loaded
-        self.workers = [Worker(n, folder / f"worker-{n}.sock") for n in range(loaded.config.workers)]
+        self.workers = [WorkerProcess(n, folder / f"worker-{n}.sock") for n in range(loaded.config.workers)]
         self._command = command
         self._tasks = Tasks()
         self._failed = asyncio.Event()
@@ -179,7 +179,7 @@ class Supervisor:
             self.workers[number].served = True
         return pages
 
-    async def _keep(self, worker: Worker) -> None:
+    async def _keep(self, worker: WorkerProcess) -> None:
         """Runs a worker, again and again, until the supervisor stops."""
         backoff = FIRST_BACKOFF_SECONDS
         while not self._stopping:
@@ -203,7 +203,7 @@ class Supervisor:
             backoff = min(backoff * 2, LONGEST_BACKOFF_SECONDS)
             worker.restarts += 1
 
-    async def _run_once(self, worker: Worker) -> int:
+    async def _run_once(self, worker: WorkerProcess) -> int:
         worker.admin_socket.unlink(missing_ok=True)
         worker.served = False
         process = await asyncio.create_subprocess_exec(

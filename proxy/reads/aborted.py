@@ -36,7 +36,7 @@ Aborted = dict[tuple[int, int], dict[str, int]]
 """Rows of the response, by producer id and first offset."""
 
 
-class Server(Protocol):
+class FetchServer(Protocol):
     """Answers Fetch."""
 
     async def serve(self, version: int, request: Any, client: Client) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class ReadCommitted:
 
     def __init__(
         self,
-        readers: Server,
+        readers: FetchServer,
         topics: ManagedTopics,
         links: Links,
         leaders: Leaders,

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from kordon.codecs.split import CONTROL, Batch, patch, split
-from kordon.proxy.kafka.opening import Opener, PassedOver, Place, Reason
+from kordon.proxy.kafka.opening import BatchAddress, Opener, PassedOver, Reason
 from kordon.proxy.ordering.epochs import virtual_epoch
 from kordon.proxy.ordering.physical_reading import AnyTenancy
 from kordon.proxy.ordering.reading import Hidden, Resident
@@ -27,7 +27,7 @@ LINGER_SECONDS: Final = 1.0
 """How long a chunk stays when all of it has been sent: other groups are seldom further apart."""
 
 
-class Entry(NamedTuple):
+class ServedBatch(NamedTuple):
     """A batch of a virtual partition, as clients get it."""
 
     base_offset: int
@@ -45,7 +45,7 @@ class Chunk:
     start: int
     end: int
     """Offsets [start, end): all batches in between are here."""
-    entries: dict[int, list[Entry]]
+    entries: dict[int, list[ServedBatch]]
     """By virtual partition."""
     leader_epoch: int
     """The physical one, of the last batch."""
@@ -91,7 +91,7 @@ class ReadTally:
     Bypass counts here also where clients of the dialect read it, who get it as it is."""
 
 
-class Passed(NamedTuple):
+class PassedRange(NamedTuple):
     """Offsets [start, end) of the physical partition that nobody gets, because their batch cannot be opened."""
 
     start: int
@@ -107,13 +107,13 @@ class Indexed:
     """The offset behind the last batch that was looked at."""
     leader_epoch: int = -1
     """Of that batch; -1: there was none."""
-    entries: dict[int, list[Entry]] = field(default_factory=dict[int, list[Entry]])
+    entries: dict[int, list[ServedBatch]] = field(default_factory=dict[int, list[ServedBatch]])
     """By virtual partition."""
     bypassed: int = 0
     """Batches of writers that went round Kordon."""
     opened_bytes: int = 0
     """Of what had to be built anew."""
-    passed: list[Passed] = field(default_factory=list[Passed])
+    passed: list[PassedRange] = field(default_factory=list[PassedRange])
 
 
 class Indexer:
@@ -182,7 +182,7 @@ class Indexer:
         data = records[batch.start : batch.end]
         base, count = batch.base_offset, 0 if batch.attributes & CONTROL else batch.records
         patch(records, batch, base + owner.stay.delta, virtual_epoch(owner.stay.move, batch.leader_epoch))
-        found.entries.setdefault(owner.v, []).append(Entry(base, batch.next_offset, data, count))
+        found.entries.setdefault(owner.v, []).append(ServedBatch(base, batch.next_offset, data, count))
 
     async def _hide(self, records: memoryview, batch: Batch, kind: Hidden, found: Indexed) -> None:
         self._tally.hidden[kind.value] += 1
@@ -199,15 +199,15 @@ class Indexer:
             return
         shares = Shares(residents, self._v_count)
         try:
-            await self._opener.open(Place(self._topic, partition, batch.base_offset), batch, data, shares.take)
+            await self._opener.open(BatchAddress(self._topic, partition, batch.base_offset), batch, data, shares.take)
         except PassedOver as passed:
-            found.passed.append(Passed(batch.base_offset, batch.next_offset, passed.reason))
+            found.passed.append(PassedRange(batch.base_offset, batch.next_offset, passed.reason))
             return
         for v, built in shares.finish():
             (share,) = split(built)
             stay = residents[v]
             patch(built, share, share.base_offset + stay.delta, virtual_epoch(stay.move, batch.leader_epoch))
-            entry = Entry(share.base_offset, share.next_offset, memoryview(built), share.records)
+            entry = ServedBatch(share.base_offset, share.next_offset, memoryview(built), share.records)
             found.entries.setdefault(v, []).append(entry)
             found.opened_bytes += len(built)
 
@@ -271,7 +271,7 @@ class Cache:
 
 
 def new_chunk(
-    entries: dict[int, list[Entry]],
+    entries: dict[int, list[ServedBatch]],
     place: tuple[int, int],
     leader_epoch: int,
     size_bytes: int,

@@ -22,8 +22,8 @@ from kordon.proxy.ordering.streams import physical_stream
 from kordon.proxy.reads.logs import PartitionLog
 from kordon.proxy.reads.portions import (
     Portion,
+    PortionReaders,
     Request,
-    Worker,
     epoch_error,
     fetch_answer,
     log_read_by,
@@ -41,7 +41,7 @@ _ROWS_KEPT: Final = 1 << 14
 """Some 300 bytes each."""
 
 
-class Readers(Worker, Protocol):
+class RequestReaders(PortionReaders, Protocol):
     """What a request needs of the worker's readers."""
 
     decisions: ReadDecisions
@@ -55,7 +55,7 @@ class Readers(Worker, Protocol):
         ...
 
 
-class Asked(NamedTuple):
+class AskedPartition(NamedTuple):
     """A partition's row of the request."""
 
     number: int
@@ -74,7 +74,7 @@ class _Rest:
     end: int
     """In the physical partition."""
     waits_for: asyncio.Task[int]
-    asked: list[Asked] = field(default_factory=list[Asked])
+    asked: list[AskedPartition] = field(default_factory=list[AskedPartition])
 
     def goes_on(self) -> bool:
         """Whether there is still nothing to say."""
@@ -102,7 +102,7 @@ class Fetching:
     _sees_physical: ClassVar = False
     """Whether the request's partitions are the physical ones as such."""
 
-    def __init__(self, readers: Readers, version: int, request: Any, client: Client) -> None:
+    def __init__(self, readers: RequestReaders, version: int, request: Any, client: Client) -> None:
         self._readers = readers
         self._client = client
         self._version = version
@@ -130,15 +130,15 @@ class Fetching:
                 return self._answer(loop.time() >= deadline)
             await _first_of(wanted, self._changes(), until - loop.time())
 
-    def _all_asked(self) -> Iterator[Asked]:
+    def _all_asked(self) -> Iterator[AskedPartition]:
         number = 0
         for topic in self._request["topics"]:
             managed = self._readers.find(topic)
             for row in topic["partitions"]:
-                yield Asked(number, managed, row)
+                yield AskedPartition(number, managed, row)
                 number += 1
 
-    def _portion(self, asked: Asked) -> Portion:
+    def _portion(self, asked: AskedPartition) -> Portion:
         return Portion(self._readers, asked.topic, asked.row, self._version, asked.row.partition)
 
     def _changes(self) -> list[Coroutine[Any, Any, object]]:
@@ -146,7 +146,7 @@ class Fetching:
         blocked = {portion.topic for portion in self._portions.values() if portion.topic and portion.is_blocked}
         return [_end_of(topic, topic.fence) for topic in blocked]
 
-    def _lay_to_rest(self, asked: Asked, topic: ManagedTopic) -> bool:
+    def _lay_to_rest(self, asked: AskedPartition, topic: ManagedTopic) -> bool:
         """Lets a partition rest if its reader has all there is."""
         layout, number, offset = topic.layout, asked.row["partition"], asked.row["fetch_offset"]
         if topic.fence is not None or number < 0:

@@ -18,7 +18,7 @@ from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.gate import Evidence, Gate
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.streams import Stream, physical_stream
-from kordon.proxy.reads.fetching import Asked, Fetching, Readers
+from kordon.proxy.reads.fetching import AskedPartition, Fetching, RequestReaders
 from kordon.proxy.reads.gating import Gates, Reader
 from kordon.proxy.reads.portions import Portion
 from kordon.proxy.reads.read_decisions import Given
@@ -35,7 +35,7 @@ class GatedFetch:
         gates: Of the worker.
     """
 
-    def __init__(self, readers: Readers, gates: Gates) -> None:
+    def __init__(self, readers: RequestReaders, gates: Gates) -> None:
         self._readers = readers
         self._gates = gates
 
@@ -73,7 +73,7 @@ class _GatedFetching(Fetching):
 
     _sees_physical = True
 
-    def __init__(self, readers: Readers, version: int, request: Any, client: Client, gates: Gates) -> None:
+    def __init__(self, readers: RequestReaders, version: int, request: Any, client: Client, gates: Gates) -> None:
         self._gates = gates
         self._reader = Reader(request, gates.positions)
         self._rows: dict[ManagedTopic, Any] = {}
@@ -121,16 +121,16 @@ class _GatedFetching(Fetching):
         self._positions.clear()
         return super()._carry_on()
 
-    def _lay_to_rest(self, asked: Asked, topic: ManagedTopic) -> bool:
+    def _lay_to_rest(self, asked: AskedPartition, topic: ManagedTopic) -> bool:
         """Lets a partition rest: held or not, there is nothing that its reader could have now."""
         return self._count(asked) == topic.layout.count_in_force and super()._lay_to_rest(asked, topic)
 
-    def _portion(self, asked: Asked) -> Portion:
+    def _portion(self, asked: AskedPartition) -> Portion:
         portion = _GatedPortion(self, self._readers, asked, self._version, self._count(asked))
         self._gated.append(portion)
         return portion
 
-    def _count(self, asked: Asked) -> int:
+    def _count(self, asked: AskedPartition) -> int:
         """Returns the undeleted_partition_count that the client believes in; -1: it says none."""
         return self._rows[asked.topic].get("undeleted_partition_count", -1) if asked.topic is not None else -1
 
@@ -158,7 +158,9 @@ class _GatedPortion(Portion):
         count: The undeleted_partition_count that the client believes in; -1: it says none.
     """
 
-    def __init__(self, fetching: _GatedFetching, readers: Readers, asked: Asked, version: int, count: int) -> None:
+    def __init__(
+        self, fetching: _GatedFetching, readers: RequestReaders, asked: AskedPartition, version: int, count: int
+    ) -> None:
         super().__init__(readers, asked.topic, asked.row, version, physical_stream(asked.row.partition))
         self._fetching = fetching
         self._gates = fetching.gates

@@ -16,14 +16,14 @@ from weakref import WeakKeyDictionary
 from kordon.proxy.ordering.gate import Evidence, Gate
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.reads.portions import EARLIEST
-from kordon.proxy.reads.read_decisions import NO_GROUP, Group
+from kordon.proxy.reads.read_decisions import NO_GROUP, ReadingMember
 from kordon.proxy.topics.managed_topics import ManagedTopic
 
 _STARTS_SECONDS: Final = 1.0
 """How old may be what is known of where a log begins, while somebody is held for it."""
 
 
-class Positions(Protocol):
+class ReadPositions(Protocol):
     """Where groups stand."""
 
     def of(self, group_id: str, generation_id: int, topic: str, member_id: str) -> Mapping[int, int]:
@@ -57,7 +57,7 @@ class Reader:
         positions: Of all groups.
     """
 
-    def __init__(self, request: Any, positions: Positions) -> None:
+    def __init__(self, request: Any, positions: ReadPositions) -> None:
         self._group: str = request.get("group_id") or ""
         self._generation: int = request.get("generation_id", -1)
         self._member: str = request.get("member_id") or ""
@@ -75,9 +75,9 @@ class Reader:
         return {each.partition: each.position for each in row.get("positions") or ()}
 
     @property
-    def group(self) -> Group:
+    def group(self) -> ReadingMember:
         """For whom it reads."""
-        return Group(self._group or None, self._generation, self._member or None) if self._group else NO_GROUP
+        return ReadingMember(self._group or None, self._generation, self._member or None) if self._group else NO_GROUP
 
     @property
     def has_group(self) -> bool:
@@ -122,7 +122,7 @@ class Gates:
 
     def __init__(
         self,
-        positions: Positions,
+        positions: ReadPositions,
         ends_of: Callable[[str, tuple[int, ...], int], Awaitable[Mapping[int, int]]],
     ) -> None:
         self.positions = positions

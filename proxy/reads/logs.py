@@ -19,7 +19,7 @@ from kordon.proxy.kafka.opening import Opener
 from kordon.proxy.kafka.pulls import WAIT_MS, Want
 from kordon.proxy.ordering.physical_reading import AnyTenancy
 from kordon.proxy.ordering.reading import Scanned
-from kordon.proxy.reads.chunks import Cache, Chunk, Entry, Indexer, Passed, ReadTally, new_chunk
+from kordon.proxy.reads.chunks import Cache, Chunk, Indexer, PassedRange, ReadTally, ServedBatch, new_chunk
 from kordon.proxy.runtime.log_limits import client_log
 from kordon.proxy.runtime.tasks import Tasks
 
@@ -36,7 +36,7 @@ _MARK_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
-class Taken:
+class ReadSoFar:
     """What a reader got of one virtual partition's stay, and where it stands.
 
     Attributes:
@@ -48,7 +48,7 @@ class Taken:
     """
 
     position: int
-    entries: list[Entry] = field(default_factory=list[Entry])
+    entries: list[ServedBatch] = field(default_factory=list[ServedBatch])
     size_bytes: int = 0
     leader_epoch: int = -1
     is_full: bool = False
@@ -97,14 +97,14 @@ class PartitionLog:
         self._scanned = Scanned()
         self._starts: list[int] = []
         self._chunks: dict[int, Chunk] = {}
-        self._passed: list[Passed] = []
+        self._passed: list[PassedRange] = []
         self._coming: dict[int, asyncio.Task[int]] = {}
         self._learning: asyncio.Task[int] | None = None
         self._marked = float("-inf")
         self._span = 0
         """Offsets in the last chunk."""
 
-    def take(self, v: int, taken: Taken, limit: int, room_bytes: int) -> None:
+    def take(self, v: int, taken: ReadSoFar, limit: int, room_bytes: int) -> None:
         """Goes on through what is here.
 
         Args:
@@ -285,11 +285,11 @@ class PartitionLog:
         place = bisect_right(self._starts, offset)
         return self._starts[place] if place < len(self._starts) else None
 
-    def _remember(self, passed: list[Passed]) -> None:
+    def _remember(self, passed: list[PassedRange]) -> None:
         if passed:
             self._passed = sorted({*self._passed, *passed})[-_MOST_PASSED:]
 
-    def passed_between(self, start: int, end: int) -> list[Passed]:
+    def passed_between(self, start: int, end: int) -> list[PassedRange]:
         """Returns what nobody gets of [start, end), because it cannot be opened."""
         return [each for each in self._passed if start < each.end and each.start < end]
 
@@ -308,7 +308,7 @@ class PartitionLog:
         return chunk if chunk is not None and offset < chunk.end else None
 
 
-def _take_from(chunk: Chunk, v: int, taken: Taken, limit: int, room_bytes: int) -> None:
+def _take_from(chunk: Chunk, v: int, taken: ReadSoFar, limit: int, room_bytes: int) -> None:
     """Takes what a chunk has for a reader behind its position."""
     entries = chunk.entries.get(v, [])
     for entry in entries[bisect_right(entries, taken.position, key=_NEXT_OFFSET) :]:

@@ -21,8 +21,8 @@ from kordon.proxy.ordering.epochs import split_epoch, virtual_epoch
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.reading import ReadingPlace, first_readable, position_beyond, reading_place
 from kordon.proxy.ordering.streams import Stream, is_physical
-from kordon.proxy.reads.chunks import Passed, ReadTally
-from kordon.proxy.reads.logs import PartitionLog, Taken
+from kordon.proxy.reads.chunks import PassedRange, ReadTally
+from kordon.proxy.reads.logs import PartitionLog, ReadSoFar
 from kordon.proxy.reads.read_decisions import Given
 from kordon.proxy.runtime.log_limits import client_log
 from kordon.proxy.topics.managed_topics import ManagedTopic
@@ -60,7 +60,7 @@ class Request(NamedTuple):
     max_bytes: int
 
 
-class Worker(Protocol):
+class PortionReaders(Protocol):
     """What a portion needs of the worker's readers."""
 
     tally: ReadTally
@@ -101,7 +101,9 @@ class Portion:
         stream: What the row names.
     """
 
-    def __init__(self, worker: Worker, topic: ManagedTopic | None, row: Any, version: int, stream: Stream) -> None:
+    def __init__(
+        self, worker: PortionReaders, topic: ManagedTopic | None, row: Any, version: int, stream: Stream
+    ) -> None:
         self.topic = topic
         self.stream = stream
         self._number: int = row.partition
@@ -118,10 +120,10 @@ class Portion:
         """What a broker said last, if it may say otherwise in a moment."""
         self._layout: Layout | None = None
         self._place: ReadingPlace | None = None
-        self._taken = Taken(0)
+        self._taken = ReadSoFar(0)
         self._holes: list[tuple[int, int]] = []
         """Offsets [from, to) of the physical partition that are gone."""
-        self._passed: list[Passed] = []
+        self._passed: list[PassedRange] = []
         self._after = self.offset
         """Where the client stands behind the answer."""
         if topic is None:
@@ -255,7 +257,7 @@ class Portion:
     def _begin(self, topic: ManagedTopic) -> None:
         """Looks the partition up under the layout in force."""
         self._layout = topic.layout
-        self._taken, self._holes, self._passed, self._place = Taken(0), [], [], None
+        self._taken, self._holes, self._passed, self._place = ReadSoFar(0), [], [], None
         chain = self._layout.chain(self.stream)
         home = chain.stays[-1]
         self._error = epoch_error(self._worker, topic, home, self._believed_epoch)
@@ -266,7 +268,7 @@ class Portion:
         if self._place is None:
             self.waits_for = self._worker.start(self._out_of_range(), name="check that an offset is out of range")
         else:
-            self._taken = Taken(self._place.position)
+            self._taken = ReadSoFar(self._place.position)
 
     def _take(self, room_bytes: int) -> None:
         assert self._place is not None
@@ -310,7 +312,7 @@ class Portion:
         q = self._layout.chain(self.stream).stays[-1].partition
         return (await self._worker.ends_of(topic.name, (q,), LATEST)).get(q)
 
-    async def _mend(self, place: ReadingPlace, taken: Taken) -> int:
+    async def _mend(self, place: ReadingPlace, taken: ReadSoFar) -> int:
         """Passes over what the physical log does not have any more, or finds that the offset lies behind its end."""
         topic, q = self._known, place.stay.partition
         starts, ends = await asyncio.gather(
@@ -329,7 +331,7 @@ class Portion:
             self._pass_hole(taken, going_on)
         return Code.NONE
 
-    def _pass_hole(self, taken: Taken, position: int) -> None:
+    def _pass_hole(self, taken: ReadSoFar, position: int) -> None:
         """Moves the client on over offsets that are gone (HOLE-PASSED)."""
         assert self._place is not None
         stay = self._place.stay
@@ -339,7 +341,7 @@ class Portion:
         self._holes.append((taken.position, position))
         taken.position = position
 
-    def _pass_over(self, passed: list[Passed]) -> None:
+    def _pass_over(self, passed: list[PassedRange]) -> None:
         """Tells of batches that the client does not get, because they cannot be opened (BYPASS-SHARED)."""
         for each in passed:
             place = {"topic": self._known.name, "stream": self.stream, "partition": self._log.partition}
@@ -438,7 +440,7 @@ def refuse_fetch(request: Any, error: int) -> dict[str, Any]:
     return fetch_answer(request, (told_row(number, -1, -1, Pieces()) | nothing for number in numbers))
 
 
-def epoch_error(worker: Worker, topic: ManagedTopic, home: Stay, believed_epoch: int) -> int:
+def epoch_error(worker: PortionReaders, topic: ManagedTopic, home: Stay, believed_epoch: int) -> int:
     """Compares the leader epoch in which a client believes with the present one (KIP-320, RISING-EPOCH)."""
     if believed_epoch < 0:
         return Code.NONE
@@ -450,7 +452,7 @@ def epoch_error(worker: Worker, topic: ManagedTopic, home: Stay, believed_epoch:
     return Code.FENCED_LEADER_EPOCH if believed < (home.move, epoch) else Code.UNKNOWN_LEADER_EPOCH
 
 
-def start_of(worker: Worker, topic: ManagedTopic, stream: Stream) -> int:
+def start_of(worker: PortionReaders, topic: ManagedTopic, stream: Stream) -> int:
     """Returns where a partition begins, as far as is known here."""
 
     def log_start(partition: int) -> int:

@@ -16,7 +16,7 @@ from kordon.codecs.error_codes import Code, name_of
 from kordon.proxy.decisions.journal import Client, Journal
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.streams import Stream
-from kordon.proxy.reads.chunks import Entry, Passed
+from kordon.proxy.reads.chunks import PassedRange, ServedBatch
 from kordon.proxy.topics.managed_topics import ManagedTopic
 
 _RULES: Final[Mapping[int, str]] = {
@@ -38,16 +38,16 @@ class Given(NamedTuple):
     """For which offset the client asked, as it counts."""
     told: int
     """At which it stands behind it."""
-    entries: list[Entry]
+    entries: list[ServedBatch]
     size_bytes: int
     """Of these."""
     holes: list[tuple[int, int]]
     """Offsets [from, to) of the physical partition that are gone, and that the client was moved over."""
-    passed: Sequence[Passed] = ()
+    passed: Sequence[PassedRange] = ()
     """What it was moved over because it cannot be opened."""
 
 
-class Group(NamedTuple):
+class ReadingMember(NamedTuple):
     """For whom a client of the dialect reads."""
 
     group_id: str | None = None
@@ -55,7 +55,7 @@ class Group(NamedTuple):
     member_id: str | None = None
 
 
-NO_GROUP: Final = Group()
+NO_GROUP: Final = ReadingMember()
 
 
 class ReadDecisions:
@@ -76,7 +76,7 @@ class ReadDecisions:
         stream: Stream,
         given: Given,
         *,
-        group: Group = NO_GROUP,
+        group: ReadingMember = NO_GROUP,
         evidence: Mapping[str, Any] | None = None,
     ) -> None:
         """Notes what an answer gives of a stream; nothing where its reader stays where it is.
@@ -145,7 +145,14 @@ class ReadDecisions:
         )
 
     def held(
-        self, client: Client, topic: ManagedTopic, stream: Stream, *, stay: Stay, group: Group, asks: Mapping[int, int]
+        self,
+        client: Client,
+        topic: ManagedTopic,
+        stream: Stream,
+        *,
+        stay: Stay,
+        group: ReadingMember,
+        asks: Mapping[int, int],
     ) -> None:
         """Notes, once, that a reader waits for what its keys were in earlier.
 
@@ -162,7 +169,14 @@ class ReadDecisions:
             self._gated(Kind.HOLD, client, topic, stream, stay=stay, group=group, evidence={"asks": dict(asks)})
 
     def released(
-        self, client: Client, topic: ManagedTopic, stream: Stream, *, stay: Stay, group: Group, by: Mapping[str, Any]
+        self,
+        client: Client,
+        topic: ManagedTopic,
+        stream: Stream,
+        *,
+        stay: Stay,
+        group: ReadingMember,
+        by: Mapping[str, Any],
     ) -> None:
         """Notes that it waits no longer, if it did.
 
@@ -187,7 +201,7 @@ class ReadDecisions:
         stream: Stream,
         *,
         stay: Stay,
-        group: Group,
+        group: ReadingMember,
         evidence: Mapping[str, Any],
     ) -> None:
         decision = client.decision(
@@ -209,7 +223,7 @@ class ReadDecisions:
         self._journal.note(decision)
 
 
-def records_in(entries: Sequence[Entry], first: int) -> int:
+def records_in(entries: Sequence[ServedBatch], first: int) -> int:
     """Counts the records of batches, as their headers do.
 
     Args:

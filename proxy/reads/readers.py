@@ -19,7 +19,7 @@ from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.kafka.links import Links
 from kordon.proxy.kafka.opening import Opener
 from kordon.proxy.kafka.pulls import Pulls
-from kordon.proxy.kafka.questions import Form, Question, Questions
+from kordon.proxy.kafka.questions import Form, PartitionQuestion, Questions
 from kordon.proxy.ordering.layout import NO_COUNT, Layout
 from kordon.proxy.ordering.physical_reading import AnyTenancy, PhysicalTenancy
 from kordon.proxy.ordering.reading import Tenancy, reading_place, tenancies
@@ -216,7 +216,7 @@ class Readers:
     async def ends_of(self, topic: str, partitions: Collection[int], timestamp: int) -> dict[int, int]:
         """Asks leaders where physical partitions begin (-2) or end (-1); those that do not answer are missing."""
         fields = (("current_leader_epoch", -1), ("timestamp", timestamp))
-        asked = {Question(topic, q, fields): q for q in partitions}
+        asked = {PartitionQuestion(topic, q, fields): q for q in partitions}
         rows = await self._questions.ask(_FORM, asked.keys(), {"replica_id": -1, "isolation_level": 0})
         return {asked[each]: row["offset"] for each, row in rows.items() if not row["error_code"]}
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric
 
-    from kordon.proxy.ordering.lags import Place
+    from kordon.proxy.ordering.lags import LagKey
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 LAG_INTERVAL_SECONDS: Final = 0.5
@@ -127,7 +127,7 @@ class ManagedNumbers:
     subscriptions_bytes: int = 0
     subscriptions_forgotten: int = 0
     position_lag: int = 0
-    group_lags: Mapping[Place, int] = field(default_factory=dict["Place", int])
+    group_lags: Mapping[LagKey, int] = field(default_factory=dict["LagKey", int])
     """By topic, group and partition."""
 
 

@@ -28,7 +28,7 @@ class Unfit(NamedTuple):
     message: str
 
 
-class Batch(NamedTuple):
+class CheckedBatch(NamedTuple):
     """What matters of one batch."""
 
     producer_id: int
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
     """How many sequence numbers it takes."""
 
 
-def look_records(version: int, records: Buffer | None, opened_bytes: int | None = None) -> Batch | Unfit:
+def look_records(version: int, records: Buffer | None, opened_bytes: int | None = None) -> CheckedBatch | Unfit:
     """Judges the records of one partition; the broker judges the rest.
 
     Args:
@@ -58,14 +58,14 @@ def look_records(version: int, records: Buffer | None, opened_bytes: int | None 
     length, attributes, last_delta, producer_id, epoch, sequence = _BATCH.unpack_from(records)
     if LOG_OVERHEAD + length != size:
         return Unfit(Code.INVALID_RECORD, "A Produce request has exactly one record batch per partition")
-    batch = Batch(producer_id, epoch, sequence, last_delta + 1)
+    batch = CheckedBatch(producer_id, epoch, sequence, last_delta + 1)
     unfit = _why_not(version, attributes, batch)
     if unfit is None and opened_bytes is not None and attributes & _COMPRESSION:
         unfit = _too_large(batch, opened_bytes)
     return batch if unfit is None else unfit
 
 
-def _why_not(version: int, attributes: int, batch: Batch) -> Unfit | None:
+def _why_not(version: int, attributes: int, batch: CheckedBatch) -> Unfit | None:
     producer_id, epoch, sequence, records = batch
     if attributes & _TRANSACTIONAL:
         # NO-TRANSACTIONS. Java, librdkafka and franz-go fail the batch and the transaction at once upon this code, and
@@ -85,7 +85,7 @@ def _why_not(version: int, attributes: int, batch: Batch) -> Unfit | None:
     return None
 
 
-def _too_large(batch: Batch, opened_bytes: int) -> Unfit | None:
+def _too_large(batch: CheckedBatch, opened_bytes: int) -> Unfit | None:
     """Refuses a compressed batch that readers would never get. Only its header is looked at."""
     if batch.records * RECORD_COST_BYTES <= opened_bytes:
         return None

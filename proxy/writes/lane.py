@@ -68,7 +68,7 @@ class Shipper(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Request:
+class _SentRequest:
     sent: list[Sent]
     size: int
     version: int
@@ -101,7 +101,7 @@ class Lane:
         """Who has something to send; the partition that has waited longest comes first."""
         self._again: list[Sent] = []
         """Sent before, and to be sent once more as they are; they go first."""
-        self._unanswered: dict[_Request, None] = {}
+        self._unanswered: dict[_SentRequest, None] = {}
         """Oldest first."""
 
     @property
@@ -219,12 +219,12 @@ class Lane:
         version = self._version
         body = build_produce(version, taken[0].write.acks, timeout_ms, topics.items())
         since = asyncio.get_running_loop().time()
-        request = _Request(taken, sum(write.size for _, write in taken), version, since)
+        request = _SentRequest(taken, sum(write.size for _, write in taken), version, since)
         self._unanswered[request] = None
         future = client.send_body(apis.PRODUCE, version, body, timeout_ms / 1000 + _MARGIN_SECONDS)
         future.add_done_callback(partial(self._on_answer, request))
 
-    def _on_answer(self, request: _Request, future: asyncio.Future[memoryview]) -> None:
+    def _on_answer(self, request: _SentRequest, future: asyncio.Future[memoryview]) -> None:
         del self._unanswered[request]
         outcomes: dict[Partition, Outcome] = {}
         if not future.cancelled() and future.exception() is None:

@@ -24,7 +24,7 @@ from kordon.proxy.kafka.links import Links
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.line import Line, Refuse, Result, Write
 from kordon.proxy.ordering.streams import Stream, shown_partition
-from kordon.proxy.ordering.under_way import Fate, Kept, Partition, UnderWay
+from kordon.proxy.ordering.under_way import Fate, KeptAnswers, Partition, UnderWay
 from kordon.proxy.runtime.tasks import Tasks
 from kordon.proxy.topics.managed_topics import ManagedTopic, Why
 from kordon.proxy.writes.course import Course, ticket_of
@@ -83,7 +83,7 @@ class Lanes:
         """Bytes by topic."""
         self._under_way = UnderWay()
         self._landed = asyncio.Event()
-        self._kept = Kept[tuple[Sent, Outcome | None]](MOST_KEPT, WAIT_SECONDS)
+        self._kept = KeptAnswers[tuple[Sent, Outcome | None]](MOST_KEPT, WAIT_SECONDS)
         self._looking: set[ManagedTopic] = set()
         self._sweeping = False
         self._questions = WriterQuestions(links, leaders, self._tasks, self._go_on, self._give_up_question)

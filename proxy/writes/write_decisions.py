@@ -16,19 +16,19 @@ from kordon.codecs.produce import Outcome
 from kordon.proxy.decisions.journal import Client, Journal
 from kordon.proxy.decisions.runs import last_sequence
 from kordon.proxy.ordering.chain import Stay
-from kordon.proxy.ordering.images import Refusal
+from kordon.proxy.ordering.images import WhyNotWritten
 from kordon.proxy.ordering.line import NO_PRODUCER, Write
 from kordon.proxy.ordering.streams import Stream
-from kordon.proxy.ordering.writers import Unfit
+from kordon.proxy.ordering.writers import WhyUnfit
 from kordon.proxy.topics.managed_topics import ManagedTopic, Why
 from kordon.proxy.writes.course import Course, client_of
 
-_VERDICTS: Final[Mapping[Refusal | Unfit, str]] = MappingProxyType(
+_VERDICTS: Final[Mapping[WhyNotWritten | WhyUnfit, str]] = MappingProxyType(
     {
-        Refusal.FENCED: "SEQ-IMAGE",
-        Unfit.GAP: "OPENER-ALONE",
-        Unfit.UNKNOWN: "OPENER-ALONE",
-        Unfit.OUTDATED: "COUNT-FENCE",
+        WhyNotWritten.FENCED: "SEQ-IMAGE",
+        WhyUnfit.GAP: "OPENER-ALONE",
+        WhyUnfit.UNKNOWN: "OPENER-ALONE",
+        WhyUnfit.OUTDATED: "COUNT-FENCE",
     }
 )
 """By the verdict on an identity, the rule it stands on; a duplicate is no error."""
@@ -120,15 +120,15 @@ class WriteDecisions:
         )
         self._journal.note(decision)
 
-    def judged(self, course: Course, write: Write, why: Refusal | Unfit, answer: Outcome) -> None:
+    def judged(self, course: Course, write: Write, why: WhyNotWritten | WhyUnfit, answer: Outcome) -> None:
         """Notes the verdict on a write's identity, or on the count by which its partition was chosen."""
         if not self.is_on:
             return
-        if why is Refusal.DUPLICATE:
+        if why is WhyNotWritten.DUPLICATE:
             self._repeated(course, write, "SEQ-IMAGE")
             return
         evidence: dict[str, Any] = {}
-        if why is Unfit.OUTDATED:
+        if why is WhyUnfit.OUTDATED:
             count = course.topic.layout.count_in_force
             evidence = {
                 "undeleted_partition_count": write.undeleted_partition_count,

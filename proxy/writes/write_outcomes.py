@@ -13,11 +13,11 @@ from kordon.codecs.error_codes import Code, name_of
 from kordon.codecs.produce import Outcome, build_outcomes
 from kordon.proxy.core.errors import SilentWriteFailed
 from kordon.proxy.ordering.chain import Chain, Stay
-from kordon.proxy.ordering.images import Refusal
+from kordon.proxy.ordering.images import WhyNotWritten
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.line import NO_PRODUCER, Bound, Result, Write
+from kordon.proxy.ordering.line import NO_PRODUCER, Binding, Result, Write
 from kordon.proxy.ordering.streams import Stream, is_physical, shown_partition
-from kordon.proxy.ordering.writers import Unfit
+from kordon.proxy.ordering.writers import WhyUnfit
 
 log = structlog.get_logger(__name__)
 
@@ -48,11 +48,11 @@ LEADER_ERRORS: Final[frozenset[int]] = frozenset(
 )
 """Whoever leads is to be asked for."""
 _REFUSALS: Final = {
-    Refusal.DUPLICATE: Code.NONE,
-    Refusal.FENCED: Code.INVALID_PRODUCER_EPOCH,
-    Unfit.GAP: Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
-    Unfit.UNKNOWN: Code.UNKNOWN_PRODUCER_ID,
-    Unfit.OUTDATED: Code.INVALID_PARTITION_METADATA,
+    WhyNotWritten.DUPLICATE: Code.NONE,
+    WhyNotWritten.FENCED: Code.INVALID_PRODUCER_EPOCH,
+    WhyUnfit.GAP: Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    WhyUnfit.UNKNOWN: Code.UNKNOWN_PRODUCER_ID,
+    WhyUnfit.OUTDATED: Code.INVALID_PARTITION_METADATA,
 }
 
 
@@ -130,7 +130,7 @@ def result_of(outcome: Outcome | None) -> Result:
     return Result.LOST if outcome is None else _RESULTS.get(outcome.error_code, Result.REFUSED)
 
 
-def refused(layout: Layout, stream: Stream, why: Refusal | Unfit, counts: ProduceCounts) -> Outcome:
+def refused(layout: Layout, stream: Stream, why: WhyNotWritten | WhyUnfit, counts: ProduceCounts) -> Outcome:
     """Makes the answer to a write that does not go into the log.
 
     Args:
@@ -139,9 +139,9 @@ def refused(layout: Layout, stream: Stream, why: Refusal | Unfit, counts: Produc
         why: The verdict on it.
         counts: Are raised.
     """
-    if why is Refusal.DUPLICATE:
+    if why is WhyNotWritten.DUPLICATE:
         counts.duplicates += 1
-    elif why is Unfit.OUTDATED:
+    elif why is WhyUnfit.OUTDATED:
         counts.outdated += 1
     else:
         counts.refused += 1
@@ -189,7 +189,7 @@ def _written(layout: Layout, stream: Stream, write: Write, outcome: Outcome, cou
     return Outcome(partition, Code.NONE, base_offset, outcome.log_append_time_ms, max(start, floor))
 
 
-def _stay_of(chain: Chain, bound: Bound, offset: int) -> tuple[Stay | None, bool]:
+def _stay_of(chain: Chain, bound: Binding, offset: int) -> tuple[Stay | None, bool]:
     """Returns where a write landed, and whether its offset lies there.
 
     That is the stay it was bound to; of several parts of one, that which holds the offset.

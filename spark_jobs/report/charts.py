@@ -40,7 +40,7 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class AxisMark:
     """A mark on an axis."""
 
     at: float
@@ -59,7 +59,7 @@ def nice(most: float) -> float:
     return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= most * 0.999)
 
 
-def time_ticks(scale: Scale, most: int) -> list[Tick]:
+def time_ticks(scale: Scale, most: int) -> list[AxisMark]:
     """Returns at most so many round times (UTC) on an axis of milliseconds.
 
     >>> [tick.label for tick in time_ticks(Scale(1_760_000_000_000, 1_760_000_060_000, 0, 100), 4)]
@@ -70,7 +70,7 @@ def time_ticks(scale: Scale, most: int) -> list[Tick]:
     first = math.ceil(scale.low / 1000 / step) * step
     times = [first + place * step for place in range(most + 1) if first + place * step <= scale.high / 1000]
     shape = "%H:%M:%S" if step < 60 else "%H:%M" if step < 86_400 else "%d %b"
-    return [Tick(scale(at * 1000), datetime.fromtimestamp(at, UTC).strftime(shape)) for at in times]
+    return [AxisMark(scale(at * 1000), datetime.fromtimestamp(at, UTC).strftime(shape)) for at in times]
 
 
 def line(points: Sequence[Point]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kordon.spark_jobs.report.kinds import Kind, kind_of
+from kordon.spark_jobs.report.kinds import FindingKind, kind_of
 from kordon.spark_jobs.report.tables import Row, Tables
 from kordon.spark_jobs.report.words import moment
 
@@ -28,11 +28,11 @@ class Proof:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class ShownFinding:
     """One finding of the page."""
 
     row: Row
-    kind: Kind
+    kind: FindingKind
     proofs: Sequence[Proof]
     left_out: int
     """Decisions that it names besides."""
@@ -49,17 +49,17 @@ class Finding:
         return workers.pop() if len(workers) == 1 else ""
 
 
-def findings(tables: Tables) -> list[Finding]:
+def findings(tables: Tables) -> list[ShownFinding]:
     """Returns them with their proofs: what is broken first, then the newest first."""
     known = {f"{row['worker']}:{row['number']}": str(row["decision"]) for row in tables.proofs}
     ordered = sorted(tables.findings, key=lambda row: row["verdict"] != "fail")
     return [_finding(row, known) for row in ordered[:MOST_SHOWN]]
 
 
-def _finding(row: Row, known: Mapping[str, str]) -> Finding:
+def _finding(row: Row, known: Mapping[str, str]) -> ShownFinding:
     named = list(row["decisions"] or ())
     proofs = [_proof(name, known.get(name, "")) for name in named[:MOST_PROOFS]]
-    return Finding(row=row, kind=kind_of(row["kind"]), proofs=proofs, left_out=max(0, len(named) - MOST_PROOFS))
+    return ShownFinding(row=row, kind=kind_of(row["kind"]), proofs=proofs, left_out=max(0, len(named) - MOST_PROOFS))
 
 
 def _proof(name: str, decision: str) -> Proof:

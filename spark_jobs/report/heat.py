@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
-from kordon.spark_jobs.report.charts import Point, Scale, Tick, boxes, time_ticks
+from kordon.spark_jobs.report.charts import AxisMark, Point, Scale, boxes, time_ticks
 from kordon.spark_jobs.report.series import Clock
 from kordon.spark_jobs.report.tables import Row
 from kordon.spark_jobs.report.timeline import LEFT, RIGHT, WIDTH
@@ -36,8 +36,8 @@ class Heat:
     """written or delivered."""
     height: float
     shades: Sequence[Shade]
-    rows: Sequence[Tick]
-    ticks: Sequence[Tick]
+    rows: Sequence[AxisMark]
+    ticks: Sequence[AxisMark]
     fences: Sequence[float]
     most: str
     """From which rate on the shade is the darkest: what all but two of a hundred cells are below."""
@@ -103,11 +103,11 @@ def _shades(cells: dict[tuple[int, int], int], darkest: int, high: float, wide: 
     ]
 
 
-def _labels(streams: Sequence[int], each: int, high: float) -> list[Tick]:
+def _labels(streams: Sequence[int], each: int, high: float) -> list[AxisMark]:
     rows = [streams[place : place + each] for place in range(0, len(streams), each)]
     every = max(1, ceil(13 / high))
     return [
-        Tick(round(_TOP + (place + 0.5) * high, 1), _name(group))
+        AxisMark(round(_TOP + (place + 0.5) * high, 1), _name(group))
         for place, group in enumerate(rows)
         if place % every == 0
     ]

@@ -22,23 +22,23 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 import kordon
 from kordon.codecs.shown_text import shown
 from kordon.spark_jobs.report import words
-from kordon.spark_jobs.report.findings import Finding, findings
+from kordon.spark_jobs.report.findings import ShownFinding, findings
 from kordon.spark_jobs.report.tables import Row, Tables, read
 from kordon.spark_jobs.report.timeline import Timeline
-from kordon.spark_jobs.report.topics import Topic, topics
-from kordon.spark_jobs.report.verdicts import Judged, Verdict, judge, overall
+from kordon.spark_jobs.report.topics import ShownTopic, topics
+from kordon.spark_jobs.report.verdicts import Judged, RuleVerdict, judge, overall
 
 _FILES: Final = ("report.html", "macros.html", "style.css", "script.js")
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _HEADLINES: Final = {
-    Verdict.PASS: "Order held.",
-    Verdict.UNKNOWN: "Nothing wrong was found, but not all could be judged.",
-    Verdict.NOTHING: "There was nothing to judge.",
+    RuleVerdict.PASS: "Order held.",
+    RuleVerdict.UNKNOWN: "Nothing wrong was found, but not all could be judged.",
+    RuleVerdict.NOTHING: "There was nothing to judge.",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class ReadSpan:
     """What was read, in numbers."""
 
     first_ms: int | None
@@ -56,13 +56,13 @@ class Span:
 class Report:
     """What the page says."""
 
-    verdict: Verdict
+    verdict: RuleVerdict
     headline: str
     judged: Sequence[Judged]
-    findings: Sequence[Finding]
+    findings: Sequence[ShownFinding]
     findings_count: int
-    topics: Sequence[Topic]
-    span: Span
+    topics: Sequence[ShownTopic]
+    span: ReadSpan
     tables: Tables
 
     @property
@@ -87,19 +87,19 @@ def report_of(tables: Tables) -> Report:
     )
 
 
-def _headline(verdict: Verdict, judged: Sequence[Judged]) -> str:
-    if verdict is not Verdict.FAIL:
+def _headline(verdict: RuleVerdict, judged: Sequence[Judged]) -> str:
+    if verdict is not RuleVerdict.FAIL:
         return _HEADLINES[verdict]
-    broken = sum(each.verdict is Verdict.FAIL for each in judged)
+    broken = sum(each.verdict is RuleVerdict.FAIL for each in judged)
     return "A promise was broken." if broken <= 1 else f"{broken} promises were broken."
 
 
-def _span(tables: Tables) -> Span:
+def _span(tables: Tables) -> ReadSpan:
     def total(rows: Sequence[Row], column: str) -> int:
         return sum(row[column] or 0 for row in rows)
 
     times = [at for row in tables.read_decisions for at in (row["first_ms"], row["last_ms"]) if at is not None]
-    return Span(
+    return ReadSpan(
         first_ms=min(times, default=None),
         last_ms=max(times, default=None),
         decisions=total(tables.read_decisions, "decisions"),
@@ -151,8 +151,8 @@ def _totals(report: Report) -> dict[str, Any]:
     verdicts = Counter(each.verdict for each in report.judged)
     lags = [stream.lag for topic in report.topics for stream in topic.streams if stream.lag is not None]
     return {
-        "rules_passed": verdicts[Verdict.PASS],
-        "rules_judged": verdicts[Verdict.PASS] + verdicts[Verdict.FAIL] + verdicts[Verdict.UNKNOWN],
+        "rules_passed": verdicts[RuleVerdict.PASS],
+        "rules_judged": verdicts[RuleVerdict.PASS] + verdicts[RuleVerdict.FAIL] + verdicts[RuleVerdict.UNKNOWN],
         "written": sum(topic.written for topic in report.topics),
         "delivered": sum(topic.delivered for topic in report.topics),
         "changes": sum(change.outcome == "committed" for topic in report.topics for change in topic.changes),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from kordon.spark_jobs.report.charts import Scale, Tick, area, line, nice, steps, time_ticks
+from kordon.spark_jobs.report.charts import AxisMark, Scale, area, line, nice, steps, time_ticks
 from kordon.spark_jobs.report.series import Clock
 from kordon.spark_jobs.report.tables import Row
 from kordon.spark_jobs.report.words import duration, moment, several, short, whole
@@ -50,7 +50,7 @@ class Panel:
     unit: str
     y: float
     height: float
-    ticks: list[Tick] = field(default_factory=list[Tick])
+    ticks: list[AxisMark] = field(default_factory=list[AxisMark])
     curves: list[Curve] = field(default_factory=list[Curve])
     marks: list[Mark] = field(default_factory=list[Mark])
 
@@ -71,7 +71,7 @@ class Timeline:
 
     height: float
     panels: Sequence[Panel]
-    ticks: Sequence[Tick]
+    ticks: Sequence[AxisMark]
     fences: Sequence[float]
     clock: Clock
     shown: Sequence[Shown]
@@ -141,7 +141,7 @@ def _layouts(story: Story, x: Scale, top: float) -> Panel:
     most = max((row["u"] for row in known), default=1)
     panel = Panel(label="Partitions", unit="written to", y=top, height=64)
     y = Scale(0, most * 1.3, top + panel.height, top)
-    panel.ticks = [Tick(y(value), short(value)) for value in (0, most)]
+    panel.ticks = [AxisMark(y(value), short(value)) for value in (0, most)]
     points = [(x(row["since_ms"]), y(row["u"])) for row in known]
     if points:
         corners = steps(points, RIGHT)
@@ -168,7 +168,7 @@ _ROWS: Final = ("fences", "writes held", "readers held", "findings")
 def _events(story: Story, x: Scale, top: float) -> Panel:
     panel = Panel(label="", unit="", y=top, height=20.0 * len(_ROWS))
     rows = {name: top + 20 * place + 4 for place, name in enumerate(_ROWS)}
-    panel.ticks = [Tick(y + 6, name) for name, y in rows.items()]
+    panel.ticks = [AxisMark(y + 6, name) for name, y in rows.items()]
     for fence in story.fences:
         if fence["fenced_ms"] is not None and not is_question(fence):
             until = fence["committed_ms"] or fence["cancelled_ms"]
@@ -214,7 +214,7 @@ def _fill(panel: Panel, x: Scale, clock: Clock, lines: Iterable[tuple[str, Seque
     told = list(lines)
     most = nice(max((value for _, values in told for value in values), default=0))
     y = Scale(0, most, panel.y + panel.height, panel.y)
-    panel.ticks = [Tick(y(value), short(value)) for value in (0, most / 2, most)]
+    panel.ticks = [AxisMark(y(value), short(value)) for value in (0, most / 2, most)]
     for style, values in told:
         points = [(x(clock.start_ms + (place + 0.5) * clock.width_ms), y(value)) for place, value in enumerate(values)]
         panel.curves.append(Curve(style=f"{style} area", path=area(points, y(0))))

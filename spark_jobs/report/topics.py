@@ -39,7 +39,7 @@ class StreamTotals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class ShownChange:
     """A fence and what came of it."""
 
     fence: Row
@@ -50,7 +50,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
+class ShownTopic:
     """One topic of the page."""
 
     name: str
@@ -62,14 +62,14 @@ class Topic:
     words: str
     heats: Sequence[Heat]
     streams: Sequence[StreamTotals]
-    changes: Sequence[Change]
+    changes: Sequence[ShownChange]
     pauses: Sequence[Row]
     open_holds: int
     written: int
     delivered: int
 
 
-def topics(tables: Tables) -> list[Topic]:
+def topics(tables: Tables) -> list[ShownTopic]:
     """Returns those that something happened to, the busiest first."""
     names = {row["topic"] for table in (tables.traffic, tables.layouts, tables.fences) for row in table}
     busy: dict[str, int] = defaultdict(int)
@@ -79,7 +79,7 @@ def topics(tables: Tables) -> list[Topic]:
     return [_topic(name, number, tables) for number, name in enumerate(ordered)]
 
 
-def _topic(name: str, number: int, tables: Tables) -> Topic:
+def _topic(name: str, number: int, tables: Tables) -> ShownTopic:
     traffic = _of(name, tables.traffic)
     layouts = _of_its_time(sorted(_of(name, tables.layouts), key=lambda row: row["layout_epoch"]))
     fences = sorted(_of(name, tables.fences), key=lambda row: row["fenced_ms"] or row["committed_ms"] or 0)
@@ -100,7 +100,7 @@ def _topic(name: str, number: int, tables: Tables) -> Topic:
     times = [row["fenced_ms"] for row in fences if row["fenced_ms"] and not is_question(row)]
     pictures = (heat.draw(column, traffic, clock, times) for column in ("admitted_records", "delivered_records"))
     counts = [row["u"] for row in layouts if row["u"] is not None]
-    return Topic(
+    return ShownTopic(
         name=name,
         number=number,
         counts=[*counts[:1], *(after for before, after in pairwise(counts) if before != after)],
@@ -172,17 +172,17 @@ def _totals(stream: int, rows: Sequence[Row], behind: int | None) -> StreamTotal
     )
 
 
-def _changes(fences: Iterable[Row], layouts: Iterable[Row]) -> list[Change]:
+def _changes(fences: Iterable[Row], layouts: Iterable[Row]) -> list[ShownChange]:
     counts = {row["layout_epoch"]: row["u"] for row in layouts}
     return [_change(fence, counts) for fence in fences if not is_question(fence)]
 
 
-def _change(fence: Row, counts: dict[int, int | None]) -> Change:
+def _change(fence: Row, counts: dict[int, int | None]) -> ShownChange:
     epoch = -1 if fence["layout_epoch"] is None else int(fence["layout_epoch"])
     earlier = [known for known in counts if known < epoch]
     began, until = fence["fenced_ms"], fence["committed_ms"] or fence["cancelled_ms"]
     outcome = "committed" if fence["committed_ms"] else "cancelled" if fence["cancelled_ms"] else "no end on record"
-    return Change(
+    return ShownChange(
         fence=fence,
         before=counts[max(earlier)] if earlier else None,
         after=counts.get(epoch) if fence["committed_ms"] else None,

@@ -11,7 +11,7 @@ from kordon.spark_jobs.report.tables import Row, Tables
 from kordon.spark_jobs.report.words import several, whole
 
 
-class Verdict(StrEnum):
+class RuleVerdict(StrEnum):
     """What can be said of a rule."""
 
     PASS = "pass"  # noqa: S105 - a verdict
@@ -51,7 +51,7 @@ class Judged:
     name: str
     plain: str
     proves: str
-    verdict: Verdict
+    verdict: RuleVerdict
     why: str
     """The verdict in a sentence."""
     passed: int
@@ -79,7 +79,7 @@ def _judged(promise: Promise | None, told: Mapping[str, Any], number: int, table
     findings = [row for row in tables.findings if row["rule"] == number]
     passed, unknown = _sum(checked, "pass", "ranges"), _sum(checked, "unknown", "ranges")
     verdict = _verdict(findings, passed, unknown)
-    is_left_out = verdict is Verdict.NOTHING and bool(tables.about) and not told
+    is_left_out = verdict is RuleVerdict.NOTHING and bool(tables.about) and not told
     return Judged(
         number=number,
         name=str(told.get("name") or (promise.name if promise else f"rule {number}")),
@@ -98,32 +98,32 @@ def _sum(rows: Iterable[Row], verdict: str, column: str) -> int:
     return sum(int(row[column] or 0) for row in rows if row["verdict"] == verdict)
 
 
-def _verdict(findings: Iterable[Row], passed: int, unknown: int) -> Verdict:
+def _verdict(findings: Iterable[Row], passed: int, unknown: int) -> RuleVerdict:
     verdicts = {row["verdict"] for row in findings}
     if "fail" in verdicts:
-        return Verdict.FAIL
+        return RuleVerdict.FAIL
     if verdicts or unknown:
-        return Verdict.UNKNOWN
-    return Verdict.PASS if passed else Verdict.NOTHING
+        return RuleVerdict.UNKNOWN
+    return RuleVerdict.PASS if passed else RuleVerdict.NOTHING
 
 
-def _why(verdict: Verdict, findings: Sequence[Row], checked: Sequence[Row]) -> str:
+def _why(verdict: RuleVerdict, findings: Sequence[Row], checked: Sequence[Row]) -> str:
     passed, unknown = _sum(checked, "pass", "ranges"), _sum(checked, "unknown", "ranges")
     right = f"{whole(_sum(checked, 'pass', 'count'))} checked in {several(passed, 'range')}"
     match verdict:
-        case Verdict.PASS:
+        case RuleVerdict.PASS:
             return f"{right}, all right."
-        case Verdict.FAIL:
+        case RuleVerdict.FAIL:
             broken = sum(row["verdict"] == "fail" for row in findings)
             return f"Broken, with proof: {several(broken, 'finding')}. The rest is right: {right}."
-        case Verdict.UNKNOWN:
+        case RuleVerdict.UNKNOWN:
             doubted = several(max(unknown, len(findings)), "range")
             return f"Evidence is missing for {doubted}, which may have been right or not. The rest is right: {right}."
-        case Verdict.NOTHING:
+        case RuleVerdict.NOTHING:
             return "Nothing of the kind happened in what was read."
 
 
-def overall(findings: Iterable[Row], checked: Sequence[Row]) -> Verdict:
+def overall(findings: Iterable[Row], checked: Sequence[Row]) -> RuleVerdict:
     """Returns the verdict of the whole audit: `PASS` only if something was judged and nothing was left unjudged.
 
     Args:

@@ -42,7 +42,7 @@ from kordon.spark_jobs.rules.belonging import (
     is_late,
 )
 from kordon.spark_jobs.rules.ranges import FOR_EVER, ROW, rows, sentence, table
-from kordon.spark_jobs.rules.rule import FAIL, LATE, PASS, UNKNOWN, Facts, Outcome, Rule
+from kordon.spark_jobs.rules.rule import FAIL, LATE, PASS, UNKNOWN, Facts, Rule, RuleOutcome
 from kordon.spark_jobs.rules.tables import checked, decision, findings
 
 _RULE: Final = 1, "COUNT-FENCE"
@@ -50,7 +50,7 @@ _STAY: Final = ("topic", "partition", "stream", "move")
 _WRITER: Final = ("topic", "partition", "stream", "move", "producer_id")
 
 
-def check(facts: Facts, state: DataFrame) -> Outcome:
+def check(facts: Facts, state: DataFrame) -> RuleOutcome:
     """Judges new batches by where they stand, and new acknowledgements by the cuts."""
     bypassed = _grown(facts.placed.where(F.col("kind") == BYPASS), table(state, "bypass"), "bypass")
     misplaced = _grown(_misplaced(facts.placed, facts), table(state, "misplaced"), "misplaced")
@@ -66,7 +66,7 @@ def check(facts: Facts, state: DataFrame) -> Outcome:
         rows(misplaced.where(~is_late(facts)), "misplaced"),
         rows(acked.where(F.col("verdict") == "wait"), "acked"),
     )
-    return Outcome(findings=broken, state=kept, checked=_checked(facts.placed, acked, facts))
+    return RuleOutcome(findings=broken, state=kept, checked=_checked(facts.placed, acked, facts))
 
 
 def _grown(new: DataFrame, known: DataFrame, what: str) -> DataFrame:

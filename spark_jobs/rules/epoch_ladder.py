@@ -38,7 +38,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from kordon.codecs.decision import Kind
 from kordon.spark_jobs.frames import stacked
 from kordon.spark_jobs.rules.gaps import with_gaps
-from kordon.spark_jobs.rules.rule import FAIL, PASS, UNKNOWN, Facts, Outcome, Rule
+from kordon.spark_jobs.rules.rule import FAIL, PASS, UNKNOWN, Facts, Rule, RuleOutcome
 from kordon.spark_jobs.rules.tables import checked, decision, findings
 
 INIT_PRODUCER_ID: Final = 22
@@ -69,14 +69,14 @@ _SENTENCES: Final = {
 }
 
 
-def _check(facts: Facts, state: DataFrame) -> Outcome:
+def _check(facts: Facts, state: DataFrame) -> RuleOutcome:
     answers = _answers(facts)
     steps = with_gaps(_steps(answers, state), facts.gaps, after="_before_number", until="number")
     judged = steps.withColumn("kind", _kind()).withColumn("verdict", _verdict())
     before = F.when(F.col("_before_number").isNotNull(), decision("worker", "_before_number"))
     wrong = judged.where("kind is not null").withColumn("_other", before)
     wrong = stacked(wrong, _doubled(answers, state))
-    return Outcome(
+    return RuleOutcome(
         findings=_findings(wrong, facts),
         state=_next_state(facts, answers, state),
         checked=checked(judged.select("verdict")),

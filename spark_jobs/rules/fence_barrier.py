@@ -46,11 +46,11 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls 
 from kordon.spark_jobs.frames import stacked, worked_out
 from kordon.spark_jobs.rules.fence_changes import STATE, commits_of, known_of, oldest, writes_of
 from kordon.spark_jobs.rules.fence_verdicts import JUDGED, judged_of
-from kordon.spark_jobs.rules.rule import LATE, PASS, Facts, Outcome, Rule
+from kordon.spark_jobs.rules.rule import LATE, PASS, Facts, Rule, RuleOutcome
 from kordon.spark_jobs.rules.tables import QUIET_MS, checked, findings, union
 
 
-def _check(facts: Facts, state: DataFrame) -> Outcome:
+def _check(facts: Facts, state: DataFrame) -> RuleOutcome:
     known = worked_out(known_of(facts, state))
     commits = worked_out(commits_of(known))
     judged = judged_of(facts, known, commits)
@@ -60,7 +60,7 @@ def _check(facts: Facts, state: DataFrame) -> Outcome:
     admits = writes_of(facts).join(kept, "topic", "left")
     is_late = F.coalesce(F.col("layouts_offset") < F.col("_oldest"), F.lit(False))
     passed = admits.withColumn("verdict", F.when(is_late, LATE).otherwise(PASS))
-    return Outcome(
+    return RuleOutcome(
         findings=findings(new.where(F.col("kind").isNotNull()), RULE.number, RULE.name, ("reason",), facts),
         state=_next_state(facts, known, commits, new),
         checked=checked(stacked(passed.to(JUDGED), new)),

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls 
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from kordon.codecs.decision import Kind
-from kordon.spark_jobs.rules.rule import UNKNOWN, Facts, Outcome, Rule
+from kordon.spark_jobs.rules.rule import UNKNOWN, Facts, Rule, RuleOutcome
 from kordon.spark_jobs.rules.tables import checked, decision, findings, union
 
 MOST_WORKERS: Final = 10_000
@@ -65,7 +65,7 @@ def with_gaps(rows: DataFrame, gaps: DataFrame | None, *, after: str, until: str
     return joined.withColumn("across_gap", F.coalesce(lies_between, F.lit(False))).drop("_gaps")
 
 
-def _check(facts: Facts, state: DataFrame) -> Outcome:
+def _check(facts: Facts, state: DataFrame) -> RuleOutcome:
     new = _new_gaps(facts, state)
     rows = new.withColumns(
         {
@@ -84,7 +84,7 @@ def _check(facts: Facts, state: DataFrame) -> Outcome:
     )
     told = findings(rows, RULE.number, RULE.name, ("worker", "first_number", "last_number"), facts)
     looked_at = facts.decisions.select("topic", F.lit("pass").alias("verdict"))
-    return Outcome(findings=told, state=_next_state(facts, state, new), checked=checked(looked_at))
+    return RuleOutcome(findings=told, state=_next_state(facts, state, new), checked=checked(looked_at))
 
 
 def _new_gaps(facts: Facts, state: DataFrame) -> DataFrame:

@@ -28,7 +28,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from kordon.codecs.decision import Kind
 from kordon.spark_jobs.frames import stacked
 from kordon.spark_jobs.rules.gaps import with_gaps
-from kordon.spark_jobs.rules.rule import FAIL, PASS, UNKNOWN, Facts, Outcome, Rule
+from kordon.spark_jobs.rules.rule import FAIL, PASS, UNKNOWN, Facts, Rule, RuleOutcome
 from kordon.spark_jobs.rules.tables import QUIET_MS, checked, decision, findings, union
 
 STATE: Final = StructType(
@@ -47,7 +47,7 @@ STATE: Final = StructType(
 _READER: Final = ("worker", "connection", "topic", "stream")
 
 
-def _check(facts: Facts, state: DataFrame) -> Outcome:
+def _check(facts: Facts, state: DataFrame) -> RuleOutcome:
     steps = _steps(facts, state)
     given = steps.where((F.col("kind") == Kind.DELIVER.value) & F.col("_before").isNotNull())
     began = steps.where((F.col("kind") == Kind.DELIVER.value) & F.col("_before").isNull())
@@ -58,7 +58,7 @@ def _check(facts: Facts, state: DataFrame) -> Outcome:
         F.when(went_back & ~F.col("across_gap"), FAIL).when(F.col("across_gap"), UNKNOWN).otherwise(PASS),
     ).withColumn("_went_back", went_back)
     passed = union([judged, began.withColumn("verdict", F.lit(PASS))], _LOOKED_AT)
-    return Outcome(
+    return RuleOutcome(
         findings=_findings(judged.where("_went_back"), facts),
         state=_next_state(facts, steps),
         checked=checked(passed),

@@ -44,7 +44,7 @@ from kordon.spark_jobs.rules.belonging import (
 )
 from kordon.spark_jobs.rules.gaps import with_gaps
 from kordon.spark_jobs.rules.ranges import FOR_EVER, ROW, read_so_far, rows, sentence, table
-from kordon.spark_jobs.rules.rule import FAIL, LATE, PASS, UNKNOWN, Facts, Outcome, Rule
+from kordon.spark_jobs.rules.rule import FAIL, LATE, PASS, UNKNOWN, Facts, Rule, RuleOutcome
 from kordon.spark_jobs.rules.tables import QUIET_MS, checked, decision, findings
 
 _RULE: Final = 5, "NO-SKIP"
@@ -62,7 +62,7 @@ _PASSED_OVER: Final = 0
 """What a range is: its count is held against the topic, or it should hold nothing."""
 
 
-def check(facts: Facts, state: DataFrame) -> Outcome:
+def check(facts: Facts, state: DataFrame) -> RuleOutcome:
     """Judges new deliveries, as far as the topics have been read."""
     read = read_so_far(table(state, "read"), facts)
     has = worked_out(stacked(table(state, "has"), _has(facts.placed)))
@@ -75,7 +75,7 @@ def check(facts: Facts, state: DataFrame) -> Outcome:
         _readers(steps, facts),
         rows(verdicts.where("verdict = 'wait'"), "range"),
     )
-    return Outcome(findings=_broken(verdicts, facts), state=kept, checked=_checked(verdicts))
+    return RuleOutcome(findings=_broken(verdicts, facts), state=kept, checked=_checked(verdicts))
 
 
 def _has(judged: DataFrame) -> DataFrame:

@@ -41,11 +41,11 @@ from kordon.spark_jobs.frames import worked_out
 from kordon.spark_jobs.rules.parent_data import data_of
 from kordon.spark_jobs.rules.parent_needs import WAIT, judged_of
 from kordon.spark_jobs.rules.parent_readers import STATE, events_of, readers_of, steps_of
-from kordon.spark_jobs.rules.rule import FAIL, PASS, UNKNOWN, Facts, Outcome, Rule
+from kordon.spark_jobs.rules.rule import FAIL, PASS, UNKNOWN, Facts, Rule, RuleOutcome
 from kordon.spark_jobs.rules.tables import checked, decision, findings, union
 
 
-def _check(facts: Facts, state: DataFrame) -> Outcome:
+def _check(facts: Facts, state: DataFrame) -> RuleOutcome:
     events = worked_out(events_of(facts, state))
     steps = worked_out(union([state.where("what = 'step'"), steps_of(facts, events)], STATE))
     data = worked_out(data_of(facts, state))
@@ -54,7 +54,7 @@ def _check(facts: Facts, state: DataFrame) -> Outcome:
     waiting = judged.where(F.col("verdict") == WAIT).withColumn("what", F.lit("step"))
     goes_on = events.where("what = 'deliver' and not is_step").withColumn("verdict", F.lit(PASS))
     looked_at = union([done, goes_on], _LOOKED_AT)
-    return Outcome(
+    return RuleOutcome(
         findings=_findings(done, facts),
         state=union([readers_of(facts, events), waiting, data], STATE),
         checked=checked(looked_at),

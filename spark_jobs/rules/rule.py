@@ -36,8 +36,8 @@ __all__ = [
     "STAYS",
     "UNKNOWN",
     "Facts",
-    "Outcome",
     "Rule",
+    "RuleOutcome",
 ]
 
 
@@ -70,7 +70,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RuleOutcome:
     """What a rule has made of it."""
 
     findings: DataFrame
@@ -96,5 +96,5 @@ class Rule:
     is_of_one_life: bool = False
     """Whether it holds decisions against what stands in topics, or offsets against each other: then it is given none
     of a topic that had the name before (`lives.py`). Others heed `forget` themselves."""
-    check: Callable[[Facts, DataFrame], Outcome]
+    check: Callable[[Facts, DataFrame], RuleOutcome]
     """The facts and the state so far, to an outcome. Built-ins and windows only; nothing is collected."""

@@ -48,7 +48,7 @@ from kordon.spark_jobs.rules.ranges import (
     sentence,
     table,
 )
-from kordon.spark_jobs.rules.rule import FAIL, LATE, PASS, UNKNOWN, Facts, Outcome, Rule
+from kordon.spark_jobs.rules.rule import FAIL, LATE, PASS, UNKNOWN, Facts, Rule, RuleOutcome
 from kordon.spark_jobs.rules.tables import checked, decision, findings
 
 _RULE: Final = 6, "SEQ-IMAGE"
@@ -59,7 +59,7 @@ _PLACE: Final = ("partition", "move", "v")
 _HOME: Final = (*_IDENTITY, *_PLACE)
 
 
-def check(facts: Facts, state: DataFrame) -> Outcome:
+def check(facts: Facts, state: DataFrame) -> RuleOutcome:
     """Judges the sequences of new batches, and whether what was acknowledged is there."""
     read = read_so_far(table(state, "read"), facts)
     places = worked_out(_places(facts, read))
@@ -74,7 +74,7 @@ def check(facts: Facts, state: DataFrame) -> Outcome:
         rows(_needed(homes, newest, facts), "home"),
         rows(admits.where("verdict = 'wait'"), "admit"),
     )
-    return Outcome(findings=found, state=kept, checked=_checked(admits, broken, facts))
+    return RuleOutcome(findings=found, state=kept, checked=_checked(admits, broken, facts))
 
 
 def _written(judged: DataFrame) -> DataFrame:

@@ -16,8 +16,8 @@ from unittest.mock import patch
 from uuid import UUID
 
 from kordon.proxy.controller import ahead
-from kordon.proxy.kafka.batches import Entry
-from kordon.proxy.kafka.group import Member
+from kordon.proxy.kafka.batches import NewRecord
+from kordon.proxy.kafka.group import GroupMember
 from kordon.proxy.member import keeper
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import TopicRecord, Value, dump
@@ -112,9 +112,9 @@ class Cluster:
         if not self.is_taken_over:
             created = Layout.created(self.topic, UUID(int=1), N, V)
             record = TopicRecord(created, FACE_ID)
-            self.layouts.append([Entry(f"topic/{self.topic}", dump(record))])
+            self.layouts.append([NewRecord(f"topic/{self.topic}", dump(record))])
         self.group = Group(world)
-        self.about: dict[str, Member] = {}
+        self.about: dict[str, GroupMember] = {}
         """What proxies have told of themselves, by incarnation."""
         self.physical = N
         """How many partitions the topic has at the brokers."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from kordon.client.homes import NO_STAMP, Course, Homes, Stamp
+from kordon.client.homes import NO_STAMP, Homes, NextSend, Stamp
 from kordon.client.layouts import Layouts, TopicLayout
 from kordon.codecs.error_codes import Code
 from kordon.proxy.ordering.layout import NO_COUNT, Layout
@@ -102,7 +102,7 @@ class DialectProducer(Producer):
         """Sends a batch by the newest layout, or, if its records do not belong together by that, as it was."""
         assert batch.count is not None
         q, layout, before = shown_partition(batch.v), self._layout, Stamp(batch.count, batch.layout_epoch)
-        course = Course(before, question=False)
+        course = NextSend(before, question=False)
         if layout is not None:
             places = [each.key % layout.virtual_partition_count for each in batch.records]
             course = Homes(layout).course(q, places, before)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from kordon.proxy.ordering.gate import Evidence
-from kordon.proxy.ordering.positions import Positions, Report, Row
+from kordon.proxy.ordering.positions import MemberReport, Positions, ToldPosition
 from kordon.proxy.ordering.reading import Hidden, Resident, reading_place
 from kordon.proxy.ordering.streams import physical_stream
 from kordon.testing.simulation.kafka import Record
@@ -93,7 +93,9 @@ class Gating:
         end = shown if stay.end is None else stay.end
         return self._portion(view, q, position, max(end, position), max(shown, position))
 
-    def report(self, member: str, report: Report, answer: Callable[[dict[str, list[Row]] | None], None]) -> None:
+    def report(
+        self, member: str, report: MemberReport, answer: Callable[[dict[str, list[ToldPosition]] | None], None]
+    ) -> None:
         """Takes a ConsumerGroupPosition; answered with None if the group's coordinator refuses the member."""
         coordinator = self._group.coordinator
 

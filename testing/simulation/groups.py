@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.positions import Report, Row
+from kordon.proxy.ordering.positions import MemberReport, ToldPosition
 from kordon.testing.order.history import Processed, Read
 from kordon.testing.simulation.coordinator import ConsumerGroup
 from kordon.testing.simulation.gating import Gating
@@ -69,7 +69,7 @@ class DialectGroup:
         self.topic = cluster.topic
         self.random = Random(f"dialect group {seed}")  # noqa: S311 - chance that can be repeated
         self.coordinator = ConsumerGroup(self.world)
-        self.log: list[tuple[str, Report | None]] = []
+        self.log: list[tuple[str, MemberReport | None]] = []
         """`__kordon.groups`."""
         self.story: list[tuple[str, Read | Delivery]] = []
         """What members would write down, with their names; the place is the time."""
@@ -159,19 +159,19 @@ class DialectGroup:
     def ask_to_report(
         self,
         name: str,
-        report: Report,
+        report: MemberReport,
         at_member: Callable[[Callable[[], None]], Callable[[], None]],
-        back: Callable[[dict[str, list[Row]] | None], None],
+        back: Callable[[dict[str, list[ToldPosition]] | None], None],
     ) -> None:
         """Lets some proxy take a member's positions."""
         proxy = self._some_proxy()
 
-        def answer(found: dict[str, list[Row]] | None) -> None:
+        def answer(found: dict[str, list[ToldPosition]] | None) -> None:
             self.after(at_member(lambda: back(found)))
 
         self.after(lambda: proxy.arrive(lambda: self._gating(proxy).report(name, report, answer)))
 
-    def append(self, records: Sequence[tuple[str, Report | None]]) -> int:
+    def append(self, records: Sequence[tuple[str, MemberReport | None]]) -> int:
         """Writes into `__kordon.groups`; returns its end."""
         self.log += records
         return len(self.log)

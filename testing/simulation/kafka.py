@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from kordon.codecs.error_codes import Code
 from kordon.proxy.kafka import batches
-from kordon.proxy.kafka.batches import Entry
+from kordon.proxy.kafka.batches import NewRecord
 from kordon.proxy.ordering.line import NO_PRODUCER
 from kordon.proxy.ordering.records import Unreadable, Value, load
 from kordon.testing.simulation.world import World
@@ -24,7 +24,7 @@ load_once: Final = lru_cache(maxsize=2**14)(load)
 """Reads a record as the product does, and once for all proxies: they share what they have read of a layout."""
 
 
-def read(entry: Entry) -> Value | None:
+def read(entry: NewRecord) -> Value | None:
     """Returns what a record of the layouts says, as those that Kordon writes can be read; None: it is a tombstone."""
     value = None if entry.value is None else load_once(entry.key, entry.value)
     assert not isinstance(value, Unreadable), value
@@ -126,7 +126,7 @@ class LayoutsLog:
         self._writer_epoch = 0
         self._waiting: list[Callable[[], None]] = []
 
-    def append(self, entries: Sequence[Entry], producer_id: int = NO_PRODUCER) -> list[int]:
+    def append(self, entries: Sequence[NewRecord], producer_id: int = NO_PRODUCER) -> list[int]:
         """Writes records; returns their offsets."""
         first = len(self.records)
         for entry in entries:
@@ -146,7 +146,7 @@ class LayoutsLog:
         self._writer_epoch += 1
         return self._writer_epoch
 
-    def commit(self, writer_epoch: int, entries: Sequence[Entry]) -> list[int] | None:
+    def commit(self, writer_epoch: int, entries: Sequence[NewRecord]) -> list[int] | None:
         """Writes one transaction; None: another controller has taken over."""
         return self.append(entries, CONTROLLERS_ID) if writer_epoch == self._writer_epoch else None
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.kafka.batches import Entry, Record
+from kordon.proxy.kafka.batches import NewRecord, Record
 from kordon.proxy.own_topics.layouts_writer import COMMIT_SECONDS, OPEN_SECONDS, Fenced, OutcomeUnknown
 from kordon.testing.simulation.kafka import CONTROLLERS_ID, read
 
@@ -61,7 +61,7 @@ class Layouts:
         """Has all be given again."""
         self.position = 0
 
-    async def append(self, entries: Sequence[Entry]) -> int:
+    async def append(self, entries: Sequence[NewRecord]) -> int:
         """Writes records, as any proxy may."""
         return (await self._proxy.asked(lambda: self._log.append(entries)))[-1]
 
@@ -122,7 +122,7 @@ class Writer:
     async def close(self) -> None:
         """Leaves nothing open."""
 
-    async def commit(self, entries: Sequence[Entry]) -> list[int]:
+    async def commit(self, entries: Sequence[NewRecord]) -> list[int]:
         """Writes one transaction."""
         if all(entry.key.startswith("image/") for entry in entries):
             await asyncio.sleep(_MANY_SECONDS)
@@ -139,7 +139,7 @@ class Writer:
         self._cluster.nemesis.on_takeover(self._proxy)
         return self._cluster.layouts.open_writer()
 
-    def _sent(self, entries: Sequence[Entry]) -> asyncio.Future[list[int] | None]:
+    def _sent(self, entries: Sequence[NewRecord]) -> asyncio.Future[list[int] | None]:
         answer: asyncio.Future[list[int] | None] = self._proxy.loop.create_future()
 
         def write() -> None:
@@ -153,7 +153,7 @@ class Writer:
         self._proxy.later_there(there)
         return answer
 
-    def _written(self, entries: Sequence[Entry]) -> list[int] | None:
+    def _written(self, entries: Sequence[NewRecord]) -> list[int] | None:
         offsets = self._cluster.layouts.commit(self._epoch, entries)
         if offsets is not None:
             self._proxy.world.say(f"{self._proxy.name} commits {[entry.key for entry in entries]}")

@@ -22,7 +22,7 @@ from kordon.client.moves_events import (
     CallReturned,
     Event,
     Left,
-    Place,
+    Progress,
     ReportFailed,
     Resume,
     Stood,
@@ -31,10 +31,10 @@ from kordon.client.moves_events import (
     Withhold,
 )
 from kordon.client.moves_events import Assigned as GotPartitions
-from kordon.client.moves_events import Report as Told
+from kordon.client.moves_events import SendReport as Told
 from kordon.proxy.ordering.gate import Gate
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.positions import Report, Row, TopicReport
+from kordon.proxy.ordering.positions import MemberReport, ToldPosition, TopicReport
 from kordon.testing.order.history import Assigned, KeyAssigned, KeyMaybeRevoked, Revoked
 from kordon.testing.simulation.coordinator import Given
 from kordon.testing.simulation.gating import Fetched
@@ -290,7 +290,7 @@ class Member:
         """Tells it where all stand, and what time it is."""
         now = self.group.world.now
         places = {
-            self._partition(q): Place(owned.position, owned.position, owned.high_watermark)
+            self._partition(q): Progress(owned.position, owned.position, owned.high_watermark)
             for q, owned in self.owned.items()
         }
         self._do(Stood(now, places))
@@ -334,10 +334,10 @@ class Member:
         """Sends ConsumerGroupPosition; what is not answered in time has failed, and may arrive all the same."""
         owned = {row.partition.partition: row.position for row in told.rows if row.partition.partition in self.owned}
         wanted = array("i", sorted(row.partition.partition for row in told.rows if row.needed))
-        report = Report(self.generation, told.sequence, {self.group.topic: TopicReport(owned, wanted)})
+        report = MemberReport(self.generation, told.sequence, {self.group.topic: TopicReport(owned, wanted)})
         is_answered = False
 
-        def back(answer: dict[str, list[Row]] | None) -> None:
+        def back(answer: dict[str, list[ToldPosition]] | None) -> None:
             nonlocal is_answered
             if is_answered:
                 return

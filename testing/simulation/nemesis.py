@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from kordon.proxy.kafka.batches import Entry
+from kordon.proxy.kafka.batches import NewRecord
 
 if TYPE_CHECKING:
     from kordon.testing.simulation.cluster import Cluster
@@ -101,7 +101,7 @@ class Nemesis:
         """Has the next layout that is written be overtaken by another controller (ONE-CONTROLLER)."""
         self._overtakes = True
 
-    def keeps_layout(self, proxy: Proxy, entries: Iterable[Entry], write: Callable[[], None]) -> bool:
+    def keeps_layout(self, proxy: Proxy, entries: Iterable[NewRecord], write: Callable[[], None]) -> bool:
         """Takes a controller's transaction, if it is the one that is to be late."""
         if not self._overtakes or not any(entry.key.startswith("topic/") for entry in entries):
             return False

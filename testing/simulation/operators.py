@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kordon.proxy.kafka.batches import Entry
+from kordon.proxy.kafka.batches import NewRecord
 from kordon.proxy.ordering.records import TopicRecord, WishRecord, dump
 from kordon.proxy.ordering.wishes import Manage, Resize, Wish
 from kordon.testing.simulation.clients import DELIVERY_SECONDS, METADATA_SECONDS
@@ -33,7 +33,7 @@ class Operator:
         wish = self._wanted()
         if wish is not None and self._cluster.layouts.newest.get(f"wish/{self._count}") is None:
             self._count += 1
-            self._cluster.layouts.append([Entry(f"wish/{self._count}", dump(WishRecord(wish)))])
+            self._cluster.layouts.append([NewRecord(f"wish/{self._count}", dump(WishRecord(wish)))])
         return not self._cluster.over
 
     def _wanted(self) -> Wish | None:

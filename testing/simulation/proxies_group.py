@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kordon.codecs.error_codes import Code
-from kordon.proxy.kafka.group import About, GroupRefused, Joined, Member
+from kordon.proxy.kafka.group import About, GroupMember, GroupRefused, Joined
 
 if TYPE_CHECKING:
     from kordon.testing.simulation.proxies import Proxy
@@ -31,7 +31,7 @@ class Coordinator:
         """Joins, and returns when the rebalance has ended."""
         del session_ms
         name, answer = self._proxy.name, self._proxy.loop.create_future()
-        self._about[name] = Member(name, name, about.host, about.lease_ms, about.seal)
+        self._about[name] = GroupMember(name, name, about.host, about.lease_ms, about.seal)
 
         def joined(generation: int, members: list[str]) -> None:
             found = Joined(generation, name, members[0], tuple(self._about[each] for each in members))
@@ -42,7 +42,7 @@ class Coordinator:
         self.member_id = found.member_id
         return found
 
-    async def sync(self, joined: Joined) -> tuple[Member, ...]:
+    async def sync(self, joined: Joined) -> tuple[GroupMember, ...]:
         """Gives everybody the list of members."""
         await self.beat(joined)
         return joined.members

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from kordon.proxy.handlers.settle import Place
+from kordon.proxy.handlers.settle import LocatedStream
 from kordon.proxy.ordering import reading
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.gate import Gate
@@ -92,7 +92,7 @@ class Reading:
             return self._pass(v, position)
         if not topic.layout.is_managed:
             return None
-        place = Place(topic, topic.layout, v)
+        place = LocatedStream(topic, topic.layout, v)
         if place.is_withheld:
             return None
         found = reading.reading_place(place.chain, position, place.floor)

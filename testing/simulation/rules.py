@@ -24,7 +24,7 @@ from kordon.proxy.ordering.changes import Change
 from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.gate import Evidence, Gate
 from kordon.proxy.ordering.identity import untag
-from kordon.proxy.ordering.images import Image, Parts, sequence_at_home
+from kordon.proxy.ordering.images import Image, ImageParts, sequence_at_home
 from kordon.proxy.ordering.layout import Epoch, Layout, Placement, Segment
 from kordon.proxy.ordering.line import Line, Write
 from kordon.proxy.ordering.member import Member
@@ -32,8 +32,8 @@ from kordon.proxy.ordering.next_images import NextImages
 from kordon.proxy.ordering.positions import Positions
 from kordon.proxy.ordering.presence import Presence
 from kordon.proxy.ordering.streams import Stream, is_physical
-from kordon.proxy.ordering.under_way import Fate, Kept
-from kordon.proxy.ordering.writers import Unfit, Verdict, Writers
+from kordon.proxy.ordering.under_way import Fate, KeptAnswers
+from kordon.proxy.ordering.writers import Verdict, WhyUnfit, Writers
 from kordon.proxy.topics.managed_topics import Fence, ManagedTopic
 from kordon.proxy.writes import write_outcomes
 from kordon.testing.simulation import gating
@@ -50,16 +50,16 @@ class _Place:
     """What stands there without the rule."""
 
 
-def _no_image(layout: Layout, change: Change, *_: object) -> dict[int, Parts]:
-    return {v: Parts() for v in layout.movers(change.fence.following)} if change.fence is not None else {}
+def _no_image(layout: Layout, change: Change, *_: object) -> dict[int, ImageParts]:
+    return {v: ImageParts() for v in layout.movers(change.fence.following)} if change.fence is not None else {}
 
 
-def _as_it_was_ahead(ahead: NextImages, written: object, cut_ms: int) -> dict[Stream, Parts]:
+def _as_it_was_ahead(ahead: NextImages, written: object, cut_ms: int) -> dict[Stream, ImageParts]:
     del written
     return _AT_CUT(ahead, {}, cut_ms)
 
 
-def _whatever_its_layout(image: Parts, epoch: int) -> Parts:
+def _whatever_its_layout(image: ImageParts, epoch: int) -> ImageParts:
     del epoch
     return image
 
@@ -73,12 +73,12 @@ def _count_before_image(
     self: Any, image: Image, client_id: int, *batch: int, asked: bool, is_outdated: bool = False
 ) -> Verdict:
     if is_outdated:
-        return Unfit.OUTDATED
+        return WhyUnfit.OUTDATED
     verdict: Verdict = _JUDGE(self, image, client_id, *batch, asked=asked)
     return verdict
 
 
-def _no_physical_image(*change: Any) -> dict[Stream, Parts]:
+def _no_physical_image(*change: Any) -> dict[Stream, ImageParts]:
     return {stream: image for stream, image in _IMAGES_AFTER(*change).items() if not is_physical(stream)}
 
 
@@ -208,9 +208,9 @@ PLACES: Final[Mapping[str, _Place | tuple[_Place, ...]]] = {
     "FROZEN-READS": _Place(Fence, "limit", _constant(None)),
     "STILL-CUT": _Place(Snapshot, "is_cut", property(_constant(True))),
     "STILL-CUT: what was written since images were written ahead": _Place(NextImages, "at_cut", _as_it_was_ahead),
-    "STILL-CUT: what is written ahead counts with its layout": _Place(Parts, "in_force", _whatever_its_layout),
+    "STILL-CUT: what is written ahead counts with its layout": _Place(ImageParts, "in_force", _whatever_its_layout),
     "LATE-ANSWER": _Place(write_outcomes, "_written", _success),
-    "LATE-ANSWER: kept for the lease": _Place(Kept, "take", _constant(Fate.TELL)),
+    "LATE-ANSWER: kept for the lease": _Place(KeptAnswers, "take", _constant(Fate.TELL)),
     "PAST-STAYS": _Place(Layout, "_residents", _hashed_all_along),
     "TAKEOVER-WAITS: never back to the old view": _Place(takeover, "may_be_shown", _constant(True)),
     "TAKEOVER-WAITS: wait for groups": _Place(takeovers, "has_passed", _constant(True)),

@@ -13,7 +13,7 @@ from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.identity import owner_of, untag
 from kordon.proxy.ordering.line import Line, Refuse, Result, Write
 from kordon.proxy.ordering.streams import Stream, is_physical, shown_partition
-from kordon.proxy.ordering.under_way import Fate, Kept, UnderWay
+from kordon.proxy.ordering.under_way import Fate, KeptAnswers, UnderWay
 from kordon.proxy.writes.lanes import HOLD_SECONDS, MOST_KEPT, WAIT_SECONDS
 from kordon.proxy.writes.write_outcomes import ProduceCounts, refused, result_of, told
 from kordon.testing.simulation.clients import Produce
@@ -52,7 +52,7 @@ class Writing:
         """The same, counted."""
         self.passed = 0
         """Writes to a topic that is not managed yet, sent and unanswered."""
-        self._kept = Kept[tuple[Write, Outcome | None]](MOST_KEPT, WAIT_SECONDS)
+        self._kept = KeptAnswers[tuple[Write, Outcome | None]](MOST_KEPT, WAIT_SECONDS)
         self._to_brokers: dict[Stream | None, Pipe] = defaultdict(lambda: Pipe(self._world))
         self._from_brokers: dict[Stream | None, Pipe] = defaultdict(lambda: Pipe(self._world))
         self._counts = ProduceCounts()

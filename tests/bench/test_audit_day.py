@@ -16,7 +16,7 @@ from kordon.bench.results import AUDITOR, Measurement, Results
 from kordon.bench.verdicts import verdicts
 from kordon.codecs.decision import Entry, Kind
 from kordon.spark_jobs.batch_reader import read_partition
-from kordon.spark_jobs.brokers import Place
+from kordon.spark_jobs.brokers import PartitionKey
 
 DAY = Day(partitions=2, rounds=130, batches=3, records=5, batch_bytes=200)
 
@@ -47,7 +47,7 @@ def test_acknowledged_runs_and_deliveries_are_what_stands_in_the_log(tmp_path: P
     write_decisions(DAY, tmp_path)
     decisions = [each.decision for its in entries(tmp_path).values() for each in its]
     for q in range(DAY.partitions):
-        tables = list(read_partition(Recorded(DAY), Place(TOPIC, q), 0, DAY.end))  # type: ignore[arg-type]
+        tables = list(read_partition(Recorded(DAY), PartitionKey(TOPIC, q), 0, DAY.end))  # type: ignore[arg-type]
         rows = [row for table in tables[:-1] for row in table.to_pylist()]
         assert sum(row["bytes"] for row in rows) == DAY.topic_bytes // DAY.partitions
         for told in (each for each in decisions if each.partition == q and each.stream is not None):

@@ -8,7 +8,7 @@ from aiokafka.consumer.subscription_state import Assignment, SubscriptionState
 from aiokafka.structs import TopicPartition
 
 from kordon.client.calls import Calls
-from kordon.client.keeper import Keeper
+from kordon.client.keeper import KeyMoveDriver
 from kordon.client.layouts import Layouts
 from kordon.proxy.ordering.layout import Layout, Segment
 from kordon.testing.waiting import until
@@ -88,7 +88,7 @@ async def test_a_member_does_not_begin_with_segments_older_than_those_that_were_
     Two proxies that know nothing of the changes answer first; the leader of the group knew of them.
     """
     client: Any = Client(BEFORE, BEFORE, BEFORE, NOW)
-    keeper = Keeper(
+    keeper = KeyMoveDriver(
         client,
         SubscriptionState(),
         calls=Calls(1.0),

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from aiokafka.errors import IncompatibleBrokerVersion, for_code
 
-from kordon.client.connection import DialectMetadata
+from kordon.client.connection import MetadataAnswer
 from kordon.client.dialect_client import DialectCluster
 from kordon.client.errors import InvalidPartitionMetadataError
 from kordon.client.requests import ApiVersionsRequest, WireRequest, metadata_request
@@ -18,13 +18,13 @@ from kordon.testing.known import known
 ID = UUID(int=7)
 
 
-def metadata(topics: list[dict[str, Any]], version: int = 12) -> DialectMetadata:
+def metadata(topics: list[dict[str, Any]], version: int = 12) -> MetadataAnswer:
     """An answer to Metadata as it comes from the wire."""
     brokers = [{"node_id": 1, "host": "kordon", "port": 9092}]
     partition = {"error_code": 0, "leader_id": 1, "replica_nodes": [1], "isr_nodes": [1]}
     rows = [{"topic_id": ID, "partitions": [{**partition, "partition_index": q} for q in range(5)]} | t for t in topics]
     body = response(3).build(version, {"brokers": brokers, "topics": rows})
-    return DialectMetadata(response(3).parse(version, body))
+    return MetadataAnswer(response(3).parse(version, body))
 
 
 def row(name: str = "orders", epoch: int = 2, u: int = 4, **more: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from kordon.client.homes import Course, Homes, Stamp
+from kordon.client.homes import Homes, NextSend, Stamp
 from kordon.client.layouts import TopicLayout
 
 V = 12
@@ -62,13 +62,13 @@ def test_what_was_sent_to_a_partition_as_such_follows_its_keys(partition: int) -
 def test_what_still_belongs_goes_out_with_the_newest_stamp() -> None:
     """A refusal of it proves nothing: who refuses may not know yet that the count is right."""
     homes = Homes(layout(4, 1))
-    assert homes.course(0, [STAYS], Stamp(3, 0)) == Course(Stamp(4, 1), question=False)
+    assert homes.course(0, [STAYS], Stamp(3, 0)) == NextSend(Stamp(4, 1), question=False)
 
 
 def test_what_does_not_belong_any_more_is_asked_about_as_it_was() -> None:
     """With the count and epoch that were right for it, so that it can be told that it never will be written."""
     homes = Homes(layout(4, 1))
-    assert homes.course(0, [STAYS, MOVES], Stamp(3, 0)) == Course(Stamp(3, 0), question=True)
+    assert homes.course(0, [STAYS, MOVES], Stamp(3, 0)) == NextSend(Stamp(3, 0), question=True)
 
 
 def test_a_stamp_is_by_the_names_of_the_wire() -> None:

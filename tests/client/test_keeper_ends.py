@@ -8,7 +8,7 @@ from aiokafka.structs import TopicPartition
 
 from kordon.client.calls import Calls
 from kordon.client.dialect_client import DialectClient
-from kordon.client.keeper import Keeper
+from kordon.client.keeper import KeyMoveDriver
 
 
 async def test_a_keeper_that_is_woken_while_it_is_ended_ends() -> None:
@@ -16,7 +16,7 @@ async def test_a_keeper_that_is_woken_while_it_is_ended_ends() -> None:
     untyped: Any = SubscriptionState
     subscription = untyped()
     subscription.assign_from_user([TopicPartition("nobody-knows", 0)])
-    keeper = Keeper(
+    keeper = KeyMoveDriver(
         DialectClient(),
         subscription,
         calls=Calls(1.0),

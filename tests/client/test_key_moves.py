@@ -16,11 +16,11 @@ from kordon.client.moves_events import (
     Command,
     Leaving,
     Left,
-    Place,
-    Report,
+    Progress,
     ReportFailed,
+    ReportRow,
     Resume,
-    Row,
+    SendReport,
     Stood,
     Ticked,
     TopicGate,
@@ -51,12 +51,12 @@ def member(*partitions: TopicPartition, at: int = 0) -> KeyMoves:
 def stand(
     moves: KeyMoves, now: float, at: dict[TopicPartition, int], handled: int | None = None, end: int = -1
 ) -> list[Command]:
-    places = {tp: Place(offset, offset if handled is None else handled, end) for tp, offset in at.items()}
+    places = {tp: Progress(offset, offset if handled is None else handled, end) for tp, offset in at.items()}
     return moves.handle(Stood(now, places))
 
 
 def reports(commands: list[Command]) -> list[dict[TopicPartition, tuple[bool, int]]]:
-    told = [command.rows for command in commands if isinstance(command, Report)]
+    told = [command.rows for command in commands if isinstance(command, SendReport)]
     return [{row.partition: (row.needed, row.position) for row in rows} for rows in told]
 
 
@@ -88,7 +88,7 @@ def hear(moves: KeyMoves, now: float, position: int) -> list[Command]:
 def test_the_first_report_names_all_partitions_before_anything_is_known_of_them() -> None:
     """So that others know who owns what."""
     commands = KeyMoves(3.0).handle(Assigned(0, (P0, P1), {"t": TopicGate(grown())}))
-    assert commands == [Report((Row(P0), Row(P1)), 1)]
+    assert commands == [SendReport((ReportRow(P0), ReportRow(P1)), 1)]
 
 
 def test_a_partition_is_not_read_before_it_is_known_where_it_stands() -> None:
@@ -244,7 +244,7 @@ def test_who_withdraws_stands_where_the_segment_before_ends_though_strays_lie_be
         cut = layout.sealed_by(following) | layout.opened_by(following)
         layout = layout.changed(following, {q: 100 * layout.epoch + 100 if q < 2 else end for q in cut})
     owned = Owned(TopicPartition("t", 4), is_needed=True, heard={0: 1000, 2: -1, 6: 50})
-    owned.stand(Place(70, 70, -1))
+    owned.stand(Progress(70, 70, -1))
     owned.look(TopicGate(Gate.of(layout)), {}, {})
     assert owned.withdraws_to == 49
 
@@ -282,9 +282,9 @@ def test_an_answer_to_what_was_told_before_a_member_went_back_says_nothing_of_wh
     """Also where it had told 0: they withdraw when they hear that it stands nowhere."""
     gate = grown()
     owned = Owned(P0)
-    owned.stand(Place(120, 120, -1))
+    owned.stand(Progress(120, 120, -1))
     owned.tell()
-    owned.stand(Place(50, 50, -1))
+    owned.stand(Progress(50, 50, -1))
     owned.look(TopicGate(gate), {}, {})
     assert owned.is_back
     for told, is_back in ((0, True), (-1, False)):
@@ -318,7 +318,7 @@ def test_a_report_that_was_lost_is_repeated_under_a_higher_number_and_not_at_onc
     moves.handle(Assigned(0, (P0,), {"t": TopicGate(grown())}))
     assert stand(moves, 0, {P0: 120}) == [Resume((P0,))]
     assert moves.handle(ReportFailed(0.1)) == []
-    assert moves.handle(Ticked(0.4)) == [Report((Row(P0, position=120),), 2)]
+    assert moves.handle(Ticked(0.4)) == [SendReport((ReportRow(P0, position=120),), 2)]
     stand(moves, 0.5, {P0: 50})
     moves.handle(ReportFailed(0.6))
     assert not moves.admits(P0, 50)
@@ -327,9 +327,9 @@ def test_a_report_that_was_lost_is_repeated_under_a_higher_number_and_not_at_onc
 def test_a_report_that_says_nothing_new_keeps_its_number() -> None:
     """It is only asked by it, and need not be written."""
     moves = member(P3)
-    first = [each.sequence for each in moves.handle(Ticked(0.2)) if isinstance(each, Report)]
+    first = [each.sequence for each in moves.handle(Ticked(0.2)) if isinstance(each, SendReport)]
     moves.handle(Answered(0.3, {P0: 5}, ()))
-    second = [each.sequence for each in moves.handle(Ticked(0.6)) if isinstance(each, Report)]
+    second = [each.sequence for each in moves.handle(Ticked(0.6)) if isinstance(each, SendReport)]
     assert first == second != []
 
 
@@ -475,9 +475,9 @@ def test_a_call_under_way_ends_before_the_last_one_begins() -> None:
 def test_who_is_told_that_its_own_position_is_unknown_says_it_again_under_another_number() -> None:
     """The log of reports was lost; the same number would not be written once more."""
     moves = member(P0, at=90)
-    (before,) = [each for each in moves.handle(Ticked(4)) if isinstance(each, Report)]
+    (before,) = [each for each in moves.handle(Ticked(4)) if isinstance(each, SendReport)]
     moves.handle(Answered(4.1, {P0: -1}, {P0}))
-    (after,) = [each for each in moves.handle(Ticked(9)) if isinstance(each, Report)]
+    (after,) = [each for each in moves.handle(Ticked(9)) if isinstance(each, SendReport)]
     assert after.rows == before.rows
     assert after.sequence > before.sequence
 

@@ -26,9 +26,9 @@ from kordon.client.moves_events import (
     Event,
     Leaving,
     Left,
-    Place,
-    Report,
+    Progress,
     ReportFailed,
+    SendReport,
     Stood,
     Ticked,
     TopicGate,
@@ -64,7 +64,7 @@ class Member:
     """By partition, (turn when it was handled, turn when the flush returned)."""
     loaded: dict[int, int] = field(default_factory=dict[int, int])
     """By partition, the turn when the last load that returned was called."""
-    report: Report | None = None
+    report: SendReport | None = None
 
 
 class World:
@@ -127,7 +127,7 @@ class World:
                     member.call, member.call_at = command, self.turn
                     if isinstance(command, CallMaybeRevoked):
                         member.flush_at = {tp.partition: member.handled[tp.partition] for tp in command.partitions}
-                case Report():
+                case SendReport():
                     assert member.report is None
                     member.report = command
                 case _:
@@ -136,7 +136,7 @@ class World:
     def stood(self, member: Member) -> None:
         """Tells a member's keeper where it stands."""
         places = {
-            TopicPartition(TOPIC, q): Place(at, member.handled[q], len(self.logs[q])) for q, at in member.at.items()
+            TopicPartition(TOPIC, q): Progress(at, member.handled[q], len(self.logs[q])) for q, at in member.at.items()
         }
         self.do(member, Stood(self.now, places))
 
@@ -365,7 +365,7 @@ def test_looking_only_where_something_has_changed_changes_nothing(monkeypatch: p
 def _tells_what_is_not_flushed(patch: pytest.MonkeyPatch) -> None:
     stand = Owned.stand
 
-    def tell_at_once(owned: Owned, place: Place) -> None:
+    def tell_at_once(owned: Owned, place: Progress) -> None:
         stand(owned, place)
         owned.safe = owned.handled
 

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kordon.client import OrderedProducer
-from kordon.client.connection import DialectMetadata
+from kordon.client.connection import MetadataAnswer
 from kordon.client.errors import OutcomeUnknownError
 from kordon.client.homes import NO_STAMP, Stamp
 from kordon.client.partitioning import key_hash
@@ -90,7 +90,7 @@ class Model:
         """Whether something goes wrong now."""
         return self.chance.random() < self.trouble
 
-    def metadata(self) -> DialectMetadata:
+    def metadata(self) -> MetadataAnswer:
         """What one of the proxies tells, which may be behind."""
         epoch = max(self.first_epoch, len(self.counts) - 1 - self.happens())
         partitions = [
@@ -103,7 +103,7 @@ class Model:
             row |= {"virtual_partition_count": V, "layout_epoch": epoch}
         brokers = [{"node_id": node, "host": "kordon", "port": 9092 + node} for node in range(2)]
         body = response(3).build(METADATA_VERSION, {"brokers": brokers, "topics": [row]})
-        return DialectMetadata(response(3).parse(METADATA_VERSION, body))
+        return MetadataAnswer(response(3).parse(METADATA_VERSION, body))
 
     async def send(self, node_id: int, request: Any, **options: Any) -> Any:
         """Takes a request, in place of the client's network."""

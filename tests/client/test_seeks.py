@@ -13,7 +13,7 @@ from aiokafka.structs import TopicPartition
 from kordon.client.calls import Calls
 from kordon.client.dialect_client import DialectClient
 from kordon.client.fetching import OrderedFetcher
-from kordon.client.keeper import Keeper
+from kordon.client.keeper import KeyMoveDriver
 from kordon.client.moves_events import Assigned, TopicGate
 from kordon.proxy.ordering.gate import Gate
 from kordon.proxy.ordering.layout import Layout
@@ -31,7 +31,7 @@ class Consumer:
         assignment = subscription.subscription.assignment
         self.state = assignment.state_value(TP)
         self.state.seek(0)
-        self.keeper = Keeper(
+        self.keeper = KeyMoveDriver(
             client,
             subscription,
             calls=Calls(1.0),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kordon.codecs.errors import WireError
 from kordon.codecs.records import HEADER_BYTES
-from kordon.codecs.unpack import RECORD_COST_BYTES, BatchTooLarge, records_of, unpacked
+from kordon.codecs.unpack import RECORD_COST_BYTES, UnpackedTooLarge, records_of, unpacked
 from kordon.testing.bombs import CODECS, bomb, old_bomb
 
 LIMIT = 1 << 20
@@ -106,7 +106,7 @@ def test_what_is_too_large_is_not_opened(wrap: Callable[[str, int], bytes], code
     plain = len(unpacked(data, LIMIT)) - (HEADER_BYTES if wrap is bomb else 0)
     assert sum(len(each.value) for each in records_of(data, plain)) == 100_000
     for limit in (plain - 1, 1_000):
-        with pytest.raises(BatchTooLarge):
+        with pytest.raises(UnpackedTooLarge):
             list(records_of(data, limit))
 
 
@@ -116,7 +116,7 @@ def test_raw_snappy_and_blocks_of_snappy_are_both_bounded() -> None:
     assert blocks[HEADER_BYTES : HEADER_BYTES + 7] == b"\x82SNAPPY"
     for data in (blocks, bomb("snappy", 100_000)):
         assert [len(each.value) for each in records_of(data, LIMIT)] == [100_000]
-        with pytest.raises(BatchTooLarge):
+        with pytest.raises(UnpackedTooLarge):
             unpacked(data, 99_000)
 
 
@@ -131,7 +131,7 @@ def test_members_of_gzip_count_together() -> None:
     )
     split_up = bytes(header) + body
     assert [each.value for each in records_of(split_up, LIMIT)] == [b"v" * 5_000]
-    with pytest.raises(BatchTooLarge):
+    with pytest.raises(UnpackedTooLarge):
         unpacked(split_up, half + 100)
 
 
@@ -139,11 +139,11 @@ def test_very_many_small_records_are_too_large() -> None:
     """A record costs time, however short it is: its number is held against the bound before anything is unpacked."""
     data = batch([(None, None)] * 1_000, CODECS["gzip"])
     assert len(list(records_of(data, 1_000 * RECORD_COST_BYTES))) == 1_000
-    with pytest.raises(BatchTooLarge, match="1000 records"):
+    with pytest.raises(UnpackedTooLarge, match="1000 records"):
         unpacked(data, 1_000 * RECORD_COST_BYTES - 1)
     old = old_batch([(None, None)] * 1_000, CODECS["gzip"], 1)
     assert len(list(records_of(old, 1_000 * RECORD_COST_BYTES))) == 1_000
-    with pytest.raises(BatchTooLarge, match="more than 999"):
+    with pytest.raises(UnpackedTooLarge, match="more than 999"):
         unpacked(old, 1_000 * RECORD_COST_BYTES - 1)
 
 
@@ -171,7 +171,7 @@ def test_what_cannot_be_read_is_a_wire_error(codec: str, magic: int) -> None:
 
 MEASURE = """
 import resource, sys
-from kordon.codecs.unpack import BatchTooLarge, records_of
+from kordon.codecs.unpack import UnpackedTooLarge, records_of
 from kordon.testing.bombs import bomb, old_bomb
 limit, sizes = 32 << 20, {"zstd": [200_000_000, 1_900_000_000], "gzip": [200_000_000], "lz4": [200_000_000]}
 for codec in sizes:
@@ -182,7 +182,7 @@ for codec in sizes:
             try:
                 list(records_of(each, limit))
                 sys.exit(f"{codec}: opened")
-            except BatchTooLarge:
+            except UnpackedTooLarge:
                 pass
         print(codec, len(data[0]), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """

@@ -6,7 +6,7 @@ import pytest
 
 from kordon.proxy.kafka import group as module
 from kordon.proxy.kafka.brokers import Brokers
-from kordon.proxy.kafka.group import MOST_LEASE_MS, About, GroupCoordinator, GroupRefused, Member
+from kordon.proxy.kafka.group import MOST_LEASE_MS, About, GroupCoordinator, GroupMember, GroupRefused
 from kordon.testing.fake_broker import FakeBroker
 
 PROXY = About("incarnation-1", "host-1", None, "1.0", 20_000)
@@ -33,16 +33,16 @@ async def test_an_alien_is_no_member(metadata: bytes) -> None:
     answer = {"error_code": 0, "generation_id": 4, "member_id": "a", "leader": "a", "members": rows}
     broker = FakeBroker(handlers={module.JOIN_GROUP: lambda _: answer})
     joined = await GroupCoordinator(Brokers(broker), "test").join(PROXY, 6_000)
-    assert joined.members == (Member("a", "incarnation-1", "host-1", 20_000),)
+    assert joined.members == (GroupMember("a", "incarnation-1", "host-1", 20_000),)
     assert joined.aliens == ("b",)
 
 
 def test_a_proxy_of_another_version_is_a_member() -> None:
     """It may hold a lease, whatever more or less it tells of itself; but nobody is made to wait for hours."""
     early = {"incarnation": "i", "host": "h", "admin": None, "version": "0.1"}
-    assert module.member_told("m", json.dumps(early).encode()) == Member("m", "i", "h", 0)
+    assert module.member_told("m", json.dumps(early).encode()) == GroupMember("m", "i", "h", 0)
     later = early | {"lease_ms": 10**9, "speaks": [1, 2]}
-    assert module.member_told("m", json.dumps(later).encode()) == Member("m", "i", "h", MOST_LEASE_MS)
+    assert module.member_told("m", json.dumps(later).encode()) == GroupMember("m", "i", "h", MOST_LEASE_MS)
 
 
 @pytest.mark.parametrize(
@@ -56,5 +56,5 @@ def test_a_list_by_an_alien_leader_is_refused(listed: bytes) -> None:
 
 def test_what_a_leader_builds_is_read() -> None:
     """By members of its own version."""
-    members = (Member("a", "i", "h", 20_000), Member("b", "j", "g"))
+    members = (GroupMember("a", "i", "h", 20_000), GroupMember("b", "j", "g"))
     assert module.parse_members(module.build_members(members)) == members

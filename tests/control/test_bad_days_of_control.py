@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.kafka.batches import Entry, Record
+from kordon.proxy.kafka.batches import NewRecord, Record
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.group import About
 from kordon.proxy.kafka.links import Links
@@ -36,7 +36,7 @@ async def test_control_goes_on_when_the_broker_is_back(worker_of: Callable[[Clus
         await log.create()
         running = [asyncio.ensure_future(log.follow(records.append)), asyncio.ensure_future(member.run())]
         await controller.open()
-        await controller.commit([Entry("orders", b"1")])
+        await controller.commit([NewRecord("orders", b"1")])
         await log.read_to_end()
         await until("a lease", lambda: bool(renewals))
 
@@ -44,11 +44,11 @@ async def test_control_goes_on_when_the_broker_is_back(worker_of: Callable[[Clus
         with pytest.raises(UpstreamUnavailable):
             await log.read_to_end(timeout=1)
         with pytest.raises(UpstreamUnavailable):
-            await controller.commit([Entry("orders", b"never")], timeout=1)
+            await controller.commit([NewRecord("orders", b"never")], timeout=1)
         cluster.brokers[0].start()
 
         await controller.open()
-        await controller.commit([Entry("orders", b"2")])
+        await controller.commit([NewRecord("orders", b"2")])
         await log.read_to_end(SECONDS)
         assert [record.value for record in records] == [b"1", b"2"]
         renewed = len(renewals)
@@ -72,7 +72,7 @@ async def test_control_logs_in_and_goes_on_beyond_the_end_of_a_session(secure_cl
     deadline = asyncio.get_running_loop().time() + 10
     number = 0
     while asyncio.get_running_loop().time() < deadline:
-        await controller.commit([Entry("orders", b"%d" % number)])
+        await controller.commit([NewRecord("orders", b"%d" % number)])
         await log.read_to_end()
         number += 1
         assert [record.value for record in records] == [b"%d" % each for each in range(number)]

@@ -10,7 +10,7 @@ from kordon.proxy.controller.forged_fences import ForgedFences, StandingFence
 from kordon.proxy.controller.ledger import Ledger
 from kordon.proxy.controller.minutes import Minutes
 from kordon.proxy.decisions.journal import NoJournal
-from kordon.proxy.kafka.batches import Entry
+from kordon.proxy.kafka.batches import NewRecord
 from kordon.proxy.ordering.controller import FENCE_SECONDS
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import FenceRecord
@@ -42,7 +42,7 @@ class Role:
             on_forged=lambda key, offset: self.told.append((key, offset)),
         )
 
-    async def commit(self, entries: list[Entry]) -> list[int]:
+    async def commit(self, entries: list[NewRecord]) -> list[int]:
         if self.fails:
             raise Fenced("another controller")
         self.written += [each.key for each in entries if each.value is None]

@@ -13,8 +13,8 @@ from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.proxy.member.group_positions import WRITE_SECONDS, GroupPositions
-from kordon.proxy.ordering.position_records import Place
-from kordon.proxy.ordering.positions import Report, TopicReport
+from kordon.proxy.ordering.position_records import MemberKey
+from kordon.proxy.ordering.positions import MemberReport, TopicReport
 from kordon.proxy.own_topics.groups_topic import GroupsTopicUnfit, ensure_groups_topic
 from kordon.testing.cluster import Cluster
 from kordon.testing.waiting import until
@@ -23,12 +23,12 @@ pytestmark = pytest.mark.broker
 
 SECONDS = 60.0
 TICK_SECONDS = 0.05
-A = Place("readers", "a")
+A = MemberKey("readers", "a")
 
 
-def report(position: int, sequence: int = 1) -> Report:
+def report(position: int, sequence: int = 1) -> MemberReport:
     """Says where its member stands in partition 0."""
-    return Report(1, sequence, {"orders": TopicReport({0: position}, array("i"))})
+    return MemberReport(1, sequence, {"orders": TopicReport({0: position}, array("i"))})
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ async def test_reports_that_come_together_are_written_together(brokers: Brokers,
     """1,000 members that report at once take a few writes, and each is told when its own has been read back."""
     async with worker(brokers, topic) as one:
         await one.ready(SECONDS)
-        places = [Place("readers", f"member {number}") for number in range(1_000)]
+        places = [MemberKey("readers", f"member {number}") for number in range(1_000)]
         await asyncio.gather(*(one.say({place: report(1)}, SECONDS) for place in places))
         assert one.positions.member_count == one.tally.written == 1_000
         assert one.tally.batches <= 10
@@ -114,7 +114,7 @@ async def test_a_log_whose_beginning_was_deleted_is_read_from_where_it_begins(br
     async with worker(brokers, topic) as one:
         await one.ready(SECONDS)
         await one.say({A: report(40)}, SECONDS)
-        await one.say({Place("readers", "b"): report(7)}, SECONDS)
+        await one.say({MemberKey("readers", "b"): report(7)}, SECONDS)
         client = await brokers.leader(topic, 0, "test")
         partitions = [{"partition_index": 0, "offset": 2}]  # behind the mark and the first report
         fields = {"topics": [{"name": topic, "partitions": partitions}], "timeout_ms": 10_000}

@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 from kordon.codecs.decision import Kind
 from kordon.proxy.controller.fence_times import Phase
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.kafka.batches import Entry, Record
-from kordon.proxy.kafka.group import Member
+from kordon.proxy.kafka.batches import NewRecord, Record
+from kordon.proxy.kafka.group import GroupMember
 from kordon.proxy.member.keeper import Keeper
 from kordon.proxy.member.membership import Generation
 from kordon.proxy.ordering.layout import Layout, Placement
@@ -89,7 +89,7 @@ class Layouts:
     async def exists(self) -> bool:
         return True
 
-    async def append(self, entries: list[Entry]) -> int:
+    async def append(self, entries: list[NewRecord]) -> int:
         self.appended += [entry.key for entry in entries]
         self.changed.set()
         return 0
@@ -511,7 +511,7 @@ async def test_wishes_under_way_are_bounded(stage: Stage, monkeypatch: pytest.Mo
 
 async def test_nobody_else_says_that_a_proxy_ends(stage: Stage) -> None:
     """A forged record is discarded, counted and told of; what the proxy says itself, by its word, is believed."""
-    members = (Member("1", "me", "here"), Member("2", "other", "there", seal=sealed("its word")))
+    members = (GroupMember("1", "me", "here"), GroupMember("2", "other", "there", seal=sealed("its word")))
     stage.keeper.on_generation(Generation(1, "1", "2", members))
     leads = Leads(raised=False)
     stage.keeper.leading = cast("Any", leads)

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from kordon.proxy.kafka.batches import Entry, Record
+from kordon.proxy.kafka.batches import NewRecord, Record
 from kordon.proxy.kafka.own_log import LogLost
 from kordon.proxy.member.keeper import Keeper
 from kordon.proxy.member.membership import Generation
@@ -52,7 +52,7 @@ class Log:
                 raise failure
             await asyncio.sleep(0.001)
 
-    async def append(self, entries: list[Entry]) -> int:
+    async def append(self, entries: list[NewRecord]) -> int:
         self.appended += [entry.key for entry in entries]
         return 0
 

@@ -10,7 +10,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.kafka.batches import Entry, Record
+from kordon.proxy.kafka.batches import NewRecord, Record
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.own_log import LogLost
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
@@ -40,9 +40,9 @@ class Reader:
         self.following = asyncio.get_running_loop().create_task(self.log.follow(self.records.append))
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[NewRecord]:
         """What was read, without offsets."""
-        return [Entry(record.key, record.value) for record in self.records]
+        return [NewRecord(record.key, record.value) for record in self.records]
 
 
 @asynccontextmanager
@@ -107,9 +107,9 @@ async def test_what_is_committed_has_been_given_when_the_end_is_reached(proxy: R
     """After `read_to_end` a proxy knows every record committed before, in order, tombstones included."""
     controller = new_writer()
     await controller.open()
-    wanted: list[Entry] = []
+    wanted: list[NewRecord] = []
     for number in range(5):
-        entries = [Entry("orders", b"%d" % number), Entry("procedure", None)]
+        entries = [NewRecord("orders", b"%d" % number), NewRecord("procedure", None)]
         offsets = await controller.commit(entries)
         wanted += entries
         await proxy.log.read_to_end()
@@ -121,7 +121,7 @@ async def test_acknowledgements_of_members_are_read_by_all(brokers: Brokers, top
     """What a member appends is read by itself and by others, at the offset that it was told."""
     async with reader(brokers, topic) as one, reader(brokers, topic) as other:
         await one.log.create()
-        offset = await one.log.append([Entry("ack/1", b"{}"), Entry("ack/2", b"{}")])
+        offset = await one.log.append([NewRecord("ack/1", b"{}"), NewRecord("ack/2", b"{}")])
         await other.log.read_to_end()
         assert other.records == [Record("ack/1", b"{}", offset - 1), Record("ack/2", b"{}", offset)]
         await one.log.read_to_end()
@@ -129,7 +129,7 @@ async def test_acknowledgements_of_members_are_read_by_all(brokers: Brokers, top
 
 
 @asynccontextmanager
-async def open_transaction(cluster: Cluster, topic: str, entry: Entry) -> AsyncIterator[None]:
+async def open_transaction(cluster: Cluster, topic: str, entry: NewRecord) -> AsyncIterator[None]:
     """A controller that has written a record and not come to its end."""
     producer = AIOKafkaProducer(
         bootstrap_servers=cluster.bootstrap(), transactional_id=f"{topic}.transactions", transaction_timeout_ms=60_000
@@ -149,14 +149,14 @@ async def test_a_transaction_that_is_open_is_waited_for_and_its_records_never_gi
     """The end is not reached while something before it is undecided; the next controller decides it by opening."""
     first, second = new_writer(), new_writer()
     await first.open()
-    await first.commit([Entry("orders", b"1")])
-    async with open_transaction(cluster, topic, Entry("orders", b"never")):
+    await first.commit([NewRecord("orders", b"1")])
+    async with open_transaction(cluster, topic, NewRecord("orders", b"never")):
         with pytest.raises(UpstreamUnavailable, match="not read to its end"):
             await proxy.log.read_to_end(timeout=1.5)
         await second.open()
-        await second.commit([Entry("orders", b"2")])
+        await second.commit([NewRecord("orders", b"2")])
         await proxy.log.read_to_end()
-    assert proxy.entries == [Entry("orders", b"1"), Entry("orders", b"2")]
+    assert proxy.entries == [NewRecord("orders", b"1"), NewRecord("orders", b"2")]
 
 
 async def test_a_transaction_that_is_begun_ahead_is_the_next_commit_and_holds_up_no_reader(
@@ -165,17 +165,17 @@ async def test_a_transaction_that_is_begun_ahead_is_the_next_commit_and_holds_up
     """Its beginning is not asked for again; until something is written in it others are read as ever."""
     controller = new_writer()
     await controller.open()
-    await controller.commit([Entry("orders", b"1")])
+    await controller.commit([NewRecord("orders", b"1")])
     await controller.begin()
-    await proxy.log.append([Entry("ack", b"1")])
+    await proxy.log.append([NewRecord("ack", b"1")])
     await proxy.log.read_to_end()
     controller.deaf_to = ADD_PARTITIONS_TO_TXN
     await controller.begin()
-    await controller.commit([Entry("orders", b"2")])
+    await controller.commit([NewRecord("orders", b"2")])
     with pytest.raises(NotCommitted):
-        await controller.commit([Entry("orders", b"never")])  # the one behind it has not been begun
+        await controller.commit([NewRecord("orders", b"never")])  # the one behind it has not been begun
     await proxy.log.read_to_end()
-    assert proxy.entries == [Entry("orders", b"1"), Entry("ack", b"1"), Entry("orders", b"2")]
+    assert proxy.entries == [NewRecord("orders", b"1"), NewRecord("ack", b"1"), NewRecord("orders", b"2")]
     controller.deaf_to = None
 
 
@@ -183,13 +183,13 @@ async def test_who_is_ready_appends_without_looking_for_the_leader(
     proxy: Reader, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where its connection was closed, as by a broker that has heard nothing for long, it is opened in time."""
-    await proxy.log.append([Entry("ack/1", b"1")])
+    await proxy.log.append([NewRecord("ack/1", b"1")])
     proxy.log.close()
     await proxy.log.ready()
     monkeypatch.setattr(brokers, "leader", None)
-    await proxy.log.append([Entry("ack/2", b"2")])
+    await proxy.log.append([NewRecord("ack/2", b"2")])
     await proxy.log.read_to_end()
-    assert proxy.entries == [Entry("ack/1", b"1"), Entry("ack/2", b"2")]
+    assert proxy.entries == [NewRecord("ack/1", b"1"), NewRecord("ack/2", b"2")]
 
 
 async def test_a_controller_that_has_been_replaced_learns_it_when_it_begins_ahead(
@@ -207,15 +207,15 @@ async def test_a_second_controller_fences_the_first_for_ever(proxy: Reader, new_
     """The first one's commit is refused, and so are all its later tries; nothing of it is read."""
     first, second = new_writer(), new_writer()
     await first.open()
-    await first.commit([Entry("orders", b"1")])
+    await first.commit([NewRecord("orders", b"1")])
     await second.open()
     with pytest.raises(Fenced):
-        await first.commit([Entry("orders", b"never")])
+        await first.commit([NewRecord("orders", b"never")])
     with pytest.raises(Fenced):
         await first.open()
-    await second.commit([Entry("orders", b"2")])
+    await second.commit([NewRecord("orders", b"2")])
     await proxy.log.read_to_end()
-    assert proxy.entries == [Entry("orders", b"1"), Entry("orders", b"2")]
+    assert proxy.entries == [NewRecord("orders", b"1"), NewRecord("orders", b"2")]
 
 
 @pytest.mark.parametrize(
@@ -227,16 +227,16 @@ async def test_a_controller_that_is_cut_off_knows_what_it_does_not_know(
     """Before the end of a transaction was asked for nothing is written; after it only the layouts can tell."""
     controller = new_writer()
     await controller.open()
-    await controller.commit([Entry("orders", b"1")])
+    await controller.commit([NewRecord("orders", b"1")])
     controller.deaf_to = deaf_to
     with pytest.raises(error):
-        await controller.commit([Entry("orders", b"2")])
+        await controller.commit([NewRecord("orders", b"2")])
     with pytest.raises(NotCommitted):
-        await controller.commit([Entry("orders", b"never")])  # it is closed now
+        await controller.commit([NewRecord("orders", b"never")])  # it is closed now
     controller.deaf_to = None
     await controller.open()
     await proxy.log.read_to_end()
-    assert proxy.entries == [Entry("orders", b"1"), Entry("orders", b"2")][:read]
+    assert proxy.entries == [NewRecord("orders", b"1"), NewRecord("orders", b"2")][:read]
 
 
 async def test_a_controller_that_is_stopped_while_it_commits_holds_up_nobody(
@@ -252,33 +252,33 @@ async def test_a_controller_that_is_stopped_while_it_commits_holds_up_nobody(
         await asyncio.sleep(timeout)
 
     monkeypatch.setattr(controller, "_end", never_end)
-    committing = asyncio.ensure_future(controller.commit([Entry("orders", b"never")]))
+    committing = asyncio.ensure_future(controller.commit([NewRecord("orders", b"never")]))
     await asyncio.wait_for(written.wait(), SECONDS)
     committing.cancel()
     await asyncio.wait({committing})
     await controller.close()
-    await proxy.log.append([Entry("ack", b"1")])
+    await proxy.log.append([NewRecord("ack", b"1")])
     await proxy.log.read_to_end(timeout=60)
-    assert proxy.entries == [Entry("ack", b"1")]
+    assert proxy.entries == [NewRecord("ack", b"1")]
 
 
 async def test_a_writer_that_is_not_open_writes_nothing(new_writer: NewWriter) -> None:
     """A commit before `open`, or after `close`, is known not to have been."""
     with pytest.raises(NotCommitted):
-        await new_writer().commit([Entry("orders", b"1")])
+        await new_writer().commit([NewRecord("orders", b"1")])
 
 
 async def test_a_commit_larger_than_a_batch_is_read_as_one(proxy: Reader, new_writer: NewWriter) -> None:
     """Images of many producers need several batches; they come in order and together."""
     controller = new_writer()
     await controller.open()
-    entries = [Entry(f"image/{number}", bytes(100_000)) for number in range(40)]
+    entries = [NewRecord(f"image/{number}", bytes(100_000)) for number in range(40)]
     await controller.commit(entries)
     with pytest.raises(ValueError, match="image/large"):
-        await controller.commit([Entry("image/large", bytes(1_000_000))])
-    await controller.commit([Entry("orders", b"1")])
+        await controller.commit([NewRecord("image/large", bytes(1_000_000))])
+    await controller.commit([NewRecord("orders", b"1")])
     await proxy.log.read_to_end()
-    assert proxy.entries == [*entries, Entry("orders", b"1")]
+    assert proxy.entries == [*entries, NewRecord("orders", b"1")]
 
 
 async def test_the_end_of_what_is_not_there_is_reached_at_once_and_creates_nothing(
@@ -308,7 +308,7 @@ async def test_a_topic_that_loses_layouts_is_refused(brokers: Brokers, topic: st
 
 async def test_a_topic_that_was_deleted_is_noticed(proxy: Reader, brokers: Brokers, topic: str) -> None:
     """Nobody goes on with layouts that the cluster does not have any more, not even when the topic is made anew."""
-    await proxy.log.append([Entry("orders", b"1")])
+    await proxy.log.append([NewRecord("orders", b"1")])
     await proxy.log.read_to_end()
     await TopicsAdmin(brokers).delete_topic(topic)
     with pytest.raises(LogLost):

@@ -11,7 +11,7 @@ from kordon.proxy.controller import sweeping
 from kordon.proxy.controller.fence_times import FenceTimes
 from kordon.proxy.controller.forged_fences import StandingFence
 from kordon.proxy.controller.leading import Cleaning, Leading
-from kordon.proxy.kafka.batches import Entry
+from kordon.proxy.kafka.batches import NewRecord
 from kordon.proxy.ordering import soundness
 from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.layout import Layout
@@ -35,7 +35,7 @@ class Writer:
     async def close(self) -> None:
         """Ends."""
 
-    async def commit(self, entries: Sequence[Entry]) -> list[int]:
+    async def commit(self, entries: Sequence[NewRecord]) -> list[int]:
         """Fails as when no coordinator is found."""
         raise NotCommitted("no coordinator")
 
@@ -93,7 +93,7 @@ class Written(Writer):
     def __init__(self) -> None:
         self.keys: list[str] = []
 
-    async def commit(self, entries: Sequence[Entry]) -> list[int]:
+    async def commit(self, entries: Sequence[NewRecord]) -> list[int]:
         self.keys += [each.key for each in entries]
         return [0] * len(entries)
 

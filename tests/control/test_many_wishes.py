@@ -10,7 +10,7 @@ import pytest
 
 from kordon.codecs.error_codes import Code
 from kordon.proxy.controller.fulfilment import MOST_AT_A_TIME, Fulfilment
-from kordon.proxy.controller.ledger import Refused
+from kordon.proxy.controller.ledger import WishRefused
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.ordering import soundness
 from kordon.proxy.ordering.changes import Change
@@ -57,7 +57,7 @@ class Desk:
     def managed(self, topic: str) -> TopicRecord:
         """Is the ledger, which knows one topic."""
         if topic != "orders":
-            raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, topic)
+            raise WishRefused(Code.UNKNOWN_TOPIC_OR_PARTITION, topic)
         return RECORD
 
     def settled(self, topic: str) -> TopicRecord:

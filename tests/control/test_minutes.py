@@ -8,7 +8,7 @@ import pytest
 from kordon.codecs.decision import Decision, Kind
 from kordon.proxy.controller.ledger import Ledger, Records
 from kordon.proxy.controller.minutes import Minutes, evidence_of
-from kordon.proxy.kafka.group import Member
+from kordon.proxy.kafka.group import GroupMember
 from kordon.proxy.member.member_minutes import MemberMinutes
 from kordon.proxy.member.membership import Generation
 from kordon.proxy.ordering.changes import Producers
@@ -205,7 +205,7 @@ def test_a_lease_is_told_when_it_begins_and_when_it_is_lost() -> None:
     """Not each time that it is renewed."""
     noted = Noted()
     minutes = MemberMinutes(noted.journal)
-    generation = Generation(4, "m-1", "m-1", (Member("m-1", "me", "here"), Member("m-2", "you", "there")))
+    generation = Generation(4, "m-1", "m-1", (GroupMember("m-1", "me", "here"), GroupMember("m-2", "you", "there")))
     minutes.lost(None, 0)
     minutes.joined(generation, 5)
     for offset in (6, 7):

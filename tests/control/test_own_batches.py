@@ -9,16 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kordon.codecs.records import CRC_AT, CRC_FROM, HEADER_BYTES, MAGIC_AT, patch_base_offset
-from kordon.proxy.kafka.batches import Committed, Entry, Identity, Record, build_batch
+from kordon.proxy.kafka.batches import BatchIdentity, Committed, NewRecord, Record, build_batch
 from kordon.testing.bombs import CODECS, bomb, old_bomb
 
-NOBODY: Final = Identity(-1, -1, -1)
+NOBODY: Final = BatchIdentity(-1, -1, -1)
 END: Final = 1_000
 
 
-def batch(*keys: str, at: int, codec: int = 0, identity: Identity = NOBODY, in_transaction: bool = False) -> bytearray:
+def batch(
+    *keys: str, at: int, codec: int = 0, identity: BatchIdentity = NOBODY, in_transaction: bool = False
+) -> bytearray:
     """Makes a batch as Kordon writes it, which stands at an offset."""
-    entries = [Entry(key, b"{}") for key in keys]
+    entries = [NewRecord(key, b"{}") for key in keys]
     made = bytearray(build_batch(entries, identity, is_transactional=in_transaction, codec=codec))
     patch_base_offset(made, 0, at)
     return made
@@ -123,15 +125,15 @@ def test_records_that_cannot_be_taken_apart_are_told_of_as_one() -> None:
 
 def test_what_was_aborted_is_not_given() -> None:
     """As before: by the producer, from the first offset on."""
-    doomed = batch("x", at=1, identity=Identity(7, 0, 0), in_transaction=True)
+    doomed = batch("x", at=1, identity=BatchIdentity(7, 0, 0), in_transaction=True)
     found = Committed(bytes(BEFORE + doomed + AFTER), [(7, 1)], 0, END)
     assert records_of(found) == [Record("a", b"{}", 0), Record("b", b"{}", 9)]
 
 
 def test_a_record_says_in_whose_transaction_it_was_written() -> None:
     """Whoever writes can name any producer; brokers let it write in no transaction but its own."""
-    outside = batch("x", at=1, identity=Identity(7, 0, 0))
-    within = batch("y", at=2, identity=Identity(7, 0, 0), in_transaction=True)
+    outside = batch("x", at=1, identity=BatchIdentity(7, 0, 0))
+    within = batch("y", at=2, identity=BatchIdentity(7, 0, 0), in_transaction=True)
     found = records_of(Committed(bytes(BEFORE + outside + within), [], 0, END))
     assert [(each.key, each.producer_id) for each in found] == [("a", -1), ("x", -1), ("y", 7)]
 

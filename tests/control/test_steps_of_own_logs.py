@@ -12,14 +12,14 @@ import pytest
 
 from kordon.codecs.records import HEADER_BYTES, look_batch, patch_base_offset
 from kordon.proxy.config.config import HostPort, Upstream
-from kordon.proxy.kafka.batches import Entry, Identity, Record, build_batch
+from kordon.proxy.kafka.batches import BatchIdentity, NewRecord, Record, build_batch
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.links import Links
 from kordon.proxy.kafka.own_log import OwnLog
 from kordon.proxy.kafka.topology import Topology
 from kordon.proxy.member.group_positions import GroupPositions
 from kordon.proxy.member.keeper import Keeper
-from kordon.proxy.ordering.position_records import Place, key_of
+from kordon.proxy.ordering.position_records import MemberKey, key_of
 from kordon.proxy.ordering.records import MOST_BYTES, TopicRecord
 from kordon.proxy.topics.managed_topics import ManagedTopics
 from kordon.testing.large_layouts import LARGEST
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("collector_at_rest")
 
 BATCH_BYTES: Final = 1_000_000
 """Topics take no larger ones by default."""
-NOBODY: Final = Identity(-1, -1, -1)
+NOBODY: Final = BatchIdentity(-1, -1, -1)
 
 
 class Topic:
@@ -85,22 +85,22 @@ class Broker:
         return SimpleNamespace(responses=[SimpleNamespace(partitions=[row])])
 
 
-def batch_of(*entries: Entry, identity: Identity = NOBODY) -> bytearray:
+def batch_of(*entries: NewRecord, identity: BatchIdentity = NOBODY) -> bytearray:
     """Makes a batch; that of a producer belongs to a transaction."""
     return bytearray(build_batch(entries, identity, is_transactional=identity is not NOBODY))
 
 
 def marker_of(producer_id: int) -> bytearray:
     """Makes the control batch that aborts a producer's transaction."""
-    made = batch_of(Entry("\0\0\0\0", b"\0" * 6), identity=Identity(producer_id, 0, 0))
+    made = batch_of(NewRecord("\0\0\0\0", b"\0" * 6), identity=BatchIdentity(producer_id, 0, 0))
     made[21:23] = (0x30).to_bytes(2, "big")
     return made
 
 
 def tiny(key: str) -> list[bytearray]:
     """As many of the smallest records as there is room for in two batches, by nobody in particular."""
-    size = len(batch_of(*[Entry(key, None)] * 1_001)) - len(batch_of(*[Entry(key, None)] * 1))
-    return [batch_of(*[Entry(key, None)] * (BATCH_BYTES * 1_000 // size)) for _ in range(2)]
+    size = len(batch_of(*[NewRecord(key, None)] * 1_001)) - len(batch_of(*[NewRecord(key, None)] * 1))
+    return [batch_of(*[NewRecord(key, None)] * (BATCH_BYTES * 1_000 // size)) for _ in range(2)]
 
 
 def keeper() -> Keeper:
@@ -133,7 +133,9 @@ def nobody(_: object) -> None:
 
 def transactions(count: int) -> Broker:
     """Transactions of one tiny record each, all aborted."""
-    batches = [each for at in range(count) for each in (batch_of(Entry("", None), identity=Identity(at, 0, 0)),)]
+    batches = [
+        each for at in range(count) for each in (batch_of(NewRecord("", None), identity=BatchIdentity(at, 0, 0)),)
+    ]
     markers = [marker_of(at) for at in range(count)]
     return Broker([*batches, *markers], [(at, at) for at in range(count)])
 
@@ -147,22 +149,22 @@ def report(rows: int) -> bytes:
 
 LOGS: Final[dict[str, tuple[Callable[[], Broker], Callable[[], Callable[[Record], None]]]]] = {
     "tiny records": (lambda: Broker(tiny("")), lambda: nobody),
-    "tiny batches": (lambda: Broker([batch_of(Entry("", None)) for _ in range(30_000)]), lambda: nobody),
+    "tiny batches": (lambda: Broker([batch_of(NewRecord("", None)) for _ in range(30_000)]), lambda: nobody),
     "aborted transactions": (lambda: transactions(7_000), lambda: nobody),
     "tiny records of no kind": (lambda: Broker(tiny("")), lambda: keeper().on_record),
     "tiny tombstones of fences": (lambda: Broker(tiny("fence/a")), lambda: keeper().on_record),
     "tiny records of no member": (lambda: Broker(tiny("")), lambda: positions().on_record),
     "marks": (lambda: Broker(tiny("mark")), lambda: keeper().on_record),
     "the largest layouts": (
-        lambda: Broker([batch_of(Entry("topic/orders", value)) for value in LARGEST.values()]),
+        lambda: Broker([batch_of(NewRecord("topic/orders", value)) for value in LARGEST.values()]),
         lambda: keeper().on_record,
     ),
     "the largest reports": (
-        lambda: Broker([batch_of(Entry(key_of(Place("g", "m")), report(10_000))) for _ in range(3)]),
+        lambda: Broker([batch_of(NewRecord(key_of(MemberKey("g", "m")), report(10_000))) for _ in range(3)]),
         lambda: positions().on_record,
     ),
     "reports that are too large": (
-        lambda: Broker([batch_of(Entry(key_of(Place("g", "m")), report(60_000))) for _ in range(3)]),
+        lambda: Broker([batch_of(NewRecord(key_of(MemberKey("g", "m")), report(60_000))) for _ in range(3)]),
         lambda: positions().on_record,
     ),
 }
@@ -191,9 +193,9 @@ def test_these_records_are_read() -> None:
         assert isinstance(known.member.topics.get("orders"), TopicRecord)
         assert not known.findings.unserved
     said = positions()
-    said.on_record(Record(key_of(Place("g", "m")), report(10_000), 0))
+    said.on_record(Record(key_of(MemberKey("g", "m")), report(10_000), 0))
     assert said.tally.unreadable == 0
-    said.on_record(Record(key_of(Place("g", "m")), report(60_000), 1))
+    said.on_record(Record(key_of(MemberKey("g", "m")), report(60_000), 1))
     assert said.tally.unreadable == 1
 
 

@@ -11,7 +11,7 @@ import pytest
 from kordon.codecs.producers import ProducerRows
 from kordon.proxy.controller.fence_times import FenceTimes
 from kordon.proxy.controller.leading import Cleaning, Leading
-from kordon.proxy.kafka.batches import Entry
+from kordon.proxy.kafka.batches import NewRecord
 from kordon.proxy.kafka.ends import Ends, Snapshot
 from kordon.proxy.ordering import controller
 from kordon.proxy.ordering.layout import Layout
@@ -118,7 +118,7 @@ class Cluster:
         self.steps.append("confirm" if self.refusals < 0 else "refuse")
         return self.refusals < 0
 
-    async def commit(self, entries: list[Entry]) -> list[int]:
+    async def commit(self, entries: list[NewRecord]) -> list[int]:
         """Writes, and has members acknowledge."""
         values = [None if entry.value is None else load(entry.key, entry.value) for entry in entries]
         for value in values:

@@ -7,7 +7,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from kordon.proxy.controller.takeovers import Takeovers
-from kordon.proxy.kafka.group_offsets import Group
+from kordon.proxy.kafka.group_offsets import ListedGroup
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.records import TopicRecord
 from kordon.proxy.ordering.takeover import Subscriber, Takeover
@@ -25,8 +25,8 @@ class Groups:
         self._commits = commits
         self._subscribers = subscribers
 
-    async def groups(self) -> list[Group]:
-        return [Group(name, 1, "classic") for name in self._commits]
+    async def groups(self) -> list[ListedGroup]:
+        return [ListedGroup(name, 1, "classic") for name in self._commits]
 
     async def committed(self, groups: object, names: tuple[str, ...], partitions: object) -> dict[str, dict[int, int]]:
         """Of the face before the topic (COMMITS-FOUND)."""

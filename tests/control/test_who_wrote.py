@@ -10,7 +10,7 @@ from kordon.proxy.controller import ahead
 from kordon.proxy.controller.ahead import MOST_SINCE, TOO_FAST, WhoWrote
 from kordon.proxy.controller.ledger import Records
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.kafka.batches import Entry, Identity, build_batch
+from kordon.proxy.kafka.batches import BatchIdentity, NewRecord, build_batch
 from kordon.proxy.kafka.ends import Ends, Snapshot
 from kordon.proxy.ordering.changes import WriteAhead
 from kordon.proxy.ordering.identity import tag
@@ -72,7 +72,7 @@ class Log:
 
     def _batch(self, place: int) -> bytes:
         producer_id, epoch, sequence = self.batches[place]
-        batch = build_batch([Entry("k", b"v")], Identity(producer_id, epoch, sequence), is_transactional=False)
+        batch = build_batch([NewRecord("k", b"v")], BatchIdentity(producer_id, epoch, sequence), is_transactional=False)
         return place.to_bytes(8, "big") + batch[8:]
 
 

@@ -25,19 +25,19 @@ from kordon.proxy.decisions.journal import Client
 from kordon.proxy.handlers.introductions import Introduction
 from kordon.proxy.handlers.position_decisions import decisions_of
 from kordon.proxy.handlers.told_clients import ToldClient
-from kordon.proxy.kafka.group import Member
+from kordon.proxy.kafka.group import GroupMember
 from kordon.proxy.member.member_minutes import MemberMinutes
 from kordon.proxy.member.membership import Generation
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.changes import Producers
-from kordon.proxy.ordering.images import Refusal
+from kordon.proxy.ordering.images import WhyNotWritten
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.line import Bound, Line, Write
-from kordon.proxy.ordering.position_records import Place
-from kordon.proxy.ordering.positions import Report, TopicReport
+from kordon.proxy.ordering.line import Binding, Line, Write
+from kordon.proxy.ordering.position_records import MemberKey
+from kordon.proxy.ordering.positions import MemberReport, TopicReport
 from kordon.proxy.ordering.records import AckRecord, FenceRecord, TopicRecord
 from kordon.proxy.ordering.streams import physical_stream
-from kordon.proxy.reads.read_decisions import Given, Group, ReadDecisions
+from kordon.proxy.reads.read_decisions import Given, ReadDecisions, ReadingMember
 from kordon.proxy.relay.relays import Relays
 from kordon.proxy.topics.managed_topics import Fence, ManagedTopic, ManagedTopics, Why
 from kordon.proxy.writes.course import Course, Pending, Ticket
@@ -50,8 +50,8 @@ LAYOUT: Final = Layout.created("orders", UUID(int=1), 3, 12)
 RECORD: Final = TopicRecord(LAYOUT, UUID(int=2))
 FENCE: Final = FenceRecord("f1", "orders", LAYOUT.next_epoch(4), frozenset({0}))
 GROWN: Final = TopicRecord(LAYOUT.changed(FENCE.following, {0: 100, 3: 0}), UUID(int=2))
-GENERATION: Final = Generation(4, "m-1", "m-1", (Member("m-1", "me", "here"),))
-READERS: Final = Group("readers", 1, "a")
+GENERATION: Final = Generation(4, "m-1", "m-1", (GroupMember("m-1", "me", "here"),))
+READERS: Final = ReadingMember("readers", 1, "a")
 
 
 class Stage:
@@ -74,7 +74,7 @@ class Stage:
         """A batch of the client's that was sent."""
         ticket = Ticket(Pending(self.client), 0, memoryview(b""), 1000)
         write = Write(9, 0, 40, 2, 81, -1, 0.0, ticket)
-        write.bound = Bound(0, 0, 9, 9, 0, 40, opens=False)
+        write.bound = Binding(0, 0, 9, 9, 0, 40, opens=False)
         return write
 
 
@@ -83,8 +83,8 @@ async def writes(stage: Stage) -> None:
     decisions, course, write = WriteDecisions(stage.journal), stage.course(), stage.write()
     decisions.answered(course, write, Outcome(0, 0, 100), Outcome(0, 0, 100))
     decisions.answered(course, write, Outcome(0, Code.DUPLICATE_SEQUENCE_NUMBER), Outcome(0, 0))
-    decisions.judged(course, write, Refusal.DUPLICATE, Outcome(0, 0))
-    decisions.judged(course, write, Refusal.FENCED, Outcome(0, Code.INVALID_PRODUCER_EPOCH))
+    decisions.judged(course, write, WhyNotWritten.DUPLICATE, Outcome(0, 0))
+    decisions.judged(course, write, WhyNotWritten.FENCED, Outcome(0, Code.INVALID_PRODUCER_EPOCH))
     decisions.given_up(course, write, Code.NOT_LEADER_OR_FOLLOWER, Why.LEADER)
     decisions.unfit(stage.client, stage.topic, "orders", 3, Code.INVALID_RECORD)
     stage.topic.raise_fence(Fence("f1", frozenset({0})))
@@ -122,8 +122,8 @@ async def told(stage: Stage) -> None:
 
 
 async def positions(stage: Stage) -> None:
-    report = Report(1, 0, {"orders": TopicReport({0: 40, 1: 7}, cast("Any", ()))})
-    for decision in decisions_of(Place("readers", "a"), report, {"orders": {1: 9}}, stage.client):
+    report = MemberReport(1, 0, {"orders": TopicReport({0: 40, 1: 7}, cast("Any", ()))})
+    for decision in decisions_of(MemberKey("readers", "a"), report, {"orders": {1: 9}}, stage.client):
         stage.journal.note(decision)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from kordon.codecs import apis
 from kordon.codecs.messages import REQUESTS, request
-from kordon.codecs.primitives import Rows
+from kordon.codecs.primitives import RowBudget
 from kordon.proxy.core import verdicts
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import create_managed
@@ -37,7 +37,7 @@ def test_every_kind_of_request_is_sent() -> None:
     mutator = Mutator(1, [MANAGED])
     keys = {int.from_bytes(mutator.frame()[4:6], "big") for _ in range(5000)}
     assert keys == {key for key in REQUESTS if verdicts.API_BY_KEY[key].versions} - {apis.API_VERSIONS}
-    assert request(apis.FETCH).at(4).parse(bytes(30), Rows(1))
+    assert request(apis.FETCH).at(4).parse(bytes(30), RowBudget(1))
 
 
 @contextmanager

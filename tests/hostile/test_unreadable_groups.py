@@ -18,8 +18,8 @@ from kordon.proxy.kafka.links import Links
 from kordon.proxy.kafka.plain_writer import produce_fields
 from kordon.proxy.kafka.topology import Topology
 from kordon.proxy.member.group_positions import GroupPositions
-from kordon.proxy.ordering.position_records import Place, dump, key_of
-from kordon.proxy.ordering.positions import Report, TopicReport
+from kordon.proxy.ordering.position_records import MemberKey, dump, key_of
+from kordon.proxy.ordering.positions import MemberReport, TopicReport
 from kordon.testing.bombs import bomb
 from kordon.testing.cluster import Cluster
 from kordon.testing.cluster_links import links_to
@@ -31,14 +31,14 @@ from kordon.testing.plain_connection import PlainConnection
 
 SECONDS: Final = 90.0
 MB: Final = 1_000_000
-VICTIM, GOOD = Place("readers", "victim"), Place("readers", "good")
-REPORT: Final = Report(1, 1, {"orders": TopicReport({0: 40}, array("i"))})
+VICTIM, GOOD = MemberKey("readers", "victim"), MemberKey("readers", "good")
+REPORT: Final = MemberReport(1, 1, {"orders": TopicReport({0: 40}, array("i"))})
 JUNK: Final[Mapping[bytes, bytes]] = {
     b"positions/": b"{}",
     key_of(VICTIM).encode(): b"not json",
-    key_of(Place("readers", "large")).encode(): b'{"version":1,"x":"' + b"x" * (16 * MB) + b'"}',
-    key_of(Place("readers", "odd")).encode(): b'{"version":1,"generation_id":"later"}',
-    key_of(Place("readers", "deep")).encode(): b"[" * 100_000,
+    key_of(MemberKey("readers", "large")).encode(): b'{"version":1,"x":"' + b"x" * (16 * MB) + b'"}',
+    key_of(MemberKey("readers", "odd")).encode(): b'{"version":1,"generation_id":"later"}',
+    key_of(MemberKey("readers", "deep")).encode(): b"[" * 100_000,
     b'positions/["readers"]': b"{}",
     b"positions/" + b"[" * 10_000: dump(REPORT),
     b"positions/\xff\xfe": b"\x00",
@@ -46,7 +46,7 @@ JUNK: Final[Mapping[bytes, bytes]] = {
 OTHERS: Final[Mapping[bytes, bytes]] = {
     b"later/readers": b"{}",
     b"": b"nobody's",
-    key_of(Place("readers", "newer")).encode(): b'{"version":2,"said":"otherwise"}',
+    key_of(MemberKey("readers", "newer")).encode(): b'{"version":2,"said":"otherwise"}',
 }
 """Of a later version: passed over, and no fault."""
 
@@ -95,7 +95,7 @@ async def test_no_record_in_the_groups_holds_up_what_stands_behind_it(open_clust
     async with worker(open_cluster, topic) as running:
         await running.say({GOOD: REPORT, VICTIM: REPORT}, SECONDS)
         await asyncio.to_thread(write_junk, bootstrap, topic)
-        await running.say({Place("readers", "behind"): REPORT}, SECONDS)
+        await running.say({MemberKey("readers", "behind"): REPORT}, SECONDS)
         async with worker(open_cluster, topic) as restarted:
             for each in (running, restarted):
                 assert each.tally.unreadable == len(JUNK) + 1

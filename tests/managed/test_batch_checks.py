@@ -5,7 +5,7 @@ import pytest
 from kordon.codecs.error_codes import Code
 from kordon.codecs.records import MAGIC_AT
 from kordon.proxy.ordering.identity import LARGEST_CLIENT_ID
-from kordon.proxy.writes.batch_checks import Batch, Unfit, look_records
+from kordon.proxy.writes.batch_checks import CheckedBatch, Unfit, look_records
 from kordon.testing.managed_writes import a_batch
 
 
@@ -13,7 +13,7 @@ from kordon.testing.managed_writes import a_batch
 def test_batches_without_room_for_an_identity_are_refused(magic: int) -> None:
     """MAGIC-TWO: nobody could tell later whose their records are."""
     batch = bytearray(a_batch("a", producer_id=7, epoch=0, sequence=0))
-    assert isinstance(look_records(9, batch), Batch)
+    assert isinstance(look_records(9, batch), CheckedBatch)
     batch[MAGIC_AT] = magic
     refused = look_records(9, batch)
     assert isinstance(refused, Unfit)
@@ -24,7 +24,7 @@ def test_batches_without_room_for_an_identity_are_refused(magic: int) -> None:
 def test_a_producer_id_that_reaches_into_anothers_tag_is_refused() -> None:
     """ORIGIN-TAG: with bits of its own where the tag stands it would write into another virtual partition."""
     largest = look_records(9, a_batch("a", producer_id=LARGEST_CLIENT_ID, epoch=0, sequence=0))
-    assert largest == Batch(LARGEST_CLIENT_ID, 0, 0, 1)
+    assert largest == CheckedBatch(LARGEST_CLIENT_ID, 0, 0, 1)
     refused = look_records(9, a_batch("a", producer_id=LARGEST_CLIENT_ID + 1, epoch=0, sequence=0))
     assert isinstance(refused, Unfit)
     assert refused.code is Code.INVALID_PRODUCER_ID_MAPPING

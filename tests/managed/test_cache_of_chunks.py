@@ -1,6 +1,6 @@
 """Which chunks a worker lets go first."""
 
-from kordon.proxy.reads.chunks import Cache, Chunk, Entry, ReadTally, new_chunk
+from kordon.proxy.reads.chunks import Cache, Chunk, ReadTally, ServedBatch, new_chunk
 
 MANY, FEW = 100, 3
 
@@ -13,7 +13,7 @@ def a_cache(bound_chunks: int) -> tuple[Cache, ReadTally, list[int]]:
 
 def a_chunk(start: int, gone: list[int]) -> Chunk:
     """A chunk with one batch, of virtual partition 0."""
-    entries = {0: [Entry(start, start + 1, memoryview(b"x"))]}
+    entries = {0: [ServedBatch(start, start + 1, memoryview(b"x"))]}
     return new_chunk(entries, (start, start + 1), 0, 1, lambda chunk: gone.append(chunk.start))
 
 

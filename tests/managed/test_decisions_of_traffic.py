@@ -13,7 +13,7 @@ from kordon.codecs import apis
 from kordon.codecs.decision import Decision, Kind
 from kordon.codecs.error_codes import Code
 from kordon.proxy.ordering.chain import Chain
-from kordon.proxy.ordering.images import ImageRecord, Parts, Written
+from kordon.proxy.ordering.images import ImageParts, ImageRecord, Written
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.streams import physical_stream
 from kordon.proxy.topics.targets import Target, physical_partition, virtual_partition
@@ -212,7 +212,7 @@ async def test_a_repeated_write_is_admitted_without_an_offset() -> None:
     stage.error_code = Code.DUPLICATE_SEQUENCE_NUMBER
     assert await stage.write(3, idempotent(0)) == 0
     stage.error_code = 0
-    stage.change(2, {0: 6, 1: 0}, {3: Parts({1: ImageRecord({7: Written(0, 5)}, 0)})})
+    stage.change(2, {0: 6, 1: 0}, {3: ImageParts({1: ImageRecord({7: Written(0, 5)}, 0)})})
     for _ in range(2):
         assert await stage.write(3, idempotent(2)) == 0
     assert await stage.write(3, idempotent(6)) == 0
@@ -234,7 +234,7 @@ async def test_a_stream_whose_writes_go_elsewhere_is_on_record_once() -> None:
     stage = Stage()
     for sequence in (0, 2):
         assert await stage.write(3, idempotent(sequence)) == await stage.write(0, idempotent(sequence)) == 0
-    stage.change(2, {0: 8, 1: 0}, {3: Parts({1: ImageRecord({7: Written(0, 3)}, 0)})})
+    stage.change(2, {0: 8, 1: 0}, {3: ImageParts({1: ImageRecord({7: Written(0, 3)}, 0)})})
     for sequence in (4, 6):
         assert await stage.write(3, idempotent(sequence)) == await stage.write(0, idempotent(sequence)) == 0
         assert await stage.write(1, idempotent(sequence - 4)) == 0

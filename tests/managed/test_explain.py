@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from kordon.proxy.commands.topics_tables import draw_all, draw_history, draw_topic, ranges
-from kordon.proxy.kafka.group import Member
+from kordon.proxy.kafka.group import GroupMember
 from kordon.proxy.member.membership import Generation
 from kordon.proxy.member.state import ControlState
 from kordon.proxy.ordering.changes import Change, Stage
@@ -24,7 +24,7 @@ from kordon.proxy.process.explain import NOT_ENABLED, explain_all, explain_contr
 from kordon.proxy.process.merge import NO_WORKER
 from kordon.proxy.topics.managed_topics import Fence, ManagedTopic
 
-MEMBERS = (Member("m1", "aaaaaaaa-1", "one"), Member("m2", "bbbbbbbb-2", "two"))
+MEMBERS = (GroupMember("m1", "aaaaaaaa-1", "one"), GroupMember("m2", "bbbbbbbb-2", "two"))
 CALM = ControlState(
     incarnation="aaaaaaaa-1",
     generation=Generation(7, "m1", "m1", MEMBERS),

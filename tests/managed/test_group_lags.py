@@ -12,7 +12,7 @@ from kordon.codecs import apis
 from kordon.codecs.messages import response
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.group_offsets import LIST_GROUPS, GroupOffsets
-from kordon.proxy.ordering.lags import Place
+from kordon.proxy.ordering.lags import LagKey
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.process.group_lags import GROUPS_A_LOOK, GroupLags, commits_of
 from kordon.proxy.runtime.tasks import Tasks
@@ -136,9 +136,9 @@ async def test_a_lag_is_what_is_left_up_to_the_end_and_0_for_whoever_has_read_al
     lags = lags_of(cluster)
     await lags.look()
     assert lags.told == {
-        Place("orders", "g", "0"): 5,
-        Place("orders", "g", "1"): 0,
-        Place("orders", "sdk", "~0"): 1,
+        LagKey("orders", "g", "0"): 5,
+        LagKey("orders", "g", "1"): 0,
+        LagKey("orders", "sdk", "~0"): 1,
     }
 
 
@@ -152,7 +152,7 @@ async def test_what_was_found_empty_behind_a_commit_is_not_looked_at_again() -> 
     cluster.read.clear()
     cluster.ends[0] = 15
     await lags.look()
-    assert lags.told == {Place("orders", "g", "1"): 9}, "as it is committed"
+    assert lags.told == {LagKey("orders", "g", "1"): 9}, "as it is committed"
     cluster.commits["g"] = {FACE: {1: 8}}
     await lags.look()
     assert cluster.looked_from == [6, 10, 12, 8]
@@ -166,7 +166,7 @@ async def test_a_group_that_is_gone_has_no_lag_and_one_whose_coordinator_moves_k
     del cluster.commits["g"]
     cluster.errors["h"], cluster.ends[0] = COORDINATOR_LOAD_IN_PROGRESS, 12
     await lags.look()
-    assert lags.told == {Place("orders", "h", "0"): 7}
+    assert lags.told == {LagKey("orders", "h", "0"): 7}
 
 
 async def test_groups_that_read_managed_topics_are_asked_first_and_all_in_turn() -> None:
@@ -180,7 +180,7 @@ async def test_groups_that_read_managed_topics_are_asked_first_and_all_in_turn()
     assert {name for asked in cluster.asked for name in asked} == cluster.commits.keys()
     first = next(number for number, asked in enumerate(cluster.asked) if "z" in asked)
     assert all("z" in asked for asked in cluster.asked[first:])
-    assert lags.told == {Place("orders", "z", "0"): 5}
+    assert lags.told == {LagKey("orders", "z", "0"): 5}
 
 
 async def test_a_known_group_does_not_keep_new_ones_from_being_found() -> None:

@@ -11,7 +11,7 @@ from kordon.codecs.messages import request
 from kordon.codecs.primitives import Pieces
 from kordon.codecs.records import patch_base_offset
 from kordon.proxy.decisions.journal import Client
-from kordon.proxy.kafka.batches import Entry, Identity, build_batch
+from kordon.proxy.kafka.batches import BatchIdentity, NewRecord, build_batch
 from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.reads.aborted import ReadCommitted
@@ -28,7 +28,7 @@ NOT_LEADER_OR_FOLLOWER = 6
 def batch(offset: int, producer_id: int = 7, *, is_transactional: bool = True) -> bytes:
     """Makes a batch of one record."""
     made = bytearray(
-        build_batch([Entry("key", b"value")], Identity(producer_id, 0, 0), is_transactional=is_transactional)
+        build_batch([NewRecord("key", b"value")], BatchIdentity(producer_id, 0, 0), is_transactional=is_transactional)
     )
     patch_base_offset(made, 0, offset)
     return bytes(made)

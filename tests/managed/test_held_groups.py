@@ -6,7 +6,7 @@ from uuid import UUID
 
 from kordon.proxy.ordering.gate import Gate
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.positions import UNKNOWN, Positions, Report, TopicReport
+from kordon.proxy.ordering.positions import UNKNOWN, MemberReport, Positions, TopicReport
 from kordon.proxy.process.held_groups import MOST_ROWS, held_groups
 
 TOPIC = "orders"
@@ -15,11 +15,13 @@ GROWN = LAYOUT.changed(LAYOUT.next_epoch(4), {0: 40, 1: 60, 2: 0, 3: 0})
 """Partition 2 has keys of partition 0, up to its offset 40, and 3 those of partition 1, up to 60."""
 
 
-def said(owned: dict[int, int], wanted: tuple[int, ...] = (), generation: int = 1, said_ms: int = 1_000) -> Report:
-    return Report(generation, 0, {TOPIC: TopicReport(owned, array("i", wanted))}, said_ms)
+def said(
+    owned: dict[int, int], wanted: tuple[int, ...] = (), generation: int = 1, said_ms: int = 1_000
+) -> MemberReport:
+    return MemberReport(generation, 0, {TOPIC: TopicReport(owned, array("i", wanted))}, said_ms)
 
 
-def told(*reports: tuple[str, Report], group: str = "g") -> list[tuple[list[int], str]]:
+def told(*reports: tuple[str, MemberReport], group: str = "g") -> list[tuple[list[int], str]]:
     """What operators are told when members of a group have said this."""
     positions = Positions()
     for member, report in reports:

@@ -9,7 +9,7 @@ import pytest
 
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
-from kordon.proxy.ordering.images import ImageRecord, Parts, Written
+from kordon.proxy.ordering.images import ImageParts, ImageRecord, Written
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.topics.managed_topics import Fence, ManagedTopic
 from kordon.proxy.writes import lanes as lanes_of_a_worker
@@ -206,7 +206,7 @@ async def test_what_is_not_sent_dies_with_its_connection() -> None:
 async def test_a_gap_behind_an_image_has_the_client_send_what_is_missing() -> None:
     """OUT_OF_ORDER_SEQUENCE_NUMBER; an unknown producer id would have it begin anew and keep the gap (OPENER-ALONE)."""
     async with a_stage() as stage:
-        image = Parts({1: ImageRecord({7: Written(0, 5)}, 0)})
+        image = ImageParts({1: ImageRecord({7: Written(0, 5)}, 0)})
         stage.change(2, {0: 5, 1: 0}, dict.fromkeys(range(V_COUNT), image))
         v = stage.topic.layout.homes.index(1)
         assert await stage.send("c-0", v=v, sequence=8) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -15,7 +15,7 @@ from kordon.codecs.split import split
 from kordon.codecs.unpack import unpacked
 from kordon.proxy.controller.log_walk import LogWalk, Stretch
 from kordon.proxy.kafka import opening
-from kordon.proxy.kafka.opening import Opener, PassedOver, Place
+from kordon.proxy.kafka.opening import BatchAddress, Opener, PassedOver
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.reads.chunks import Chunk
 from kordon.proxy.reads.readers import Readers
@@ -24,7 +24,7 @@ from kordon.testing.bombs import CODECS, bomb, old_bomb
 from kordon.testing.noted import Noted
 from kordon.testing.random_logs import NAME, Log, World, fetch, read_all, readers_of
 
-PLACE = Place("orders", 0, 0)
+PLACE = BatchAddress("orders", 0, 0)
 LIMIT = 1 << 20
 
 
@@ -68,7 +68,7 @@ class Unpacked:
             self._now -= 1
 
 
-async def opened(opener: Opener, data: bytes, place: Place = PLACE) -> list[list[Any]]:
+async def opened(opener: Opener, data: bytes, place: BatchAddress = PLACE) -> list[list[Any]]:
     """Opens a batch; returns its slices."""
     slices: list[list[Any]] = []
     (batch,) = split(data)
@@ -146,7 +146,7 @@ async def test_large_batches_are_unpacked_one_at_a_time_beside_the_loop(monkeypa
     """Memory is bounded by the limit for all partitions together; little ones do not wait for that."""
     seen, opener = Unpacked(monkeypatch), Opener(8 << 20)
     large, little = bomb("gzip", 3_000_000), bomb("gzip", 3_000)
-    jobs = [opened(opener, large, Place("orders", q, 0)) for q in range(5)]
+    jobs = [opened(opener, large, BatchAddress("orders", q, 0)) for q in range(5)]
     slices = await asyncio.gather(*jobs, opened(opener, little))
     assert [len(each[0][0].value) for each in slices] == [3_000_000] * 5 + [3_000]
     assert (seen.in_threads, seen.most_at_once) == (5, 1)

@@ -18,7 +18,7 @@ from kordon.codecs.error_codes import Code
 from kordon.codecs.errors import WireError
 from kordon.codecs.headers import build_request_header
 from kordon.codecs.messages import REQUESTS, RESPONSES
-from kordon.codecs.naming import Place, places
+from kordon.codecs.naming import NamingField, places
 from kordon.codecs.primitives import Entity
 from kordon.codecs.schema import Message
 from kordon.proxy.config.config import Limits
@@ -104,7 +104,7 @@ def own() -> OwnThings:
     return found
 
 
-def naming(message: Message, found: tuple[Place, ...], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def naming(message: Message, found: tuple[NamingField, ...], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Yields the paths of all fields that name something."""
     for place in found:
         if place.entity is not None:
@@ -112,7 +112,7 @@ def naming(message: Message, found: tuple[Place, ...], path: tuple[str, ...] = (
         yield from naming(message, place.inner, (*path, place.field))
 
 
-def put(value: Any, found: tuple[Place, ...], path: tuple[str, ...]) -> bool:
+def put(value: Any, found: tuple[NamingField, ...], path: tuple[str, ...]) -> bool:
     """Names something of Kordon's own at a path of a drawn message; False: this version has no such field."""
     place = next(each for each in found if each.field == path[0])
     if place.field not in value or value[place.field] in (None, []):

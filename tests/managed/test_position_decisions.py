@@ -3,11 +3,11 @@
 from kordon.codecs.decision import Kind
 from kordon.codecs.error_codes import Code
 from kordon.proxy.handlers.position_reports import PositionReports
-from kordon.proxy.ordering.position_records import Place
+from kordon.proxy.ordering.position_records import MemberKey
 from kordon.testing.noted import Noted
 from kordon.testing.positions_in_memory import ReportsInMemory, answer, asked, report_fields, served
 
-A, B = Place("readers", "a"), Place("readers", "b")
+A, B = MemberKey("readers", "a"), MemberKey("readers", "b")
 
 
 class Worker:
@@ -20,7 +20,7 @@ class Worker:
         self.client = self.noted.journal.connected("User:ann")
         self.noted.journal.named(self.client, "sdk", "User:ann")
 
-    async def tell(self, place: Place, owned: dict[int, int], *, generation: int = 1, sequence: int = -1) -> int:
+    async def tell(self, place: MemberKey, owned: dict[int, int], *, generation: int = 1, sequence: int = -1) -> int:
         """Has a member of the group of both report; returns the error code."""
         fields = report_fields(place, owned, generation_id=generation, report_sequence=sequence)
         decision = asked(self.reports, fields)

@@ -10,11 +10,11 @@ from kordon.proxy.core.interception import Serve
 from kordon.proxy.decisions.journal import Client
 from kordon.proxy.handlers.guard import names_in, refuse
 from kordon.proxy.handlers.position_reports import PositionReports
-from kordon.proxy.ordering.position_records import MOST_ROWS, Place, place_of
+from kordon.proxy.ordering.position_records import MOST_ROWS, MemberKey, place_of
 from kordon.proxy.topics.managed_topics import ManagedTopics
 from kordon.testing.positions_in_memory import ReportsInMemory, answer, asked, report_fields, served
 
-A, B, C = (Place("readers", member) for member in "abc")
+A, B, C = (MemberKey("readers", member) for member in "abc")
 DAY_MS = 24 * 3_600_000
 
 
@@ -26,7 +26,7 @@ class Worker:
         self.now_ms = 1_000_000_000_000
         self.reports = PositionReports(self.kept, lambda: self.now_ms)
 
-    async def tell(self, place: Place, owned: dict[int, int], members: str = "ab", sequence: int = 1) -> int:
+    async def tell(self, place: MemberKey, owned: dict[int, int], members: str = "ab", sequence: int = 1) -> int:
         """Has a member of a group report; returns the error code."""
         decision = asked(self.reports, report_fields(place, owned, report_sequence=sequence))
         answer(decision, list(members))

@@ -26,7 +26,7 @@ from kordon.proxy.handlers.metadata import DescribeTopicPartitionsTranslation, M
 from kordon.proxy.handlers.queries import ListOffsets, OffsetForLeaderEpoch, OffsetWish
 from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.kafka.links import Links
-from kordon.proxy.kafka.questions import Form, Question, Questions, Row
+from kordon.proxy.kafka.questions import Form, PartitionQuestion, Questions, Row
 from kordon.proxy.ordering.floors import with_floors
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.topics.managed_topics import Fence, ManagedTopic, ManagedTopics
@@ -101,7 +101,7 @@ class Stage:
     async def log_starts(self) -> list[int]:
         """Returns the real log starts of the three physical partitions."""
         form = Form(apis.LIST_OFFSETS, range(4, 12), "name", "partition_index", "test")
-        asked = [Question(self.topic.name, q, (("timestamp", EARLIEST),)) for q in range(3)]
+        asked = [PartitionQuestion(self.topic.name, q, (("timestamp", EARLIEST),)) for q in range(3)]
         rows = await self.questions.ask(form, asked, {"replica_id": -1})
         return [rows[question]["offset"] for question in asked]
 
@@ -297,7 +297,7 @@ async def test_a_layout_that_comes_meanwhile_counts(stage: Stage, monkeypatch: p
     ask = stage.questions.ask
     following = stage.topic.layout.changed(stage.topic.layout.next_epoch(1), {0: 17, 1: 6, 2: 3})
 
-    async def ask_and_switch(form: Form, questions: Collection[Question], fields: Mapping[str, Any]) -> Any:
+    async def ask_and_switch(form: Form, questions: Collection[PartitionQuestion], fields: Mapping[str, Any]) -> Any:
         rows = await ask(form, questions, fields)
         if stage.topic.layout is not following:
             stage.topic.adopt(following, {})
@@ -335,7 +335,7 @@ async def test_a_lease_that_is_away_for_a_moment_is_waited_for(stage: Stage, mon
     asked: list[Form] = []
     ask = stage.questions.ask
 
-    async def counted(form: Form, questions: Collection[Question], fields: Mapping[str, Any]) -> Any:
+    async def counted(form: Form, questions: Collection[PartitionQuestion], fields: Mapping[str, Any]) -> Any:
         asked.append(form)
         return await ask(form, questions, fields)
 
@@ -510,6 +510,6 @@ async def test_rows_are_named_for_what_they_are(stage: Stage) -> None:
     """Answers to questions are by question, whatever the order in which brokers answer."""
     form = Form(apis.LIST_OFFSETS, range(4, 12), "name", "partition_index", "test")
     times = (LATEST, EARLIEST, 2001)
-    asked = [Question(stage.topic.name, q, (("timestamp", time),)) for q in range(3) for time in times]
-    rows: Mapping[Question, Row] = await stage.questions.ask(form, asked, {"replica_id": -1})
+    asked = [PartitionQuestion(stage.topic.name, q, (("timestamp", time),)) for q in range(3) for time in times]
+    rows: Mapping[PartitionQuestion, Row] = await stage.questions.ask(form, asked, {"replica_id": -1})
     assert [rows[question]["offset"] for question in asked] == [17, 0, 11, 7, 0, 1, 4, 0, 0]

@@ -17,8 +17,8 @@ from kordon.proxy.core import verdicts
 from kordon.proxy.core.interception import Decision, NothingManaged, Question, Serve
 from kordon.proxy.decisions import journal
 from kordon.proxy.handlers.acls import TRANSLATIONS
-from kordon.proxy.handlers.admin_requests import AdminRequests, Asked
-from kordon.proxy.handlers.guard import Guard, Refused
+from kordon.proxy.handlers.admin_requests import AdminRequests, TopicWishes
+from kordon.proxy.handlers.guard import Guard, PartlyRefused
 from kordon.proxy.handlers.parts import ROWS
 from kordon.proxy.handlers.rights import NEEDED, Rights
 from kordon.proxy.kafka.operations import Operation
@@ -188,7 +188,7 @@ async def test_one_topic_is_refused_and_the_other_served(api_key: int, version: 
     (question,) = decision.questions
     tell(client, question, {"allowed": sum(1 << each for each in Operation), "denied": 1 << DESCRIBE_CONFIGS})
     await guard.serve(route(api_key, version), decision.request, None)
-    assert isinstance(service.served, Refused)
+    assert isinstance(service.served, PartlyRefused)
     (left,) = service.served.allowed[rows.asked]
     assert left["topic_id" if by_id else rows.name] == (UUID(int=FACE_ID.int + 1) if by_id else "allowed")
     answer = as_read(response(api_key), version, {rows.answered: service.served.rows})
@@ -256,7 +256,7 @@ async def test_a_request_is_served_when_rights_are_known_and_a_denial_is_on_reco
     assert service.served is None
     tell(client, question, {"denied": 1 << DESCRIBE})
     await serving
-    assert isinstance(service.served, Refused)
+    assert isinstance(service.served, PartlyRefused)
     noted.journal.end_runs()
     (refused,) = noted.of(Kind.REFUSE)
     assert (refused.topic, refused.reason, refused.rule) == ("denied", "TOPIC_AUTHORIZATION_FAILED", "RIGHTS-FIRST")
@@ -272,7 +272,7 @@ async def test_where_all_clients_are_equal_nothing_is_asked() -> None:
 @pytest.mark.parametrize("key", [each.key for each in verdicts.APIS if each.versions], ids=verdicts.api_name)
 async def test_nothing_is_answered_before_the_broker_has_answered_the_client(key: int) -> None:
     """Whatever Kordon means to say by itself, of no topic: a broker ends the connection of who has not logged in."""
-    nameless = Asked({}, None, only_checked=False)
+    nameless = TopicWishes({}, None, only_checked=False)
     guard, service, client = guarded(key, 0, nameless)
     way = known(verdicts.route(key, verdicts.API_BY_KEY[key].versions[-1]) or verdicts.private_route(key, 0))
     decision = guard.decide(way, memoryview(b""))
@@ -295,7 +295,7 @@ async def test_nothing_is_answered_before_the_broker_has_answered_the_client(key
 def test_what_the_broker_is_asked_anyway_proves_as_much() -> None:
     """Kordon's part of an answer waits for the broker's."""
     guard, service, _ = guarded(apis.CREATE_TOPICS, 7, None)
-    service.decision = Serve(Asked({}, b"rest", only_checked=False), b"rest")
+    service.decision = Serve(TopicWishes({}, b"rest", only_checked=False), b"rest")
     assert guard.decide(route(apis.CREATE_TOPICS, 7), memoryview(b"")) is service.decision
 
 

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from kordon.codecs.produce import Outcome
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.line import Bound, Write
+from kordon.proxy.ordering.line import Binding, Write
 from kordon.proxy.writes.write_outcomes import ProduceCounts, told
 
 NONE, NOT_LEADER_OR_FOLLOWER = 0, 6
@@ -28,7 +28,7 @@ def answer(base_offset: int, counts: ProduceCounts) -> Outcome:
     home = layout().chains[MOVER].home
     assert home is not None
     assert (home.partition, home.start) == (3, 40)
-    bound = Bound(home.partition, home.move, 7, tag(MOVER, home.move, 7), 0, 0, opens=True)
+    bound = Binding(home.partition, home.move, 7, tag(MOVER, home.move, 7), 0, 0, opens=True)
     write = Write(7, 0, 0, records=1, size=100, acks=-1, since=0.0, bound=bound)
     return told(layout(), MOVER, write, Outcome(home.partition, NONE, base_offset), counts)
 
@@ -46,7 +46,7 @@ def test_a_writer_is_told_where_its_own_log_begins(*, grown: bool, start: int) -
     held = layout() if grown else Layout.created("orders", UUID(int=1), 1, 4)
     home = held.chains[MOVER].home
     assert home is not None
-    bound = Bound(home.partition, home.move, 7, tag(MOVER, home.move, 7), 0, 0, opens=True)
+    bound = Binding(home.partition, home.move, 7, tag(MOVER, home.move, 7), 0, 0, opens=True)
     write = Write(7, 0, 0, records=1, size=100, acks=-1, since=0.0, bound=bound)
     written = Outcome(home.partition, NONE, 42, log_start_offset=5)
     assert told(held, MOVER, write, written, ProduceCounts()).log_start_offset == start

@@ -8,7 +8,7 @@ from kordon.proxy.ordering import soundness
 from kordon.proxy.ordering.changes import Abandoned, Commit, ConfirmMembers, Finished, Prepare, Producers, ReadCuts
 from kordon.proxy.ordering.controller import FENCE_SECONDS, MISSED_RETRY_SECONDS, Controller
 from kordon.proxy.ordering.identity import tag
-from kordon.proxy.ordering.images import ImageRecord, Parts, Written
+from kordon.proxy.ordering.images import ImageParts, ImageRecord, Written
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import FenceRecord, TopicRecord
 
@@ -64,7 +64,7 @@ def test_a_shortened_log_is_mended_by_an_epoch_of_its_own() -> None:
     """BEYOND-LOSS: writers are held, then the layout goes on behind all that somebody was told of."""
     made = controller("a")
     grown = LAYOUT.changed(LAYOUT.next_epoch(4), {0: 100, 3: 90})
-    v, image = grown.residents(3)[0], Parts({1: ImageRecord({7: Written(0, 41)}, cut_ms=0)})
+    v, image = grown.residents(3)[0], ImageParts({1: ImageRecord({7: Written(0, 41)}, cut_ms=0)})
     made.know(TopicRecord(grown, UUID(int=2)), {v: image})
     assert made.mend("orders", {3: 60}, 1.0) == [Prepare("orders", 4)]
     made.on_prepared("orders", None, 1.0)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kordon.proxy.ordering.gate import Evidence, Gate
 from kordon.proxy.ordering.layout import Layout, Segment, SegmentId
-from kordon.proxy.ordering.positions import Positions, Report, TopicReport
+from kordon.proxy.ordering.positions import MemberReport, Positions, TopicReport
 
 GROUP, TOPIC = "g", "t"
 FEW = settings(max_examples=50)
@@ -131,7 +131,7 @@ class Member:
 
     generation: int = 0
     sequence: int = 0
-    said: list[Report] = field(default_factory=list[Report])
+    said: list[MemberReport] = field(default_factory=list[MemberReport])
 
 
 @FEW
@@ -144,7 +144,7 @@ def test_positions_are_what_each_member_has_said_last(random: Random, steps: int
     positions, members, gone = Positions(), {f"m{i}": Member() for i in range(4)}, set[str]()
     for _ in range(steps):
         name = random.choice(sorted(members))
-        member, under_way = members[name], list[Report]()
+        member, under_way = members[name], list[MemberReport]()
         if random.random() < 0.1:
             positions.apply(GROUP, name, None)
             gone.add(name)
@@ -154,7 +154,7 @@ def test_positions_are_what_each_member_has_said_last(random: Random, steps: int
             place = sorted(members).index(name)
             owned = {q: random.randint(-1, 9) for q in (place, place + 4) if random.random() < 0.7}
             report = TopicReport(owned, array("i"))
-            under_way.append(Report(member.generation, member.sequence, {TOPIC: report}))
+            under_way.append(MemberReport(member.generation, member.sequence, {TOPIC: report}))
         if name not in gone:
             member.said += under_way
         random.shuffle(under_way)

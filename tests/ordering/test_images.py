@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kordon.proxy.ordering.changes import Commit, Producers
 from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.identity import tag
-from kordon.proxy.ordering.images import PRODUCERS_OF_A_PART, ImageRecord, Parts, Written, carried
+from kordon.proxy.ordering.images import PRODUCERS_OF_A_PART, ImageParts, ImageRecord, Written, carried
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.member import Adopt, Member
 from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Unreadable, Value, dump, image_key, load
@@ -21,7 +21,7 @@ NOW_MS = 1_700_000_000_000
 TOPIC = "orders"
 
 
-def moved(before: Parts, here: Mapping[int, Written], *, at_ms: int, remembered_ms: int = DAY_MS) -> Parts:
+def moved(before: ImageParts, here: Mapping[int, Written], *, at_ms: int, remembered_ms: int = DAY_MS) -> ImageParts:
     return carried(before, here, at_ms, at_ms - remembered_ms)
 
 
@@ -31,7 +31,7 @@ def writers(*client_ids: int, last_sequence: int = 9) -> dict[int, Written]:
 
 def test_a_move_leaves_what_it_knows_of_silent_producers_where_it_stands() -> None:
     """Otherwise each change would write down again everybody who ever wrote."""
-    first = moved(Parts(), writers(*range(100)), at_ms=NOW_MS)
+    first = moved(ImageParts(), writers(*range(100)), at_ms=NOW_MS)
     second = moved(first, writers(100), at_ms=NOW_MS + 1)
     assert second.parts[1] is first.parts[1]
     assert second.parts[2] == ImageRecord(writers(100), NOW_MS + 1)
@@ -40,27 +40,27 @@ def test_a_move_leaves_what_it_knows_of_silent_producers_where_it_stands() -> No
 
 def test_a_move_in_which_nobody_has_written_changes_nothing() -> None:
     """So it writes nothing down either."""
-    image = moved(Parts(), writers(1), at_ms=NOW_MS)
+    image = moved(ImageParts(), writers(1), at_ms=NOW_MS)
     assert moved(image, {}, at_ms=NOW_MS + 1) is image
 
 
 def test_a_silent_producer_is_forgotten_when_brokers_would_have_forgotten_it() -> None:
     """SEQ-IMAGE: not before, or what it sends once more is written a second time; not for ever, or images only grow."""
-    image = moved(Parts(), writers(1), at_ms=NOW_MS)
+    image = moved(ImageParts(), writers(1), at_ms=NOW_MS)
     assert 1 in moved(image, writers(2), at_ms=NOW_MS + DAY_MS)
     assert 1 not in moved(image, writers(2), at_ms=NOW_MS + DAY_MS + 1)
 
 
 def test_a_producer_that_goes_on_is_counted_from_where_it_was_however_old_its_image_is() -> None:
     """Sequences in its home lean on the image: it is asked for what it knows before it is taken away."""
-    image = moved(Parts(), writers(1, last_sequence=9), at_ms=NOW_MS)
+    image = moved(ImageParts(), writers(1, last_sequence=9), at_ms=NOW_MS)
     later = moved(image, writers(1, last_sequence=4), at_ms=NOW_MS + 10 * DAY_MS)
     assert dict(later) == {1: Written(0, 14)}
 
 
 def test_a_part_shrinks_once_others_know_better() -> None:
     """What newer parts tell of is taken out as soon as it is the half, and a part without use goes."""
-    image = moved(Parts(), writers(1, 2, 3, 4), at_ms=NOW_MS)
+    image = moved(ImageParts(), writers(1, 2, 3, 4), at_ms=NOW_MS)
     image = moved(image, writers(1, last_sequence=0), at_ms=NOW_MS + 1)
     assert len(image.parts[1].written) == 4
     image = moved(image, writers(2, last_sequence=0), at_ms=NOW_MS + 2)
@@ -72,7 +72,7 @@ def test_a_part_shrinks_once_others_know_better() -> None:
 def test_each_part_fits_into_a_batch() -> None:
     """However many producers there are, and however large their numbers."""
     many = {(1 << 40) - 1 - n: Written((1 << 15) - 1, (1 << 31) - 1) for n in range(PRODUCERS_OF_A_PART + 1)}
-    image = moved(Parts(), many, at_ms=NOW_MS)
+    image = moved(ImageParts(), many, at_ms=NOW_MS)
     assert dict(image) == many
     assert max(len(dump(part)) for part in image.parts.values()) < BATCH_BYTES // 2
 
@@ -86,7 +86,7 @@ moves = st.lists(
 @settings(max_examples=200, deadline=None)
 def test_an_image_knows_who_wrote_last_and_when(history: list[tuple[dict[int, int], int]]) -> None:
     """Against a table of all who ever wrote: nobody is missing in time, nobody stays, half of it is needed."""
-    image, now, known = Parts(), NOW_MS, dict[int, tuple[Written, int]]()
+    image, now, known = ImageParts(), NOW_MS, dict[int, tuple[Written, int]]()
     for here, waited in history:
         now += waited
         found = {client_id: Written(0, last) for client_id, last in here.items()}

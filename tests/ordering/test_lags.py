@@ -5,12 +5,12 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kordon.proxy.ordering.lags import OTHERS, Place, bounded, end_of, home_of, shown
+from kordon.proxy.ordering.lags import OTHERS, LagKey, bounded, end_of, home_of, shown
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.streams import physical_stream
 
 LAGS = st.dictionaries(
-    st.builds(Place, st.sampled_from(("a", "b")), st.sampled_from(("g", "h", "i", OTHERS)), st.sampled_from("0123")),
+    st.builds(LagKey, st.sampled_from(("a", "b")), st.sampled_from(("g", "h", "i", OTHERS)), st.sampled_from("0123")),
     st.integers(0, 100),
     max_size=32,
 )
@@ -57,7 +57,9 @@ def test_streams_that_the_layout_does_not_know_have_no_lag() -> None:
 
 
 @given(LAGS, st.integers(1, 40), st.sets(st.tuples(st.sampled_from(("a", "b")), st.sampled_from(("g", "h")))))
-def test_series_are_bounded_and_no_lag_is_hidden(lags: dict[Place, int], most: int, kept: set[tuple[str, str]]) -> None:
+def test_series_are_bounded_and_no_lag_is_hidden(
+    lags: dict[LagKey, int], most: int, kept: set[tuple[str, str]]
+) -> None:
     """However many groups there are; of each topic the greatest lag is told, under its own name or among others."""
     told, own = bounded(lags, most, kept)
     topics = {place.topic for place in lags}
@@ -73,16 +75,16 @@ def test_series_are_bounded_and_no_lag_is_hidden(lags: dict[Place, int], most: i
 
 def test_groups_keep_their_series_when_others_come() -> None:
     """A series does not end because another group has a name that sorts before."""
-    old = {Place("a", "old", str(v)): v for v in range(4)}
-    new = {Place("a", "new", str(v)): 10 * v for v in range(4)}
+    old = {LagKey("a", "old", str(v)): v for v in range(4)}
+    new = {LagKey("a", "new", str(v)): 10 * v for v in range(4)}
     told, own = bounded({**new, **old}, 8, {("a", "old")})
     assert told == {**new, **old}
-    told, own = bounded({**new, **old, Place("a", "third", "0"): 5}, 8, {("a", "old")})
+    told, own = bounded({**new, **old, LagKey("a", "third", "0"): 5}, 8, {("a", "old")})
     assert own == {("a", "old")}
-    assert told == {**old, **{Place("a", OTHERS, str(v)): max(10 * v, 5 if v == 0 else 0) for v in range(4)}}
+    assert told == {**old, **{LagKey("a", OTHERS, str(v)): max(10 * v, 5 if v == 0 else 0) for v in range(4)}}
 
 
 def test_where_there_are_more_partitions_than_series_a_topic_has_one() -> None:
     """Nothing is unbounded, whatever V clients have given to the topics that they made."""
-    lags = {Place("a", "g", str(v)): v for v in range(100)}
-    assert bounded(lags, 10, ()) == ({Place("a", OTHERS, OTHERS): 99}, set())
+    lags = {LagKey("a", "g", str(v)): v for v in range(100)}
+    assert bounded(lags, 10, ()) == ({LagKey("a", OTHERS, OTHERS): 99}, set())

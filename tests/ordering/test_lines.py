@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from kordon.proxy.ordering import writers
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.identity import owner_of, tag, untag
-from kordon.proxy.ordering.images import Image, Parts, Refusal, Written, carried
+from kordon.proxy.ordering.images import Image, ImageParts, WhyNotWritten, Written, carried
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.line import NO_PRODUCER, Bound, Line, Refuse, Result, Write
-from kordon.proxy.ordering.writers import MOST_REMEMBERED, Unfit
+from kordon.proxy.ordering.line import NO_PRODUCER, Binding, Line, Refuse, Result, Write
+from kordon.proxy.ordering.writers import MOST_REMEMBERED, WhyUnfit
 from kordon.testing.known import known
 
 HOME = Stay(partition=2, move=1, start=100, end=None, delta=-40)
@@ -78,7 +78,7 @@ def test_the_first_batch_of_an_identity_goes_alone() -> None:
     assert sendable(line) == [first, other]
     assert line.answered(first, Result.WRITTEN)
     assert sendable(line) == [second]
-    assert second.bound == Bound(2, 1, 7, tag(3, 1, 7), 0, 1, opens=False)
+    assert second.bound == Binding(2, 1, 7, tag(3, 1, 7), 0, 1, opens=False)
 
 
 def test_what_follows_a_failed_first_batch_does_not_open_the_segment() -> None:
@@ -90,7 +90,7 @@ def test_what_follows_a_failed_first_batch_does_not_open_the_segment() -> None:
     line.answered(first, Result.REFUSED)
     assert sendable(line) == []
     ask(line)
-    assert list(steps(line)) == [Refuse(second, Unfit.GAP)]
+    assert list(steps(line)) == [Refuse(second, WhyUnfit.GAP)]
 
 
 def test_an_identity_that_began_elsewhere_is_asked_for() -> None:
@@ -111,7 +111,7 @@ def test_an_identity_that_nobody_knows_is_told_so() -> None:
     image = {8: Written(0, 30)}
     assert list(steps(line, image)) == []
     ask(line)
-    assert list(steps(line, image)) == [Refuse(lone, Unfit.UNKNOWN), Refuse(gap, Unfit.GAP)]
+    assert list(steps(line, image)) == [Refuse(lone, WhyUnfit.UNKNOWN), Refuse(gap, WhyUnfit.GAP)]
 
 
 def test_an_answer_counts_only_for_what_was_asked_before() -> None:
@@ -179,7 +179,7 @@ def test_a_retry_across_a_move_is_a_duplicate() -> None:
     writes = [a_write(8, records=3, epoch=1), a_write(11, epoch=1), a_write(12, epoch=0)]
     line = a_line(*writes)
     refused = [step for step in steps(line, {7: Written(1, 10)}) if isinstance(step, Refuse)]
-    assert refused == [Refuse(writes[0], Refusal.DUPLICATE), Refuse(writes[2], Refusal.FENCED)]
+    assert refused == [Refuse(writes[0], WhyNotWritten.DUPLICATE), Refuse(writes[2], WhyNotWritten.FENCED)]
     assert sequences([writes[1]]) == [(1, 0)]
 
 
@@ -192,7 +192,7 @@ def test_binding_happens_when_a_write_is_sent() -> None:
     line.add(second)
     line.answered(first, Result.WRITTEN)
     assert sendable(line, {7: Written(0, 0)}, NEXT_HOME) == [second]
-    assert second.bound == Bound(5, 2, 7, tag(3, 2, 7), 0, 0, opens=True)
+    assert second.bound == Binding(5, 2, 7, tag(3, 2, 7), 0, 0, opens=True)
 
 
 def test_batches_without_identity_get_one() -> None:
@@ -389,7 +389,7 @@ class Log:
     def end(self) -> int:
         return len(self.batches)
 
-    def append(self, bound: Bound, value: tuple[int, int]) -> int | Result:
+    def append(self, bound: Binding, value: tuple[int, int]) -> int | Result:
         """Returns the offset, or why not."""
         known = self.cache.get(bound.producer_id)
         if known is not None:
@@ -446,13 +446,13 @@ class World:
         self.faults = faults
         self.count = self.random.randint(5, 25)
         self.layout = Layout.created("orders", UUID(int=1), 1, V_COUNT)
-        self.images: dict[int, Parts] = {}
+        self.images: dict[int, ImageParts] = {}
         self.logs = [Log() for _ in range(V_COUNT)]
         self.ids = iter(range(1000, 2000))
         self.lines = [[Line(v) for v in range(V_COUNT)] for _ in range(2)]
         self.wires: dict[tuple[int, int], deque[Write]] = {}
         """By (worker, v), what is on its way to the broker."""
-        self.limbo: list[tuple[Bound, tuple[int, int]]] = []
+        self.limbo: list[tuple[Binding, tuple[int, int]]] = []
         """What was lost for its sender, and may land or not."""
         self.clients = [
             Client(n, self.random.randrange(V_COUNT), NO_PRODUCER if n % 3 == 2 else n, self.random.randrange(2))
@@ -530,7 +530,7 @@ class World:
                 outcome = Result.REFUSED  # appended, but not copied
         self.answer(worker, write, outcome)
 
-    def append(self, bound: Bound, client: Client, number: int) -> int | Result:
+    def append(self, bound: Binding, client: Client, number: int) -> int | Result:
         """A batch reaches the broker, which looks at it first, and then at its sequence."""
         if client.rejects(number):
             return Result.REJECTED
@@ -544,13 +544,13 @@ class World:
         if line.answered(write, result):
             self.settle(write, outcome)
 
-    def settle(self, write: Write, outcome: int | Result | Refusal | Unfit) -> None:
+    def settle(self, write: Write, outcome: int | Result | WhyNotWritten | WhyUnfit) -> None:
         """An answer reaches a client."""
         client, number = write.payload
         if write.abandoned:
             return
         assert client.under_way.pop(number) is write
-        if isinstance(outcome, int) or outcome is Refusal.DUPLICATE:
+        if isinstance(outcome, int) or outcome is WhyNotWritten.DUPLICATE:
             client.acked.add(number)
             return
         if outcome is Result.REJECTED:
@@ -561,7 +561,7 @@ class World:
         assert idempotent or self.faults, "nothing but what is wrong with a batch itself is told of it"
         if not idempotent:
             assert outcome in (Result.REFUSED, Result.LOST), "errors of identities are not for clients without one"
-        elif outcome in (Result.SEQUENCE, Unfit.GAP):
+        elif outcome in (Result.SEQUENCE, WhyUnfit.GAP):
             assert any(n not in client.acked for n in range(number)), "the batch was next: it is fatal for librdkafka"
         else:
             assert outcome in (Result.REFUSED, Result.LOST)
@@ -585,7 +585,7 @@ class World:
                 self.answer(worker, write, self.append(write.bound, client, number))
         touched = sealed | self.layout.opened_by(following)
         cuts = {q: self.logs[q].end for q in touched}
-        images: dict[int, Parts] = {}
+        images: dict[int, ImageParts] = {}
         for v in self.layout.movers(following):
             home = known(self.layout.chains[v].home)
             here: dict[int, Written] = {}
@@ -593,7 +593,7 @@ class World:
                 identity = untag(producer_id)
                 if identity is not None and (identity.v, identity.move) == (v, home.move):
                     here[identity.client_id] = Written(epoch, last[-1].sequence)
-            images[v] = carried(self.images.get(v, Parts()), here, cut_ms=0, forgotten_ms=0)
+            images[v] = carried(self.images.get(v, ImageParts()), here, cut_ms=0, forgotten_ms=0)
         self.layout = self.layout.changed(following, cuts)
         self.images |= images
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.identity import tag
-from kordon.proxy.ordering.images import Image, Refusal, Written
-from kordon.proxy.ordering.line import NO_PRODUCER, Bound, Line, Refuse, Result, Write
+from kordon.proxy.ordering.images import Image, WhyNotWritten, Written
+from kordon.proxy.ordering.line import NO_PRODUCER, Binding, Line, Refuse, Result, Write
 from kordon.proxy.ordering.streams import physical_stream
-from kordon.proxy.ordering.writers import Unfit
+from kordon.proxy.ordering.writers import WhyUnfit
 
 STREAM = physical_stream(2)
 HOME = Stay(partition=2, move=4, start=100, end=None, delta=0)
@@ -36,15 +36,15 @@ def test_a_write_by_the_count_in_force_is_sent_under_the_layout_epoch_of_its_seg
     """ORIGIN-TAG: no virtual partition, and the layout epoch where virtual partitions have their moves."""
     write = a_write(0)
     assert list(steps(a_line(write), count=6)) == [write]
-    assert write.bound == Bound(2, 4, 7, tag(STREAM, 4, 7), 0, 0, opens=True)
+    assert write.bound == Binding(2, 4, 7, tag(STREAM, 4, 7), 0, 0, opens=True)
 
 
 def test_a_write_by_another_count_is_refused_and_what_is_behind_it_goes_on() -> None:
     """KIP-253: its client partitioned it by partitions that there were, or by such as nobody knows of here yet."""
     old, none, right = a_write(0, count=5), a_write(0, count=-1, producer_id=8), a_write(0, producer_id=9)
     assert list(steps(a_line(old, none, right), count=6)) == [
-        Refuse(old, Unfit.OUTDATED),
-        Refuse(none, Unfit.OUTDATED),
+        Refuse(old, WhyUnfit.OUTDATED),
+        Refuse(none, WhyUnfit.OUTDATED),
         right,
     ]
 
@@ -54,9 +54,9 @@ def test_a_write_that_was_written_before_the_cut_is_told_so_whatever_its_count_s
     written, behind, fenced = a_write(8, count=5), a_write(9, count=5), a_write(3, count=5, producer_id=8)
     image = {7: Written(0, 8), 8: Written(1, 0)}
     assert list(steps(a_line(written, behind, fenced), 6, image)) == [
-        Refuse(written, Refusal.DUPLICATE),
-        Refuse(behind, Unfit.OUTDATED),
-        Refuse(fenced, Refusal.FENCED),
+        Refuse(written, WhyNotWritten.DUPLICATE),
+        Refuse(behind, WhyUnfit.OUTDATED),
+        Refuse(fenced, WhyNotWritten.FENCED),
     ]
 
 
@@ -64,7 +64,7 @@ def test_a_count_that_is_in_force_again_does_not_let_an_old_write_in() -> None:
     """From 6 to 7 and back to 6: what waited all along was answered for under 7, and its records are elsewhere."""
     late, told, unsure = a_write(0), a_write(0, producer_id=8), a_write(0, producer_id=9)
     late.layout_epoch, told.layout_epoch, unsure.layout_epoch = 3, 4, -1
-    assert list(steps(a_line(late, told, unsure), count=6)) == [Refuse(late, Unfit.OUTDATED), told, unsure]
+    assert list(steps(a_line(late, told, unsure), count=6)) == [Refuse(late, WhyUnfit.OUTDATED), told, unsure]
 
 
 def test_a_retired_partition_answers_what_it_has_and_takes_nothing() -> None:
@@ -72,9 +72,9 @@ def test_a_retired_partition_answers_what_it_has_and_takes_nothing() -> None:
     written, new, without_id = a_write(8, count=5), a_write(9, count=6), a_write(-1, count=6, producer_id=NO_PRODUCER)
     line = a_line(written, new, without_id)
     assert list(steps(line, 6, {7: Written(0, 8)}, RETIRED)) == [
-        Refuse(written, Refusal.DUPLICATE),
-        Refuse(new, Unfit.OUTDATED),
-        Refuse(without_id, Unfit.OUTDATED),
+        Refuse(written, WhyNotWritten.DUPLICATE),
+        Refuse(new, WhyUnfit.OUTDATED),
+        Refuse(without_id, WhyUnfit.OUTDATED),
     ]
     assert line.idle
     assert not line.needs_id
@@ -86,22 +86,22 @@ def test_a_write_that_waits_is_judged_by_the_count_of_when_it_is_sent() -> None:
     line = a_line(first, second)
     assert list(steps(line, count=6)) == [first]
     line.answered(first, Result.WRITTEN)
-    assert list(steps(line, 7, {7: Written(0, 0)}, NEXT_HOME)) == [Refuse(second, Unfit.OUTDATED)]
+    assert list(steps(line, 7, {7: Written(0, 0)}, NEXT_HOME)) == [Refuse(second, WhyUnfit.OUTDATED)]
 
 
 def test_sequences_go_on_behind_the_image_in_the_next_segment() -> None:
     """SEQ-IMAGE holds for physical partitions as such: each segment counts from 0."""
     write = a_write(9, count=7)
     assert list(steps(a_line(write), 7, {7: Written(0, 8)}, NEXT_HOME)) == [write]
-    assert write.bound == Bound(2, 5, 7, tag(STREAM, 5, 7), 0, 0, opens=True)
+    assert write.bound == Binding(2, 5, 7, tag(STREAM, 5, 7), 0, 0, opens=True)
 
 
 def test_without_idempotence_the_line_lends_an_identity_as_to_others() -> None:
     """LENT-IDENTITY, behind the count."""
     old, right = a_write(-1, count=5, producer_id=NO_PRODUCER), a_write(-1, count=6, producer_id=NO_PRODUCER)
     line = a_line(old, right)
-    assert list(steps(line, count=6)) == [Refuse(old, Unfit.OUTDATED)]
+    assert list(steps(line, count=6)) == [Refuse(old, WhyUnfit.OUTDATED)]
     assert line.needs_id
     line.identify(900)
     assert list(steps(line, count=6)) == [right]
-    assert right.bound == Bound(2, 4, 900, tag(STREAM, 4, 900), 0, 0, opens=True)
+    assert right.bound == Binding(2, 4, 900, tag(STREAM, 4, 900), 0, 0, opens=True)

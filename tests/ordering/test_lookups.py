@@ -10,7 +10,7 @@ from kordon.proxy.ordering import lookups
 from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.epochs import LARGEST_EPOCH, split_epoch, virtual_epoch
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.lookups import Found, epoch_end, epoch_question, partitions_to_ask, resolve, visible
+from kordon.proxy.ordering.lookups import FoundOffset, epoch_end, epoch_question, partitions_to_ask, resolve, visible
 from kordon.proxy.ordering.reading import first_readable
 from kordon.testing.known import known
 
@@ -24,26 +24,26 @@ class Log:
     start: int = 0
     epoch: int = 0
 
-    def answer(self, timestamp: int) -> Found:
+    def answer(self, timestamp: int) -> FoundOffset:
         """Answers ListOffsets as a broker does (UnifiedLog.fetchOffsetByTimestamp)."""
-        live = [Found(offset, *self.records[offset][::3]) for offset in range(self.start, len(self.records))]
+        live = [FoundOffset(offset, *self.records[offset][::3]) for offset in range(self.start, len(self.records))]
         if timestamp == lookups.LATEST:
-            return Found(len(self.records), -1, self.epoch)
+            return FoundOffset(len(self.records), -1, self.epoch)
         if timestamp == lookups.EARLIEST:
-            return Found(self.start, -1, live[0].epoch if live else -1)
+            return FoundOffset(self.start, -1, live[0].epoch if live else -1)
         if timestamp == lookups.MAX_TIMESTAMP:
-            return max(live, key=lambda found: found.timestamp, default=Found())
-        return next((found for found in live if found.timestamp >= timestamp), Found())
+            return max(live, key=lambda found: found.timestamp, default=FoundOffset())
+        return next((found for found in live if found.timestamp >= timestamp), FoundOffset())
 
-    def end_of_epoch(self, epoch: int) -> Found:
+    def end_of_epoch(self, epoch: int) -> FoundOffset:
         """Answers OffsetForLeaderEpoch as a broker does (LeaderEpochFileCache.endOffsetFor), before any retention."""
         if epoch == self.epoch:
-            return Found(len(self.records), -1, epoch)
+            return FoundOffset(len(self.records), -1, epoch)
         starts = {of: offset for offset, (*_, of) in reversed(list(enumerate(self.records)))}
         higher = min((of for of in starts if of > epoch), default=None)
         if higher is None:
-            return Found()
-        return Found(starts[higher], -1, max((of for of in starts if of <= epoch), default=epoch))
+            return FoundOffset()
+        return FoundOffset(starts[higher], -1, max((of for of in starts if of <= epoch), default=epoch))
 
 
 @dataclass
@@ -65,7 +65,7 @@ class History:
     def end(self, stay: Stay) -> int:
         return len(self.logs[stay.partition].records) if stay.end is None else stay.end
 
-    def find(self, v: int, timestamp: int, floor: int = 0, limit: int | None = None) -> Found:
+    def find(self, v: int, timestamp: int, floor: int = 0, limit: int | None = None) -> FoundOffset:
         """Looks an offset up the way that is tested."""
         stays = visible(self.layout.chains[v], floor, limit)
         asked = partitions_to_ask(stays, timestamp)
@@ -172,9 +172,9 @@ def test_leader_epochs_end_where_the_next_one_begins(history: History) -> None:
             question = known(epoch_question(chain, epoch))
             found = epoch_end(question, history.logs[question.stay.partition].end_of_epoch(question.epoch))
             if at + 1 < len(epochs) and split_epoch(epochs[at + 1])[0] == question.stay.move:
-                assert found == Found(starts[epochs[at + 1]], -1, epoch)
+                assert found == FoundOffset(starts[epochs[at + 1]], -1, epoch)
             else:
-                assert found == Found(history.end(question.stay) + question.stay.delta, -1, epoch)
+                assert found == FoundOffset(history.end(question.stay) + question.stay.delta, -1, epoch)
 
 
 def epoch_starts(history: History, chain: Chain) -> dict[int, int]:
@@ -193,14 +193,14 @@ def test_leader_epochs_nobody_knows_are_undefined() -> None:
     assert epoch_question(chain, -1) is None
     assert epoch_question(chain, virtual_epoch(1, 0)) is None
     question = known(epoch_question(chain, 5))
-    assert epoch_end(question, Found()) == Found()
+    assert epoch_end(question, FoundOffset()) == FoundOffset()
 
 
 def test_one_leader_epoch_over_the_takeover_of_a_topic() -> None:
     """PAST-STAYS: before and after Kordon came the partition is the same, and so are its leader epochs."""
     old, new = Stay(1, 0, 0, 200, 0, tagged=False), Stay(1, 0, 200, None, 0)
     question = known(epoch_question(Chain((old, new)), 3))
-    assert epoch_end(question, Found(150, -1, 3)) == Found(150, -1, 3)
+    assert epoch_end(question, FoundOffset(150, -1, 3)) == FoundOffset(150, -1, 3)
 
 
 @given(st.integers(0, 65_535), st.integers(0, 32_767))
@@ -219,7 +219,7 @@ def test_the_epoch_before_a_change_leads_to_the_cut_of_a_physical_partition() ->
     question = epoch_question(chain, virtual_epoch(4, 0) - 1)
     assert question == (sealed, LARGEST_EPOCH)
     assert question is not None
-    assert epoch_end(question, Found()).offset == 120  # the broker knows no such epoch
+    assert epoch_end(question, FoundOffset()).offset == 120  # the broker knows no such epoch
     assert epoch_question(chain, virtual_epoch(5, 0)) is None  # larger than any there is
     assert epoch_question(chain, virtual_epoch(0, 9)) is None  # from before its time
     assert epoch_question(chain, virtual_epoch(4, 2)) == (opened, 2)
@@ -229,8 +229,8 @@ def test_a_retired_partition_ends_for_every_later_epoch_and_begins_at_its_end_wh
     """Partition 3 was there from 0 to 95; retention has taken all of it."""
     chain = Chain((Stay(3, 1, 0, 95, 0),))
     question = known(epoch_question(chain, virtual_epoch(2, 0)))
-    assert epoch_end(question, Found()).offset == 95
+    assert epoch_end(question, FoundOffset()).offset == 95
     stays = visible(chain)
-    assert resolve(stays, lookups.LATEST, {3: Found(99, -1, 7)}).offset == 95
-    assert resolve(stays, lookups.EARLIEST, {3: Found(97, -1, 7)}).offset == 95
+    assert resolve(stays, lookups.LATEST, {3: FoundOffset(99, -1, 7)}).offset == 95
+    assert resolve(stays, lookups.EARLIEST, {3: FoundOffset(97, -1, 7)}).offset == 95
     assert first_readable(chain, 0, lambda _: 97) == 95

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kordon.proxy.ordering.changes import Abandoned, Command, Commit, Prepare, Producers, ReadCuts, WriteAhead
 from kordon.proxy.ordering.controller import MOST_FAILURES, Controller
 from kordon.proxy.ordering.identity import tag
-from kordon.proxy.ordering.images import ImageRecord, Parts, Written
+from kordon.proxy.ordering.images import ImageParts, ImageRecord, Written
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.member import Adopt, Member
 from kordon.proxy.ordering.records import TopicRecord, Value, image_key
@@ -229,7 +229,7 @@ def test_parts_that_begin_later_are_not_in_force() -> None:
     world.change({(v, 7): 5 for v in range(V)}, {}, 0)
     for image in world.member.images(TOPIC).values():
         assert image.in_force(world.layout.epoch) is image
-        assert dict(image.in_force(world.layout.epoch - 1)) == dict(Parts())
+        assert dict(image.in_force(world.layout.epoch - 1)) == dict(ImageParts())
 
 
 def test_what_is_read_again_counts_from_the_same_epoch_on() -> None:

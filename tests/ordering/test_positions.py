@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kordon.proxy.ordering.position_records import Place, dump, key_of, load, place_of
-from kordon.proxy.ordering.positions import UNKNOWN, Positions, Report, Row, TopicReport
+from kordon.proxy.ordering.position_records import MemberKey, dump, key_of, load, place_of
+from kordon.proxy.ordering.positions import UNKNOWN, MemberReport, Positions, ToldPosition, TopicReport
 
 GROUP = "readers"
 TOPIC = "orders"
@@ -27,11 +27,11 @@ MEGABYTE = 1024 * 1024
 
 def report(
     generation: int, owned: dict[int, int] | None = None, wanted: tuple[int, ...] = (), sequence: int = -1
-) -> Report:
-    return Report(generation, sequence, {TOPIC: TopicReport(owned or {}, array("i", wanted))})
+) -> MemberReport:
+    return MemberReport(generation, sequence, {TOPIC: TopicReport(owned or {}, array("i", wanted))})
 
 
-def told(positions: Positions, member: str) -> list[Row]:
+def told(positions: Positions, member: str) -> list[ToldPosition]:
     return positions.answer(GROUP, member).get(TOPIC, [])
 
 
@@ -41,26 +41,26 @@ def test_who_asks_is_told_and_who_is_asked_for_learns_of_it() -> None:
     positions.apply(GROUP, "a", report(1, {0: 40, 1: 7}))
     assert told(positions, "a") == []
     positions.apply(GROUP, "b", report(1, {3: UNKNOWN}, wanted=(0,)))
-    assert told(positions, "a") == [Row(0, True, 40)]
-    assert told(positions, "b") == [Row(0, False, 40)]
+    assert told(positions, "a") == [ToldPosition(0, True, 40)]
+    assert told(positions, "b") == [ToldPosition(0, False, 40)]
 
 
 def test_a_member_that_waits_for_its_own_partition_is_not_asked_for_it() -> None:
     """Only what another member wants to know is asked for."""
     positions = Positions()
     positions.apply(GROUP, "a", report(1, {0: 40}, wanted=(0,)))
-    assert told(positions, "a") == [Row(0, False, 40)]
+    assert told(positions, "a") == [ToldPosition(0, False, 40)]
     positions.apply(GROUP, "b", report(1, {1: 0}, wanted=(0,)))
-    assert told(positions, "a") == [Row(0, True, 40)]
+    assert told(positions, "a") == [ToldPosition(0, True, 40)]
 
 
 def test_a_position_that_is_not_known_is_asked_for_as_unknown() -> None:
     """By it an owner sees that what it had said was lost, and says it again."""
     positions = Positions()
     positions.apply(GROUP, "b", report(1, {}, wanted=(0,)))
-    assert told(positions, "b") == [Row(0, False, UNKNOWN)]
+    assert told(positions, "b") == [ToldPosition(0, False, UNKNOWN)]
     positions.apply(GROUP, "a", report(1, {0: UNKNOWN}))
-    assert told(positions, "a") == [Row(0, True, UNKNOWN)]
+    assert told(positions, "a") == [ToldPosition(0, True, UNKNOWN)]
     assert positions.of(GROUP, 1, TOPIC) == {}
 
 
@@ -87,7 +87,7 @@ def test_generations_know_nothing_of_one_another() -> None:
     positions.apply(GROUP, "b", report(2, {0: UNKNOWN}, wanted=(0,)))
     assert positions.of(GROUP, 2, TOPIC) == {}
     assert positions.of(GROUP, 1, TOPIC) == {0: 40}
-    assert told(positions, "b") == [Row(0, False, UNKNOWN)]
+    assert told(positions, "b") == [ToldPosition(0, False, UNKNOWN)]
 
 
 def test_a_report_that_comes_late_does_not_count() -> None:
@@ -103,7 +103,7 @@ def test_a_report_that_comes_late_does_not_count() -> None:
 def test_what_a_late_report_stands_behind_is_written_again() -> None:
     """A compacted log keeps the last record of a member, and that is the late one."""
     positions = Positions()
-    first = Report(2, 5, {TOPIC: TopicReport({0: 3}, array("i"))}, said_ms=1_000)
+    first = MemberReport(2, 5, {TOPIC: TopicReport({0: 3}, array("i"))}, said_ms=1_000)
     positions.apply(GROUP, "a", first)
     assert (said := positions.said(GROUP, "a")) is not None
     assert said.said_ms == 1_000
@@ -153,7 +153,7 @@ topic_reports = st.builds(
     st.sets(numbers),
 )
 reports = st.builds(
-    Report,
+    MemberReport,
     st.integers(0, 3),
     st.integers(-1, 5),
     st.dictionaries(st.sampled_from(["orders", "payments"]), topic_reports),
@@ -167,13 +167,13 @@ class AnyOrder(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.positions = Positions()
-        self.last: dict[str, Report] = {}
+        self.last: dict[str, MemberReport] = {}
         self.gone: dict[str, int] = {}
         self.turn = 0
         self.said_at: dict[str, int] = {}
 
     @rule(member=st.sampled_from("abcd"), said=reports)
-    def say(self, member: str, said: Report) -> None:
+    def say(self, member: str, said: MemberReport) -> None:
         """A record of a member is read."""
         self.positions.apply(GROUP, member, said)
         former = self.last.get(member)
@@ -222,7 +222,7 @@ class AnyOrder(RuleBasedStateMachine):
                 needed = {q for q in rows.owned if any(q in wanted for wanted in others)}
                 found = self.positions.of(GROUP, said.generation_id, topic)
                 assert answer.get(topic, []) == [
-                    Row(q, q in needed, found.get(q, UNKNOWN)) for q in sorted(needed | set(rows.wanted))
+                    ToldPosition(q, q in needed, found.get(q, UNKNOWN)) for q in sorted(needed | set(rows.wanted))
                 ]
 
     @invariant()
@@ -236,9 +236,9 @@ TestAnyOrder = AnyOrder.TestCase
 
 
 @given(reports, st.text(), st.text())
-def test_records_read_as_they_were_written(said: Report, group: str, member: str) -> None:
+def test_records_read_as_they_were_written(said: MemberReport, group: str, member: str) -> None:
     """Key and value come back, whatever groups and members are called."""
-    place = Place(group, member)
+    place = MemberKey(group, member)
     assert place_of(key_of(place)) == place
     read = load(dump(said))
     assert read == said
@@ -309,7 +309,7 @@ def test_an_answer_costs_no_pass_over_all_members() -> None:
     assert steps[0] == steps[1]
 
 
-def report_and_hear(positions: Positions, member: str, said: Report) -> None:
+def report_and_hear(positions: Positions, member: str, said: MemberReport) -> None:
     """What a heartbeat of a member asks of the group's state."""
     positions.apply(GROUP, member, said)
     positions.answer(GROUP, member)

@@ -16,7 +16,15 @@ from kordon.proxy.ordering.images import ImageRecord, Written
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.reading import Resident, reading_place, tenancies
 from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value, dump, load
-from kordon.proxy.ordering.takeover import Step, Takeover, first_placement, looked_at, next_step, outdates_views, shown
+from kordon.proxy.ordering.takeover import (
+    Takeover,
+    TakeoverStep,
+    first_placement,
+    looked_at,
+    next_step,
+    outdates_views,
+    shown,
+)
 
 UNTAGGED = 7
 """A producer id as clients know it."""
@@ -157,7 +165,7 @@ def test_no_record_is_lost_doubled_or_reordered(data: st.DataObject) -> None:
         play.some(play.write, play.poll, play.see)
     for producer in producers:
         producer.sees = topic.layout.v_count
-    if topic.takeover is not None and next_step(topic.layout, topic.takeover, LATER) is Step.CUT:
+    if topic.takeover is not None and next_step(topic.layout, topic.takeover, LATER) is TakeoverStep.CUT:
         play.some(play.write, play.poll)
         topic.begin(Placement.LINEAR)
     for _ in range(4):
@@ -310,18 +318,18 @@ def test_the_time_of_the_old_view_runs_from_when_the_new_one_is_shown() -> None:
     """
     asked = Takeover(None, transition_ms=100)
     own = TOPIC.changed(TOPIC.next_epoch(2, Placement.OWN), {0: 5, 1: 9}, withheld=True)
-    assert next_step(own, asked, LATER) is Step.SHOWN
+    assert next_step(own, asked, LATER) is TakeoverStep.SHOWN
     counted = shown(asked, LATER)
-    assert next_step(own, counted, LATER + 99) is Step.WAIT
-    assert next_step(own, counted, LATER + 100) is Step.CUT
+    assert next_step(own, counted, LATER + 99) is TakeoverStep.WAIT
+    assert next_step(own, counted, LATER + 100) is TakeoverStep.CUT
 
 
 def test_the_old_view_is_waited_out_online_and_left_out_quiesced() -> None:
     """Only where clients come to see more partitions than before there are two views at all."""
     own = TOPIC.changed(TOPIC.next_epoch(2, Placement.OWN), {0: 5, 1: 9}, withheld=True)
-    assert next_step(own, Takeover(None), LATER) is Step.SHOWN
-    assert next_step(own, Takeover(UNTIL), UNTIL - 1) is Step.WAIT
-    assert next_step(own, Takeover(UNTIL), UNTIL) is Step.CUT
+    assert next_step(own, Takeover(None), LATER) is TakeoverStep.SHOWN
+    assert next_step(own, Takeover(UNTIL), UNTIL - 1) is TakeoverStep.WAIT
+    assert next_step(own, Takeover(UNTIL), UNTIL) is TakeoverStep.CUT
     assert first_placement(TOPIC, quiesced=False) is Placement.OWN
     assert first_placement(TOPIC, quiesced=True) is Placement.LINEAR
     same = Layout.unmanaged("orders", UUID(int=1), 2, 2)

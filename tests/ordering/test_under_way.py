@@ -1,6 +1,6 @@
 """What is sent and unanswered: fences wait for it, and an answer that comes behind the lease waits itself."""
 
-from kordon.proxy.ordering.under_way import Fate, Kept, UnderWay
+from kordon.proxy.ordering.under_way import Fate, KeptAnswers, UnderWay
 
 HERE, THERE = ("orders", 0), ("orders", 1)
 
@@ -39,7 +39,7 @@ def test_a_wait_learns_up_to_where_was_written_meanwhile() -> None:
 
 def test_only_successes_behind_the_lease_wait_for_it() -> None:
     """LATE-ANSWER: what is not written is none, whatever the layouts say; with a lease it is told at once."""
-    kept = Kept[str](most=2, seconds=15.0)
+    kept = KeptAnswers[str](most=2, seconds=15.0)
     assert kept.take("a", is_written=True, may_serve=True, now=0.0) is Fate.TELL
     assert kept.take("b", is_written=False, may_serve=False, now=0.0) is Fate.TELL
     assert [kept.take(each, is_written=True, may_serve=False, now=0.0) for each in "cd"] == [Fate.KEEP] * 2
@@ -50,7 +50,7 @@ def test_only_successes_behind_the_lease_wait_for_it() -> None:
 
 def test_what_has_waited_for_too_long_for_the_lease_is_given_up() -> None:
     """Its client sends it again, and learns then what has become of it."""
-    kept = Kept[str](most=9, seconds=15.0)
+    kept = KeptAnswers[str](most=9, seconds=15.0)
     for now, answer in enumerate("abc"):
         kept.take(answer, is_written=True, may_serve=False, now=now)
     assert kept.overdue(15.0) == []

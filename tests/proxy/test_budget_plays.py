@@ -7,7 +7,7 @@ import pytest
 from kordon.codecs import apis
 from kordon.codecs.errors import TooManyRows
 from kordon.codecs.messages import request
-from kordon.codecs.primitives import Rows
+from kordon.codecs.primitives import RowBudget
 from kordon.proxy.config.config import Limits
 from kordon.proxy.core.addresses import Advertised
 from kordon.proxy.core.causes import CloseCause
@@ -45,7 +45,7 @@ class HoldsHeartbeats(NothingManaged):
         """Lets pass what is not to be served."""
         if route.api.key == apis.PRODUCE:
             return None
-        value, _ = request(route.api.key).at(route.version).parse(body, Rows(10))
+        value, _ = request(route.api.key).at(route.version).parse(body, RowBudget(10))
         return Serve(value) if value.get("member_id") == "served" else None
 
 
@@ -185,11 +185,11 @@ def test_rows_of_all_levels_count() -> None:
     table = request(apis.LIST_OFFSETS).at(7)
     topics = [{"name": "t", "partitions": [{"partition_index": each} for each in range(4)]}] * 2
     data = table.build({"topics": topics})
-    table.parse(data, Rows(10))
+    table.parse(data, RowBudget(10))
     with pytest.raises(TooManyRows, match="more than 9 rows"):
-        table.parse(data, Rows(9))
+        table.parse(data, RowBudget(9))
     numbers = request(apis.OFFSET_FETCH).at(7)
     data = numbers.build({"group_id": "g", "topics": [{"name": "t", "partition_indexes": list(range(160))}]})
-    numbers.parse(data, Rows(11))
+    numbers.parse(data, RowBudget(11))
     with pytest.raises(TooManyRows):
-        numbers.parse(data, Rows(10))
+        numbers.parse(data, RowBudget(10))

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from kordon.proxy.config.config import Config, HostPort
 from kordon.proxy.config.config_load import ConfigError, load, load_config
 from kordon.proxy.config.config_options import differences, options
-from kordon.proxy.config.config_source import FLAGS, Place, dotted, read_sources, variable_of
+from kordon.proxy.config.config_source import FLAGS, Origin, dotted, read_sources, variable_of
 
 MINIMAL = """\
 upstream:
@@ -168,7 +168,7 @@ def test_variables_that_kubernetes_sets_are_left_alone(loaded: Callable[..., Con
 def test_every_option_has_a_variable(key: tuple[str, ...]) -> None:
     """The value of an option's variable arrives at the option, and the variable is the place it is told with."""
     source = read_sources(None, {variable_of(key): "some text"}, {}, frozenset(options()))
-    assert source.place_of(key) == Place(variable_of(key))
+    assert source.place_of(key) == Origin(variable_of(key))
     value: object = source.values
     for name in key:
         assert isinstance(value, dict)

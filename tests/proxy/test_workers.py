@@ -18,7 +18,7 @@ from kordon.proxy.config.config_load import Loaded, load
 from kordon.proxy.process import workers
 from kordon.proxy.process.admin import fetch_page
 from kordon.proxy.process.lifecycle import EXIT_FAILED, EXIT_OK, Stop
-from kordon.proxy.process.workers import Supervisor, Worker
+from kordon.proxy.process.workers import Supervisor, WorkerProcess
 from kordon.testing.ports import free_ports
 from kordon.testing.waiting import until
 
@@ -109,7 +109,7 @@ def alive(pid: int) -> bool:
     return True
 
 
-def process_of(worker: Worker) -> asyncio.subprocess.Process:
+def process_of(worker: WorkerProcess) -> asyncio.subprocess.Process:
     assert worker.process is not None
     return worker.process
 

@@ -18,8 +18,8 @@ from kordon.spark_jobs.decisions_source import java_security
 from kordon.spark_jobs.errors import CannotCheck, MissingPart
 from kordon.spark_jobs.files_source import LinesStream
 from kordon.spark_jobs.jars import CONNECTOR, jars_of
-from kordon.spark_jobs.known import Known, Read, Seen, Told, Totals
-from kordon.spark_jobs.metrics import Behind, Counted, Metrics
+from kordon.spark_jobs.known import KnownState, Read, Seen, Told, Totals
+from kordon.spark_jobs.metrics import AuditMetrics, Behind, Counted
 
 
 def read(stream: LinesStream, start: dict[str, int], end: dict[str, int]) -> list[list[bytes]]:
@@ -89,7 +89,7 @@ def test_a_pinned_stream_leaves_alone_what_comes_later(tmp_path: Path) -> None:
 
 def test_what_is_kept_is_the_newest_of_all() -> None:
     """Layouts by their offsets, workers by their numbers, partitions by what was read."""
-    known = Known(
+    known = KnownState(
         layouts={"t": Told("t", 5, 2, "{}"), "gone": Told("gone", 4, 1, "{}")},
         workers={"a": Seen(7, 100)},
         read_to=(Read("t", 0, 3, 10),),
@@ -97,12 +97,12 @@ def test_what_is_kept_is_the_newest_of_all() -> None:
     )
     layouts = known.with_layouts([Told("t", 4, 9, "older"), Told("gone", 6, 1, None), Told("new", 1, 0, "{}")])
     assert {name: told.layout for name, told in layouts.items()} == {"t": "{}", "gone": None, "new": "{}"}
-    assert Known(layouts=layouts).managed == {"t", "new"}
+    assert KnownState(layouts=layouts).managed == {"t", "new"}
     assert known.with_workers({"a": Seen(9, 90), "b": Seen(1, 200)}) == {"a": Seen(9, 90), "b": Seen(1, 200)}
     assert known.with_read([Read("t", 0, 4, 12), Read("s", 1, 0, 1)]) == (Read("s", 1, 0, 1), Read("t", 0, 4, 12))
-    assert Known.load(json.dumps(known.dump())) == known
+    assert KnownState.load(json.dumps(known.dump())) == known
     with pytest.raises(ValueError, match=r"(?i)json"):
-        Known.load(json.dumps(known.dump())[:-5])
+        KnownState.load(json.dumps(known.dump())[:-5])
 
 
 def test_java_is_told_of_log_ins_as_the_auditor_is() -> None:
@@ -169,7 +169,7 @@ def test_a_missing_part_names_what_brings_it(tmp_path: Path, monkeypatch: pytest
 
 def test_metrics_count_what_is_new_only() -> None:
     """What an earlier process counted is not counted again; series are there from the start."""
-    metrics = Metrics({1: "COUNT-FENCE"})
+    metrics = AuditMetrics({1: "COUNT-FENCE"})
     metrics.resume({"decisions": 10, "bytes": 5})
     metrics.count_batch({"decisions": 12, "bytes": 5}, 3.0)
     metrics.lag(Behind(7, 2.5, 100))

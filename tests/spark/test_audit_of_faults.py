@@ -22,8 +22,8 @@ from pyspark.sql import SparkSession
 from kordon.codecs.decision import Entry
 from kordon.spark_jobs import main
 from kordon.spark_jobs.audit import Audit, Options
-from kordon.spark_jobs.metrics import Metrics
-from kordon.spark_jobs.report.verdicts import Verdict
+from kordon.spark_jobs.metrics import AuditMetrics
+from kordon.spark_jobs.report.verdicts import RuleVerdict
 from kordon.spark_jobs.rules import no_skip, seq_image
 from kordon.spark_jobs.session import Setup, open_session
 from kordon.spark_jobs.sources import Reading
@@ -87,7 +87,7 @@ class Played(NamedTuple):
 class Audited(NamedTuple):
     """What came of the audit."""
 
-    verdict: Verdict
+    verdict: RuleVerdict
     findings: list[Finding]
     workers: dict[str, str]
     """By incarnation, the last play that it was in."""
@@ -141,7 +141,7 @@ def audited(spark: SparkSession, played: Played, tmp_path_factory: pytest.TempPa
     session = open_session(Setup(master="local[1]", shuffle_partitions=1, needs_kafka=False))
     reading = Reading(bootstrap=played.broker, folder=played.folder, is_pinned=True)
     out = str(tmp_path_factory.mktemp("audit"))
-    audit = Audit(session, Options(out=out, reading=reading), Metrics())
+    audit = Audit(session, Options(out=out, reading=reading), AuditMetrics())
     verdict = audit.once()
     looked = session.read.parquet(f"{out}/checked").where("first_offset is not null")
     checked = [Checked(*row) for row in looked.select(*Checked._fields).collect()]
@@ -190,7 +190,7 @@ def test_all_findings_are_about_a_play_and_the_verdict_is_fail(audited: Audited)
     """No finding is left over, and the exit code of `--once` tells of them."""
     told = [each for play in (*PLAYS, CLEAN, DELETED) for each in audited.of(play)]
     assert sorted(told) == sorted(audited.findings)
-    assert audited.verdict is Verdict.FAIL
+    assert audited.verdict is RuleVerdict.FAIL
 
 
 @pytest.mark.deep

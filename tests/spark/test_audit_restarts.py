@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from kordon.spark_jobs.audit import Audit, Options
-from kordon.spark_jobs.engine import Parts
+from kordon.spark_jobs.engine import EngineParts
 from kordon.spark_jobs.errors import CannotCheck
-from kordon.spark_jobs.metrics import Metrics
-from kordon.spark_jobs.report.verdicts import Verdict
+from kordon.spark_jobs.metrics import AuditMetrics
+from kordon.spark_jobs.report.verdicts import RuleVerdict
 from kordon.spark_jobs.sources import Reading
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -51,8 +51,8 @@ def append(folder: Path, worker: str, numbers: Sequence[int], file: int = 0) -> 
 def audit(spark: SparkSession, root: Path, step: Callable[[str], None] = lambda _: None) -> Audit:
     """One without rules besides GAPS, and without the report's tables: what they make is tested elsewhere."""
     reading = Reading(folder=root / "files", is_pinned=True)
-    parts = Parts(rules=(), summaries=(), step=step)
-    return Audit(spark, Options(out=str(root / "out"), reading=reading), Metrics(), parts)
+    parts = EngineParts(rules=(), summaries=(), step=step)
+    return Audit(spark, Options(out=str(root / "out"), reading=reading), AuditMetrics(), parts)
 
 
 def found(root: Path) -> list[dict[str, Any]]:
@@ -80,7 +80,7 @@ def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
     root = tmp_path_factory.mktemp("undisturbed")
     for write in (write_first, write_second):
         write(root / "files")
-        assert audit(spark, root).once() is Verdict.UNKNOWN
+        assert audit(spark, root).once() is RuleVerdict.UNKNOWN
     return root
 
 
@@ -120,7 +120,7 @@ def test_killed_at_any_step_it_finds_the_same_once(spark: SparkSession, undistur
     ended(spark, root, IN_THE_SECOND, micro_batch=1)
     killed(root, FOR_GOOD)
     whole = audit(spark, root)
-    assert whole.once() is Verdict.UNKNOWN
+    assert whole.once() is RuleVerdict.UNKNOWN
     assert found(root) == expected
     assert whole.engine.totals.decisions == 11
     assert whole.engine.totals.unreadable == 1
@@ -130,7 +130,7 @@ def test_what_was_read_is_not_read_again(spark: SparkSession, undisturbed: Path)
     """A run with little new finds nothing new; old versions of states are gone."""
     expected = found(undisturbed)
     append(undisturbed / "files", "a", [8], file=1)
-    assert audit(spark, undisturbed).once() is Verdict.UNKNOWN
+    assert audit(spark, undisturbed).once() is RuleVerdict.UNKNOWN
     assert found(undisturbed) == expected
     assert sorted(each.name for each in (undisturbed / "out" / "state" / "gaps").iterdir()) == ["1", "2"]
 

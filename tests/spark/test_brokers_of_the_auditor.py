@@ -19,7 +19,7 @@ from kordon.codecs.fetched import Fetched
 from kordon.codecs.records import BATCH_HEADER, batches
 from kordon.spark_jobs.batch_reader import ARROW, columns, read_partition
 from kordon.spark_jobs.batches_source import BatchesStream, BatchRange
-from kordon.spark_jobs.brokers import EARLIEST, LATEST, BrokersUnavailable, Cluster, NotAllowed, Place, Security
+from kordon.spark_jobs.brokers import EARLIEST, LATEST, BrokersUnavailable, Cluster, NotAllowed, PartitionKey, Security
 from kordon.spark_jobs.errors import cause_of
 from kordon.testing.broker_config import USERS
 from kordon.testing.cluster import Cluster as RealCluster
@@ -67,7 +67,7 @@ def test_batches_are_what_a_plain_consumer_sees(cluster: RealCluster) -> None:
         produce(cluster, topic, 200, **{"compression.type": compression, "linger.ms": 5})
         produce(cluster, topic, 200, **{"compression.type": compression, "enable.idempotence": True})
         produce(cluster, topic, 50, **{"transactional.id": f"{topic}-{number}", "compression.type": compression})
-    place = Place(topic, 0)
+    place = PartitionKey(topic, 0)
     with Cluster(cluster.bootstrap(), Security()) as asked:
         assert asked.partitions([topic, "no-such-topic"]) == [place]
         end = asked.ends([place], LATEST)[place]
@@ -91,7 +91,7 @@ def test_ranges_that_end_anywhere_read_each_batch_once(cluster: RealCluster) -> 
     """A micro-batch has the batches that begin in it, wherever its offsets fall."""
     topic = topic_of(cluster)
     produce(cluster, topic, 500, **{"linger.ms": 5, "batch.num.messages": 50})
-    place = Place(topic, 0)
+    place = PartitionKey(topic, 0)
     with Cluster(cluster.bootstrap(), Security()) as asked:
         end = asked.ends([place], LATEST)[place]
         whole = rows(read_partition(asked, place, 0, end))[:-1]
@@ -108,7 +108,7 @@ def test_what_deletion_took_is_passed_over_and_said(cluster: RealCluster) -> Non
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap()})
     for done in admin.delete_records([TopicPartition(topic, 0, 60)]).values():
         done.result(60)
-    place = Place(topic, 0)
+    place = PartitionKey(topic, 0)
     with Cluster(cluster.bootstrap(), Security()) as asked:
         *found, last = rows(read_partition(asked, place, 0, 100))
     assert (last["log_start"], last["next_offset"]) == (60, 100)
@@ -178,7 +178,7 @@ def test_a_topic_that_is_not_shown_is_no_topic_that_is_not_there(secure_cluster:
     login = {"security_protocol": "SASL_PLAINTEXT", "sasl_plain_username": "carol"}
     security = Security.of({**login, "sasl_plain_password": USERS["carol"]})
     with Cluster(secure_cluster.bootstrap("SASL_PLAINTEXT"), security) as asked:
-        assert asked.partitions([topic]) == [Place(topic, 0)]
+        assert asked.partitions([topic]) == [PartitionKey(topic, 0)]
         only_alice = Allowed("alice", AclOperation.READ, topic).as_binding()
         operator.create_acls([only_alice])[only_alice].result(60)
         wait_until("it is hidden", lambda: told_by(lambda: asked.partitions([topic])) is not None)
@@ -186,7 +186,7 @@ def test_a_topic_that_is_not_shown_is_no_topic_that_is_not_there(secure_cluster:
         seen = Allowed("carol", AclOperation.DESCRIBE, topic).as_binding()
         operator.create_acls([seen])[seen].result(60)
         wait_until("it is shown", lambda: told_by(lambda: asked.partitions([topic])) is None)
-        assert refusal in (told_by(lambda: asked.fetch(Place(topic, 0), 0, 1000)) or "")
+        assert refusal in (told_by(lambda: asked.fetch(PartitionKey(topic, 0), 0, 1000)) or "")
 
 
 def told_by(ask: Callable[[], Any]) -> str | None:
@@ -206,7 +206,7 @@ def test_columns_are_the_header_of_the_codecs() -> None:
         for producer_id, sequence in ((tagged, 10), (-1, -1), (9, 2**31 - 2))
     )
     told = Fetched(0, 9, 0, memoryview(raw))
-    found = columns(told, Place("t", 2), 0, 1 << 62)
+    found = columns(told, PartitionKey("t", 2), 0, 1 << 62)
     assert found is not None
     table = found[0]
     assert table.schema == ARROW

@@ -20,9 +20,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout
 from kordon.spark_jobs.batches_source import ROWS
-from kordon.spark_jobs.engine import Engine, Parts
-from kordon.spark_jobs.findings import Sinks, Topic
-from kordon.spark_jobs.rules.rule import FAIL, PASS, Facts, Outcome, Rule
+from kordon.spark_jobs.engine import Engine, EngineParts
+from kordon.spark_jobs.findings import FindingsTopic, Sinks
+from kordon.spark_jobs.rules.rule import FAIL, PASS, Facts, Rule, RuleOutcome
 from kordon.spark_jobs.rules.tables import checked, findings
 from kordon.spark_jobs.schema import DECISIONS
 from kordon.spark_jobs.storage import Storage
@@ -44,13 +44,13 @@ def _counted(facts: Facts, state: DataFrame) -> DataFrame:
     return both.agg(F.coalesce(F.sum("counted"), F.lit(0)).alias("counted"))
 
 
-def _count(facts: Facts, state: DataFrame) -> Outcome:
+def _count(facts: Facts, state: DataFrame) -> RuleOutcome:
     counted = _counted(facts, state)
     told = counted.withColumns(
         {"kind": F.lit("counted"), "verdict": F.lit(FAIL), "text": F.col("counted").cast("string")}
     )
     looked_at = facts.decisions.select("topic", F.lit(PASS).alias("verdict"))
-    return Outcome(
+    return RuleOutcome(
         findings=findings(told, COUNT.number, COUNT.name, ("text",), facts), state=counted, checked=checked(looked_at)
     )
 
@@ -60,7 +60,7 @@ COUNT: Final = Rule(number=99, name="COUNT", proves="Nothing.", state=COUNTED, c
 SUMMARY: Final = Summary(name="counted", state=COUNTED, fold=lambda facts, _, state: _counted(facts, state))
 
 
-class _Told(Topic):
+class _Told(FindingsTopic):
     """A compacted topic: the newest value of each key."""
 
     def write(self, findings: DataFrame) -> None:
@@ -81,7 +81,7 @@ class Job:
     def engine(self, step: Callable[[str], None] = lambda _: None) -> Engine:
         """A new one."""
         sinks = Sinks(topic=_Told(name="findings", options=self.topic))
-        parts = Parts(rules=(COUNT,), summaries=(SUMMARY,), sinks=sinks, step=step)
+        parts = EngineParts(rules=(COUNT,), summaries=(SUMMARY,), sinks=sinks, step=step)
         return Engine(self._spark, Storage(self._spark, str(self.folder)), parts)
 
     def run(self, rows: DataFrame, batch_id: int, *, is_watched: bool = False) -> Engine:

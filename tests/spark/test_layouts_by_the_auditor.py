@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip
 from pyspark.sql import SparkSession
 
 from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout, Placement
-from kordon.spark_jobs.layouts import Segment, Stay, expand, newest
+from kordon.spark_jobs.layouts import SegmentRow, StayRow, expand, newest
 from kordon.spark_jobs.schema import DECISIONS
 from kordon.testing.layout_histories import histories
 from kordon.testing.rule_plays import table
@@ -23,7 +23,7 @@ def test_the_auditor_derives_the_stays_that_the_product_derives(layout: Layout) 
     """Two derivations by different code: an error in either shows."""
     _, stays = expand(LAYOUT_JSON.dump_json(layout).decode())
     product = [
-        Stay(
+        StayRow(
             *("orders", stream, stay.move, stay.partition, stay.start, stay.end, stay.kept_end),
             *(stay.tagged, place, stay.start, False),
         )
@@ -42,7 +42,7 @@ def test_the_auditor_reads_the_segments_as_they_are(layout: Layout) -> None:
     segments, _ = expand(LAYOUT_JSON.dump_json(layout).decode())
     counts = {epoch.number: epoch.u if epoch.placement is Placement.LINEAR else -1 for epoch in layout.epochs}
     product = [
-        Segment(
+        SegmentRow(
             *("orders", each.id.epoch, each.id.partition, each.start, each.end, each.kept_end),
             [(before.partition, before.epoch) for before in each.predecessors],
             counts[each.id.epoch],
@@ -53,7 +53,7 @@ def test_the_auditor_reads_the_segments_as_they_are(layout: Layout) -> None:
     assert segments == product
 
 
-def _by_place(stay: Stay) -> tuple[int, int]:
+def _by_place(stay: StayRow) -> tuple[int, int]:
     return stay.stream, stay.place
 
 

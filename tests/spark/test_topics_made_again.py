@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from kordon.spark_jobs.known import Known, Read, Told
+from kordon.spark_jobs.known import KnownState, Read, Told
 from kordon.spark_jobs.lives import Lives
 from kordon.spark_jobs.rules.belonging import PLACED
-from kordon.spark_jobs.rules.rule import Facts, Outcome, Rule
+from kordon.spark_jobs.rules.rule import Facts, Rule, RuleOutcome
 from kordon.spark_jobs.rules.tables import checked
 from kordon.spark_jobs.schema import BATCHES, DECISIONS, FINDINGS, READ_TO, SEGMENTS, STAYS
 from kordon.testing.rule_plays import decided, table
@@ -25,11 +25,11 @@ STATE: Final = StructType([StructField("topic", StringType()), StructField("layo
 LET_GO: Final = 20
 
 
-def _given(facts: Facts, state: DataFrame) -> Outcome:
+def _given(facts: Facts, state: DataFrame) -> RuleOutcome:
     """Keeps what it was given."""
     kept = state.unionByName(facts.decisions.select(*STATE.names))
     nothing = facts.decisions.where("false")
-    return Outcome(findings=table(facts.decisions.sparkSession, [], FINDINGS), state=kept, checked=checked(nothing))
+    return RuleOutcome(findings=table(facts.decisions.sparkSession, [], FINDINGS), state=kept, checked=checked(nothing))
 
 
 def judged(
@@ -80,11 +80,11 @@ def test_where_a_topic_was_let_go_stays_known_when_its_name_is_given_again() -> 
     """In whatever order workers tell; and what was read of it is not said of the new one."""
     gone, again = Told("again", LET_GO, 1, None, LET_GO), Told("again", 22, 0, "{}")
     for told in ([gone, again], [again, gone]):
-        known = Known(layouts={"again": Told("again", 3, 0, "{}")}, read_to=(Read("again", 0, 0, 9),))
+        known = KnownState(layouts={"again": Told("again", 3, 0, "{}")}, read_to=(Read("again", 0, 0, 9),))
         for each in told:
-            known = Known(layouts=known.with_layouts([each]), read_to=known.read_to)
+            known = KnownState(layouts=known.with_layouts([each]), read_to=known.read_to)
         assert known.layouts["again"].layout == "{}"
         assert known.let_go == {"again": LET_GO}
-        assert Known.load(json.dumps(known.dump())) == known
+        assert KnownState.load(json.dumps(known.dump())) == known
         assert known.without({"again"}).read_to == ()
         assert known.without({"other"}).read_to == known.read_to

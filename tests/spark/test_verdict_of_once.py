@@ -16,11 +16,11 @@ from pyspark.sql import SparkSession
 from kordon.bench.audit_day import TOPIC, Day, write_decisions
 from kordon.spark_jobs.audit import Audit, Options
 from kordon.spark_jobs.cli import audit as command
-from kordon.spark_jobs.engine import Parts
-from kordon.spark_jobs.metrics import Metrics
+from kordon.spark_jobs.engine import EngineParts
+from kordon.spark_jobs.metrics import AuditMetrics
 from kordon.spark_jobs.report.page import report_of
 from kordon.spark_jobs.report.tables import read
-from kordon.spark_jobs.report.verdicts import Verdict, overall
+from kordon.spark_jobs.report.verdicts import RuleVerdict, overall
 from kordon.spark_jobs.rules import seq_image
 from kordon.spark_jobs.sources import Reading
 
@@ -47,8 +47,8 @@ def write_as(name: str, folder: Path) -> None:
 def audit(spark: SparkSession, root: Path) -> Audit:
     """One of decisions in files, that reads no topic."""
     reading = Reading(folder=root / "files", is_pinned=True)
-    parts = Parts(rules=(seq_image.RULE,), summaries=())
-    return Audit(spark, Options(out=str(root / "out"), reading=reading), Metrics(), parts)
+    parts = EngineParts(rules=(seq_image.RULE,), summaries=())
+    return Audit(spark, Options(out=str(root / "out"), reading=reading), AuditMetrics(), parts)
 
 
 def test_what_could_not_be_judged_is_no_pass(spark: SparkSession, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_what_could_not_be_judged_is_no_pass(spark: SparkSession, tmp_path: Path
     tables = read(tmp_path / "out")
     told = {(each["topic"], each["verdict"]) for each in tables.checked if each["rule"] == seq_image.RULE.number}
     assert told == {("unread", "unknown"), ("loose", "unknown")}
-    assert verdict is report_of(tables).verdict is Verdict.UNKNOWN
+    assert verdict is report_of(tables).verdict is RuleVerdict.UNKNOWN
     assert "ranges that could not be judged: SEQ-IMAGE" in made.summary()
 
 
@@ -72,11 +72,11 @@ def test_what_came_too_late_is_no_pass(spark: SparkSession, tmp_path: Path) -> N
     write_decisions(DAY, files)
     admits = take_out(files, "admit")
     made = audit(spark, tmp_path)
-    assert made.once() is report_of(read(tmp_path / "out")).verdict is Verdict.PASS
+    assert made.once() is report_of(read(tmp_path / "out")).verdict is RuleVerdict.PASS
     late = {**admits[0], "worker": "late", "number": 0, "at_ms": admits[0]["at_ms"] - 3_600_000}
     (files / "decisions-late-000000000.jsonl").write_text(json.dumps(late) + "\n")
     again = audit(spark, tmp_path)
-    assert again.once() is report_of(read(tmp_path / "out")).verdict is Verdict.UNKNOWN
+    assert again.once() is report_of(read(tmp_path / "out")).verdict is RuleVerdict.UNKNOWN
 
 
 def take_out(folder: Path, kind: str) -> list[dict[str, Any]]:
@@ -93,24 +93,25 @@ def take_out(folder: Path, kind: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("findings", "ranges", "verdict"),
     [
-        ([], {}, Verdict.NOTHING),
-        ([], {"pass": 3}, Verdict.PASS),
-        ([], {"pass": 3, "unknown": 1}, Verdict.UNKNOWN),
-        (["unknown"], {"pass": 3}, Verdict.UNKNOWN),
-        (["unknown", "fail"], {"pass": 3, "unknown": 1}, Verdict.FAIL),
+        ([], {}, RuleVerdict.NOTHING),
+        ([], {"pass": 3}, RuleVerdict.PASS),
+        ([], {"pass": 3, "unknown": 1}, RuleVerdict.UNKNOWN),
+        (["unknown"], {"pass": 3}, RuleVerdict.UNKNOWN),
+        (["unknown", "fail"], {"pass": 3, "unknown": 1}, RuleVerdict.FAIL),
     ],
 )
-def test_the_worst_there_is_is_the_verdict(findings: list[str], ranges: dict[str, int], verdict: Verdict) -> None:
+def test_the_worst_there_is_is_the_verdict(findings: list[str], ranges: dict[str, int], verdict: RuleVerdict) -> None:
     """One range that could not be judged is enough for *unknown*; nothing at all is no *pass* either."""
     checked = [{"rule": 6, "verdict": told, "ranges": count} for told, count in ranges.items()]
     assert overall([{"verdict": told} for told in findings], checked) is verdict
 
 
 @pytest.mark.parametrize(
-    ("verdict", "code"), [(Verdict.PASS, 0), (Verdict.FAIL, 1), (Verdict.UNKNOWN, 3), (Verdict.NOTHING, 3)]
+    ("verdict", "code"),
+    [(RuleVerdict.PASS, 0), (RuleVerdict.FAIL, 1), (RuleVerdict.UNKNOWN, 3), (RuleVerdict.NOTHING, 3)],
 )
 def test_word_and_exit_code_are_the_verdict(
-    verdict: Verdict, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    verdict: RuleVerdict, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`kordon audit run --once && echo "order held"` says so where order held, and nowhere else."""
     monkeypatch.setattr("signal.signal", lambda *_: None)

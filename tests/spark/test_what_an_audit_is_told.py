@@ -19,14 +19,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kordon.spark_jobs import lock
 from kordon.spark_jobs.audit import Audit, Options
-from kordon.spark_jobs.brokers import LATEST, Place
+from kordon.spark_jobs.brokers import LATEST, PartitionKey
 from kordon.spark_jobs.delivery import AGAIN_SECONDS, FILE, Delivery
-from kordon.spark_jobs.engine import Engine, Parts
+from kordon.spark_jobs.engine import Engine, EngineParts
 from kordon.spark_jobs.errors import CannotCheck, WithoutJavasStacks, cause_of, words_of
-from kordon.spark_jobs.findings import Sinks, Table, Topic
+from kordon.spark_jobs.findings import FindingsTopic, Sinks, Table
 from kordon.spark_jobs.known import Totals
 from kordon.spark_jobs.lag import Lag
-from kordon.spark_jobs.metrics import Behind, Metrics
+from kordon.spark_jobs.metrics import AuditMetrics, Behind
 from kordon.spark_jobs.schema import DECISIONS, FINDINGS
 from kordon.spark_jobs.sources import Reading
 from kordon.spark_jobs.storage import Storage
@@ -60,7 +60,7 @@ def found(spark: SparkSession, storage: Storage, batch_id: int, *ids: str) -> in
     return len(ids)
 
 
-def waiting(metrics: Metrics) -> float | None:
+def waiting(metrics: AuditMetrics) -> float | None:
     return metrics.registry.get_sample_value("kordon_audit_undelivered_findings", {"to": "topic"})
 
 
@@ -68,7 +68,7 @@ def test_what_a_topic_does_not_take_is_written_later(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also after a restart, and without being tried at every micro-batch; a line names cause and cure."""
-    storage, metrics, topic, now = Storage(spark, str(tmp_path)), Metrics({}), Broken(), [0.0]
+    storage, metrics, topic, now = Storage(spark, str(tmp_path)), AuditMetrics({}), Broken(), [0.0]
 
     def delivery() -> Delivery:
         sinks: Any = Sinks(topic=topic)  # type: ignore[arg-type]
@@ -105,7 +105,7 @@ def test_a_table_is_given_a_repeated_micro_batch_also_where_nothing_is_found(
     storage, lake = Storage(spark, str(tmp_path)), Broken()
     lake.is_well = True
     sinks: Any = Sinks(table=lake)  # type: ignore[arg-type]
-    delivery = Delivery(storage, sinks, Metrics({}))
+    delivery = Delivery(storage, sinks, AuditMetrics({}))
     delivery.write(3, found(spark, storage, 3))
     delivery.write(4, found(spark, storage, 4))
     assert lake.tries == 1
@@ -145,14 +145,16 @@ def test_what_cannot_be_gone_on_with_is_told(spark: SparkSession, tmp_path: Path
     """Brokers that are not there, a table without a catalog, a checkpoint and a state that are broken."""
     port, out = free_ports(1), str(tmp_path)
     reading = Reading(bootstrap=f"127.0.0.1:{port}")
-    assert f"127.0.0.1:{port}: [Errno 111]" in refused(Audit(spark, Options(out=out, reading=reading), Metrics()).once)
+    assert f"127.0.0.1:{port}: [Errno 111]" in refused(
+        Audit(spark, Options(out=out, reading=reading), AuditMetrics()).once
+    )
     lake = Sinks(table=Table(name="lake.kordon.findings", format="iceberg"))
     options = Options(out=out, reading=Reading(folder=tmp_path), sinks=lake)
-    assert "spark.sql.catalog.lake=" in refused(Audit(spark, options, Metrics()).once)
+    assert "spark.sql.catalog.lake=" in refused(Audit(spark, options, AuditMetrics()).once)
     (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
     (tmp_path / "checkpoint" / "offsets" / "7").write_text("v1\n")
     assert "checkpoint/offsets/7 is not what Spark wrote" in refused(Storage(spark, out).begun)
-    engine = Engine(spark, Storage(spark, out), Parts(rules=(), summaries=()))
+    engine = Engine(spark, Storage(spark, out), EngineParts(rules=(), summaries=()))
     rows = table(spark, [], DECISIONS)
     assert "state/_known/7 is missing or broken" in refused(lambda: engine.run(rows, 8))
 
@@ -193,11 +195,11 @@ def test_lag_of_files_is_what_is_not_judged(tmp_path: Path) -> None:
 class Logs:
     """Brokers with a log of decisions from 10 to 30, and topic data to 100."""
 
-    def partitions(self, topics: Any) -> list[Place]:
+    def partitions(self, topics: Any) -> list[PartitionKey]:
         """See `Cluster`."""
-        return [Place(topic, 0) for topic in topics]
+        return [PartitionKey(topic, 0) for topic in topics]
 
-    def ends(self, places: list[Place], timestamp: int) -> dict[Place, int]:
+    def ends(self, places: list[PartitionKey], timestamp: int) -> dict[PartitionKey, int]:
         """See `Cluster`."""
         last = {"__kordon.decisions": (10, 30)}
         return {place: last.get(place.topic, (0, 100))[timestamp == LATEST] for place in places}
@@ -217,7 +219,7 @@ def test_lag_of_topics_begins_where_their_logs_do(monkeypatch: pytest.MonkeyPatc
 
 def test_sinks_have_names_for_messages() -> None:
     """So that it is known which of them takes nothing."""
-    assert Topic(name="t", options={}).told == "the topic t"
+    assert FindingsTopic(name="t", options={}).told == "the topic t"
     assert Table(name="/t", format="delta").told == "the table /t"
 
 
