@@ -13,7 +13,7 @@ from statistics import median
 
 from kordon.codecs import apis
 from kordon.codecs.messages import request, response
-from kordon.proxy.decisions.journal import Client
+from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.position_reports import PositionReports
 from kordon.proxy.ordering.position_records import MemberKey
 from kordon.testing.positions_in_memory import ReportsInMemory, answer, report_fields

@@ -7,8 +7,6 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
-from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
-
 from kordon.bench import loads, results
 from kordon.bench.contenders import Contender, watched
 from kordon.bench.holding import measure_holding
@@ -17,46 +15,21 @@ from kordon.bench.plan import Latency, Memory, Part, Plan, Throughput
 from kordon.bench.resizes import measure_resizes
 from kordon.bench.results import Measurement
 from kordon.bench.sdk import Way, measure_way, measure_worker
+from kordon.bench.topics import VIRTUAL, Topics
 from kordon.testing.proxy_process import ProxyProcess
 
 SETTLE_SECONDS: Final = 1.0
 """Between opening connections and reading memory."""
 _PARTITIONS: Final = 6
-_VIRTUAL: Final = 4
-"""Virtual partitions to a partition."""
-_VIRTUALS: Final = _PARTITIONS * _VIRTUAL
+_VIRTUALS: Final = _PARTITIONS * VIRTUAL
 _COMPARED: Final = frozenset({results.DIRECT, results.KORDON})
 """Who is measured beside managed topics."""
-_ADMIN_SECONDS: Final = 90.0
 _AUDIT_SECONDS: Final = 7_200.0
 _READ: Final = "kordon_managed_pulled_bytes_total"
 _GIVEN: Final = "kordon_managed_served_bytes_total"
 
 Progress = Callable[..., None]
 """Is told that a run begins: its case, who is measured, and the round if there are several."""
-
-
-class Topics:
-    """Makes and deletes topics without starting a Java process each time; managed ones, if through Kordon."""
-
-    def __init__(self, bootstrap: str, *, managed: bool = False) -> None:
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
-        self._managed = managed
-
-    def create(self, names: Sequence[str], partitions: int) -> None:
-        """Creates topics with one replica and waits until clients see that many partitions of each."""
-        config: dict[str, str] = {}
-        if self._managed:
-            config = {"kordon.virtual.partitions": str(partitions)}
-            partitions //= _VIRTUAL
-        new = [NewTopic(name, partitions, 1, config=config) for name in names]
-        for done in self._admin.create_topics(new, request_timeout=_ADMIN_SECONDS).values():
-            done.result(_ADMIN_SECONDS)
-
-    def delete(self, names: Sequence[str]) -> None:
-        """Deletes topics; their files go with them."""
-        for done in self._admin.delete_topics(list(names), request_timeout=_ADMIN_SECONDS).values():
-            done.result(_ADMIN_SECONDS)
 
 
 class Runner:
@@ -164,8 +137,8 @@ class Runner:
 
     def _partitions(self, case: Throughput | Latency, contender: Contender) -> int:
         if isinstance(case, Throughput):
-            return case.partitions // _VIRTUAL if contender.name == results.DIRECT_U else case.partitions
-        return _PARTITIONS * _VIRTUAL if contender is self.managed else _PARTITIONS
+            return case.partitions // VIRTUAL if contender.name == results.DIRECT_U else case.partitions
+        return _PARTITIONS * VIRTUAL if contender is self.managed else _PARTITIONS
 
     def _new_topics(self, count: int = 1) -> list[str]:
         """Makes names that have not been used."""

@@ -12,7 +12,7 @@ from kordon.bench.contenders import Contender, watched
 from kordon.bench.plan import Sdk
 
 if TYPE_CHECKING:
-    from kordon.bench.runner import Topics
+    from kordon.bench.topics import Topics
 
 _CHANGES: Final = (0, 10, 100)
 _MEMBERS: Final = (10, 1_000)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from aiokafka.structs import TopicPartition
 
 from kordon.proxy.ordering.gate import Evidence, Gate
-from kordon.proxy.ordering.layout import Segment, SegmentId
+from kordon.proxy.ordering.segments import Segment, SegmentId
 
 if TYPE_CHECKING:
     from kordon.client.moves_events import Progress, TopicGate

@@ -17,7 +17,7 @@ from kordon.client.moves_events import TopicGate
 from kordon.client.requests import WireRequest
 from kordon.codecs.dialect import PARTITION_LEADER_EPOCHS_FOR_PARTITIONS
 from kordon.proxy.ordering.gate import Gate, told_segments
-from kordon.proxy.ordering.layout import Segment
+from kordon.proxy.ordering.segments import Segment
 
 _log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from kordon.proxy.ordering.images import WhyNotWritten
 from kordon.proxy.ordering.records import AckRecord, FenceRecord
 from kordon.proxy.reads import gated_fetching, logs
 from kordon.proxy.topics.managed_topics import Why
-from kordon.proxy.writes.course import Course
+from kordon.proxy.writes.lane import Course
 from kordon.proxy.writes.lanes import Lanes
 
 _LOOK_SECONDS: Final = 0.01

@@ -9,6 +9,7 @@ and answers each with another.
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import json
 import os
@@ -187,6 +188,8 @@ def _run_here(asked: dict[str, Any]) -> int:
     if asked["replaced"] is not None:
         finder, seconds = _Finder(Replaced(**asked["replaced"])), _LONGEST_BROKEN_SECONDS
         sys.meta_path.insert(0, finder)
+    # A timeout that is raised between two steps of an event loop loses the step, and its task is waited for ever.
+    faulthandler.dump_traceback_later(2 * seconds, exit=True)
     code = int(pytest.main([*_OPTIONS, f"--timeout={seconds}", *asked["tests"]]))
     return code if finder is None or finder.is_imported else NEVER_IMPORTED
 

@@ -9,8 +9,8 @@ others, at a lower priority (nice), so that nobody who waits for an answer waits
 what is quick. With the former go the tests marked `beside`, which have a cluster of their own. A process that is done
 with its lane helps with the next, file by file, and with those that would need a cluster of another process last.
 
-With `--quick` only those are run that need no broker, Spark, Java, browser or image, by two processes. With `--at-most
-MINUTES` a run that takes longer has failed.
+With `--quick` only those are run that need no broker, Spark, Java, browser or image, by three processes. With
+`--at-most MINUTES` a run that takes longer has failed.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ _PROCESSES: Final = {
     PLAIN: [PLAIN],
 }
 """The lanes that each runs tests of, in this order; what the first says is shown as it comes."""
-_QUICK: Final = {"quick": [PLAIN], "quick beside": [PLAIN]}
+_QUICK: Final = {"quick": [PLAIN], "quick beside": [PLAIN], "quick too": [PLAIN]}
 """The same where only what is quick is run."""
 _LONG: Final = ("beside", "image", "spark")
 """Marks of tests that take minutes: each lane begins with their files."""
-_LONGEST: Final = "test_audit_of_faults.py"
-"""A file of five minutes, of which one process has most to do: if it were begun late, all others would wait for it."""
+_LONGEST: Final = ("test_audit_of_faults.py", "test_simulation.py", "test_service.py")
+"""Files of which one process has long to do: if they were begun late, all others would wait for them."""
 _STARTS: Final = ("Cluster.start(", "Secured.start(", "without_authorizer(")
 """How a test starts brokers of its own."""
 _NICENESS: Final = {BESIDE: 5, PLAIN: 10}
@@ -89,7 +89,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if lane_of(item) == PLAIN]
     long = {item.path for item in items if any(map(item.get_closest_marker, _LONG))}
-    items.sort(key=lambda item: (item.path.name != _LONGEST, item.path not in long))
+    items.sort(key=lambda item: (item.path.name not in _LONGEST, item.path not in long))
 
 
 def lane_of(item: pytest.Item) -> str:

@@ -16,7 +16,7 @@ from kordon.codecs.messages import request, response
 from kordon.codecs.produce import build_outcomes, look_produce
 from kordon.codecs.records import batches
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.decisions.journal import Client
+from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.produce import ProduceService
 from kordon.proxy.kafka.leaders import NO_NODE, Leaders
 from kordon.proxy.kafka.links import Links

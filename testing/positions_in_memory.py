@@ -10,7 +10,7 @@ from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.core.interception import Serve
-from kordon.proxy.decisions.journal import Client
+from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.position_reports import PositionReports
 from kordon.proxy.ordering.position_records import MemberKey, dump, key_of, load, place_of
 from kordon.proxy.ordering.positions import MemberReport, Positions

@@ -17,7 +17,8 @@ from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
 from kordon.codecs.split import filler, patch, split
-from kordon.proxy.decisions.journal import Client, Journal
+from kordon.proxy.decisions.journal import Journal
+from kordon.proxy.decisions.runs import Client
 from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout, Placement

@@ -14,7 +14,8 @@ from uuid import UUID
 
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.identity import JANITOR
-from kordon.proxy.ordering.layout import Layout, Segment
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.segments import Segment
 from kordon.testing.rule_batches import batch, read, tagged
 from kordon.testing.rule_plays import Row, decided
 

@@ -10,8 +10,9 @@ from typing import Final
 
 import structlog
 
-from kordon.proxy.controller.ledger import Ledger, Records
+from kordon.proxy.controller.ledger import Ledger
 from kordon.proxy.ordering.records import FenceRecord, TopicRecord
+from kordon.proxy.own_topics.layouts_writer import Records
 
 log = structlog.get_logger(__name__)
 

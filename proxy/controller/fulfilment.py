@@ -11,7 +11,7 @@ import structlog
 
 from kordon.codecs.error_codes import Code
 from kordon.proxy.controller.bindings import Bindings
-from kordon.proxy.controller.ledger import Ledger, Records, WishRefused
+from kordon.proxy.controller.ledger import Ledger, WishRefused
 from kordon.proxy.controller.letting_go import LettingGo
 from kordon.proxy.controller.managing import Managing
 from kordon.proxy.controller.takeover_steps import TakeoverSteps
@@ -35,7 +35,7 @@ from kordon.proxy.ordering.wishes import (
     Unmanage,
     Wish,
 )
-from kordon.proxy.own_topics.layouts_writer import Fenced
+from kordon.proxy.own_topics.layouts_writer import Fenced, Records
 from kordon.proxy.runtime.clock import clock
 from kordon.proxy.runtime.tasks import Tasks
 

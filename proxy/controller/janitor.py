@@ -12,10 +12,10 @@ import structlog
 
 from kordon.codecs.fetched import Fetched
 from kordon.proxy.controller.compaction import Compaction, roll_ms
+from kordon.proxy.controller.hidden_writes import HiddenWrites, NotNow
 from kordon.proxy.controller.ledger import Ledger
 from kordon.proxy.controller.topic_janitor import Hands, JanitorCounts, Renew, TopicJanitor
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.kafka.hidden_writes import HiddenWrites, NotNow
 from kordon.proxy.kafka.opening import Opener
 from kordon.proxy.kafka.pulls import Want
 from kordon.proxy.kafka.topics_admin import TopicsAdmin

@@ -21,7 +21,7 @@ from kordon.proxy.controller.fence_times import FenceTimes, Phase
 from kordon.proxy.controller.forged_fences import ForgedFences, StandingFence
 from kordon.proxy.controller.fulfilment import Fulfilment
 from kordon.proxy.controller.janitor import Janitors
-from kordon.proxy.controller.ledger import Ledger, Offsets, Records
+from kordon.proxy.controller.ledger import Ledger
 from kordon.proxy.controller.letting_go import LettingGo
 from kordon.proxy.controller.managing import Managing
 from kordon.proxy.controller.minutes import Minutes
@@ -61,7 +61,7 @@ from kordon.proxy.ordering.records import (
     why_no_more,
 )
 from kordon.proxy.ordering.wishes import Delete, Manage, Wish
-from kordon.proxy.own_topics.layouts_writer import Fenced, LayoutsWriter
+from kordon.proxy.own_topics.layouts_writer import Fenced, LayoutsWriter, Offsets, Records
 from kordon.proxy.runtime.clock import clock
 from kordon.proxy.runtime.log_limits import client_log
 from kordon.proxy.runtime.tasks import Tasks

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from collections.abc import Iterable
 
 from kordon.codecs.error_codes import Code
 from kordon.proxy.controller.minutes import Minutes
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.batches import NewRecord
 from kordon.proxy.ordering.controller import Controller
-from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value, dump
-from kordon.proxy.own_topics.layouts_writer import Fenced, LayoutsWriter, OutcomeUnknown
-
-Records: TypeAlias = tuple[tuple[str, Value | None], ...]
-"""What is written in one transaction, by key; None is a tombstone."""
-
-Offsets: TypeAlias = Mapping[str, int]
-"""Where records stand in the layouts topic, by their keys."""
+from kordon.proxy.ordering.records import FenceRecord, TopicRecord, dump
+from kordon.proxy.own_topics.layouts_writer import Fenced, LayoutsWriter, Offsets, OutcomeUnknown, Records
 
 
 class WishRefused(Exception):  # noqa: N818 - what is told to whoever asked

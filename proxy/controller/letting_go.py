@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable
 
 from kordon.codecs.error_codes import Code
 from kordon.proxy.controller.adoption import Adoption
-from kordon.proxy.controller.ledger import Ledger, Records, WishRefused
+from kordon.proxy.controller.ledger import Ledger, WishRefused
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.proxy.ordering.controller import FENCE_SECONDS
 from kordon.proxy.ordering.findings import why_not_let_go
 from kordon.proxy.ordering.records import FindingRecord, TopicRecord
+from kordon.proxy.own_topics.layouts_writer import Records
 from kordon.proxy.runtime.clock import clock
 from kordon.proxy.topics.managed_topics import face_of
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 import structlog
 
 from kordon.codecs.split import Batch
+from kordon.proxy.controller.hidden_writes import HiddenWrites
 from kordon.proxy.controller.log_walk import LogWalk
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.batches import Copy
-from kordon.proxy.kafka.hidden_writes import HiddenWrites
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.janitor import Doubts, FormerHomes, Latest, Visible
 from kordon.proxy.ordering.layout import Layout

@@ -17,9 +17,9 @@ from kordon.proxy.ordering.records import FenceRecord, TopicRecord, kind_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kordon.proxy.controller.ledger import Offsets, Records
     from kordon.proxy.decisions.journal import Journal
     from kordon.proxy.ordering.changes import Producers
+    from kordon.proxy.own_topics.layouts_writer import Offsets, Records
 
 QUESTION: Final = "question"
 """Of a fence that changes no layout: it asks who knows it, or has all stop writing while a topic is let go."""

@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import structlog
 
 from kordon.codecs.fetched import Fetched
+from kordon.proxy.controller.hidden_writes import HiddenWrites, NotNow
 from kordon.proxy.controller.log_walk import LogWalk, Stretch
 from kordon.proxy.controller.lost_values import LostValues
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.batches import Copy
-from kordon.proxy.kafka.hidden_writes import HiddenWrites, NotNow
 from kordon.proxy.kafka.opening import Opener
 from kordon.proxy.kafka.pulls import Want
 from kordon.proxy.kafka.topics_admin import TopicsAdmin

@@ -17,40 +17,11 @@ from typing import Any, Final
 
 from kordon.codecs.decision import Decision, Kind
 from kordon.proxy.decisions.backlog import Backlog
-from kordon.proxy.decisions.runs import ReadKey, ReadRun, RefusalKey, RefusalRun, Run, WriteKey, WriteRun
+from kordon.proxy.decisions.runs import Client, ReadRun, RefusalRun, Run, WriteRun
 
 MOST_RUNS: Final = 100_000
 """Open at a time, some 300 bytes each; beyond, the oldest ends."""
 _RULES_CHANGE: Final = frozenset({Kind.ACKNOWLEDGE, Kind.ADOPT, Kind.FORGET})
-
-
-class Client:
-    """A client's connection, as decisions name it.
-
-    Args:
-        number: Among those of the worker.
-        client_id: As its requests say; set by the first one.
-        principal: As whom it logged in to Kordon.
-    """
-
-    __slots__ = ("client_id", "held", "number", "principal", "reads", "recorded", "refusals", "writes")
-
-    def __init__(self, number: int, client_id: str | None = None, principal: str | None = None) -> None:
-        self.number = number
-        self.client_id = client_id
-        self.principal = principal
-        self.recorded = False
-        """Whether a decision names it: the end of other connections is nobody's concern."""
-        self.writes: dict[WriteKey, WriteRun] = {}
-        self.reads: dict[ReadKey, ReadRun] = {}
-        self.refusals: dict[RefusalKey, RefusalRun] = {}
-        self.held: dict[ReadKey, float] = {}
-        """What a reader of physical partitions is not given yet, each with since when, in seconds."""
-
-    def decision(self, kind: Kind, **fields: Any) -> Decision:
-        """Returns a decision about this connection; the fields are those of `Decision`."""
-        self.recorded = True
-        return Decision(kind=kind, connection=self.number, client_id=self.client_id, principal=self.principal, **fields)
 
 
 class Journal:

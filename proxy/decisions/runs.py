@@ -1,19 +1,17 @@
 """Runs: many verdicts that follow on each other, as one record.
 
 A producer's batches to one stream, what a connection is given of one stream, and one and the same refusal again and
-again: each is a few integers that are raised in place. What ends a run is in `journal.py`.
+again: each is a few integers that are raised in place. What ends a run is in
+`journal.py`. A client is what has runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from kordon.codecs.decision import Decision, Kind
-
-if TYPE_CHECKING:
-    from kordon.proxy.decisions.journal import Client
 
 WriteKey: TypeAlias = tuple[str, int, int]
 """Topic, stream, producer id."""
@@ -231,3 +229,32 @@ class RefusalRun:
 
 
 Run: TypeAlias = WriteRun | ReadRun | RefusalRun
+
+
+class Client:
+    """A client's connection, as decisions name it.
+
+    Args:
+        number: Among those of the worker.
+        client_id: As its requests say; set by the first one.
+        principal: As whom it logged in to Kordon.
+    """
+
+    __slots__ = ("client_id", "held", "number", "principal", "reads", "recorded", "refusals", "writes")
+
+    def __init__(self, number: int, client_id: str | None = None, principal: str | None = None) -> None:
+        self.number = number
+        self.client_id = client_id
+        self.principal = principal
+        self.recorded = False
+        """Whether a decision names it: the end of other connections is nobody's concern."""
+        self.writes: dict[WriteKey, WriteRun] = {}
+        self.reads: dict[ReadKey, ReadRun] = {}
+        self.refusals: dict[RefusalKey, RefusalRun] = {}
+        self.held: dict[ReadKey, float] = {}
+        """What a reader of physical partitions is not given yet, each with since when, in seconds."""
+
+    def decision(self, kind: Kind, **fields: Any) -> Decision:
+        """Returns a decision about this connection; the fields are those of `Decision`."""
+        self.recorded = True
+        return Decision(kind=kind, connection=self.number, client_id=self.client_id, principal=self.principal, **fields)

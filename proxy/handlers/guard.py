@@ -24,7 +24,8 @@ from kordon.codecs.produce import Outcome, ProduceRequest, TopicData
 from kordon.proxy.core.interception import Announce, Decision, Interception, Serve, Translate
 from kordon.proxy.core.verdicts import Route
 from kordon.proxy.core.waiting import Answer
-from kordon.proxy.decisions.journal import Client, Journal, NoJournal
+from kordon.proxy.decisions.journal import Journal, NoJournal
+from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.admin_requests import TopicWishes
 from kordon.proxy.handlers.followed import LateRefusal, followed_by
 from kordon.proxy.handlers.introductions import SAY_WHO, Introduction

@@ -19,7 +19,8 @@ from kordon.proxy.handlers.logins import SUBJECT, Login
 if TYPE_CHECKING:
     from kordon.proxy.core.verdicts import Route
     from kordon.proxy.core.waiting import Answer
-    from kordon.proxy.decisions.journal import Client, Journal
+    from kordon.proxy.decisions.journal import Journal
+    from kordon.proxy.decisions.runs import Client
 
 SAY_WHO: Final = frozenset({apis.INIT_PRODUCER_ID, apis.SASL_HANDSHAKE, apis.SASL_AUTHENTICATE})
 """By api key, the requests that are read, or whose answers are, where decisions are recorded."""

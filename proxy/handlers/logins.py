@@ -28,7 +28,8 @@ from kordon.codecs.errors import WireError
 from kordon.codecs.messages import request
 
 if TYPE_CHECKING:
-    from kordon.proxy.decisions.journal import Client, Journal
+    from kordon.proxy.decisions.journal import Journal
+    from kordon.proxy.decisions.runs import Client
 
 SUBJECT: Final = "sub"
 """The claim that names a token's user, where brokers are not told another."""

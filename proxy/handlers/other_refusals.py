@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from kordon.codecs.error_codes import name_of
 from kordon.codecs.turns import rows_done
-from kordon.proxy.decisions.journal import Client, Journal
+from kordon.proxy.decisions.journal import Journal
+from kordon.proxy.decisions.runs import Client
 from kordon.proxy.ordering.streams import physical_stream
 from kordon.proxy.topics.managed_topics import ManagedTopics
 

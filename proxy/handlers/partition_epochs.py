@@ -12,9 +12,10 @@ from typing import Any, Final
 from kordon.codecs.error_codes import Code
 from kordon.codecs.turns import rows_done
 from kordon.proxy.core.interception import Serve
-from kordon.proxy.decisions.journal import Client
-from kordon.proxy.ordering.layout import Layout, Segment
+from kordon.proxy.decisions.runs import Client
+from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.leader_epochs import leader_epochs
+from kordon.proxy.ordering.segments import Segment
 from kordon.proxy.runtime.turns import Turns
 from kordon.proxy.topics.managed_topics import ManagedTopics
 

@@ -11,7 +11,7 @@ from kordon.proxy.ordering.positions import UNKNOWN
 from kordon.proxy.ordering.streams import physical_stream
 
 if TYPE_CHECKING:
-    from kordon.proxy.decisions.journal import Client
+    from kordon.proxy.decisions.runs import Client
     from kordon.proxy.ordering.position_records import MemberKey
     from kordon.proxy.ordering.positions import MemberReport, Positions
 

@@ -3,7 +3,7 @@
 Whether a member may report, its coordinator says: it is asked by a Heartbeat in the client's name, on the client's own
 connection, and what it answers (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID,
 NOT_COORDINATOR, GROUP_AUTHORIZATION_FAILED, …) is the answer. Then the report is written to the log that all proxies
-read (`member/group_positions.py`), unless it says what stands there, and answered by what has been read back.
+read (`own_topics/group_positions.py`), unless it says what stands there, and answered by what has been read back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from kordon.codecs.messages import request as request_of
 from kordon.proxy.core import verdicts
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.core.interception import Question, Serve
-from kordon.proxy.decisions.journal import Client, Journal, NoJournal
+from kordon.proxy.decisions.journal import Journal, NoJournal
+from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.position_decisions import decisions_of, known_before
 from kordon.proxy.handlers.rosters import ASK_SECONDS, Roll, Rosters
 from kordon.proxy.ordering.position_records import MOST_ROWS, MemberKey
@@ -50,7 +51,7 @@ class Malformed(Exception):  # noqa: N818 - what a request is
 
 
 class ReportLog(Protocol):
-    """Where reports are kept (`member/group_positions.py::GroupPositions`)."""
+    """Where reports are kept (`own_topics/group_positions.py::GroupPositions`)."""
 
     @property
     def positions(self) -> Positions:

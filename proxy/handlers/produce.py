@@ -16,15 +16,15 @@ from kordon.codecs.produce import (
     look_produce,
 )
 from kordon.codecs.schema import Buffer
-from kordon.proxy.decisions.journal import Client
+from kordon.proxy.decisions.runs import Client
+from kordon.proxy.handlers.batch_checks import Unfit, look_records
 from kordon.proxy.ordering.layout import NO_COUNT, Layout
 from kordon.proxy.ordering.line import Write
 from kordon.proxy.ordering.streams import is_physical, physical_stream
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.proxy.topics.targets import Target, virtual_partition
-from kordon.proxy.writes.batch_checks import Unfit, look_records
-from kordon.proxy.writes.course import Pending, Ticket
 from kordon.proxy.writes.lanes import Lanes
+from kordon.proxy.writes.tickets import Pending, Ticket
 
 _ACKS: Final = frozenset({-1, 0, 1})
 _WITH_TOPIC_IDS: Final = 13

@@ -32,7 +32,8 @@ from kordon.proxy.core.interception import Decision, Serve, Service, Translate
 from kordon.proxy.core.tally import Tally
 from kordon.proxy.core.verdicts import Route
 from kordon.proxy.core.waiting import Answer
-from kordon.proxy.decisions.journal import Client, Journal, NoJournal
+from kordon.proxy.decisions.journal import Journal, NoJournal
+from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.admin_requests import AdminRequests, TopicWishes
 from kordon.proxy.handlers.closed import Closed
 from kordon.proxy.handlers.followed import Judge, TranslatedLater

@@ -15,7 +15,8 @@ from kordon.codecs.error_codes import Code
 from kordon.proxy.ordering.takeover import may_be_shown
 
 if TYPE_CHECKING:
-    from kordon.proxy.decisions.journal import Client, Journal
+    from kordon.proxy.decisions.journal import Journal
+    from kordon.proxy.decisions.runs import Client
     from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 
 TELLS_LAYOUTS: Final = frozenset({apis.METADATA, apis.DESCRIBE_TOPIC_PARTITIONS})

@@ -16,7 +16,6 @@ from kordon.proxy.controller.fence_times import FenceTimes
 from kordon.proxy.controller.forged_fences import FORGED_CURE, StandingFence
 from kordon.proxy.controller.janitor import Tools
 from kordon.proxy.controller.leading import Cleaning, Leading
-from kordon.proxy.controller.ledger import Offsets, Records
 from kordon.proxy.controller.takeovers import Takeovers
 from kordon.proxy.controller.topic_janitor import Hands
 from kordon.proxy.core.errors import UpstreamUnavailable
@@ -30,7 +29,6 @@ from kordon.proxy.member.member_minutes import MemberMinutes
 from kordon.proxy.member.membership import Generation, Membership
 from kordon.proxy.member.performing import Performing
 from kordon.proxy.member.served import NothingPassed, PassedRequests, ServedReads, ServedWrites
-from kordon.proxy.member.wishing import WISH_SECONDS, Wishing
 from kordon.proxy.ordering.images import ImageParts
 from kordon.proxy.ordering.leftovers import GONE, Leftovers
 from kordon.proxy.ordering.member import Forget, Member
@@ -52,7 +50,8 @@ from kordon.proxy.ordering.records import (
 )
 from kordon.proxy.ordering.wishes import Resize, Wish
 from kordon.proxy.own_topics.layouts_log import LayoutsLog
-from kordon.proxy.own_topics.layouts_writer import Fenced, LayoutsWriter
+from kordon.proxy.own_topics.layouts_writer import Fenced, LayoutsWriter, Offsets, Records
+from kordon.proxy.own_topics.wishing import WISH_SECONDS, Wishing
 from kordon.proxy.runtime.clock import clock
 from kordon.proxy.runtime.log_limits import client_log
 from kordon.proxy.runtime.tasks import Tasks

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from kordon.proxy.ordering.layout import Layout, Segment, SegmentId
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.segments import Segment, SegmentId
 
 _NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
 

@@ -28,8 +28,9 @@ from typing import Any, Final, NamedTuple
 
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.identity import JANITOR, MOVES, NO_V, tag, untag
-from kordon.proxy.ordering.layout import Layout, Placement, SegmentId
+from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.reading import Hidden, share_out, tenancies
+from kordon.proxy.ordering.segments import SegmentId
 from kordon.proxy.ordering.streams import physical_stream
 
 MOST_KEYS: Final = 200_000

@@ -24,6 +24,7 @@ from pydantic import TypeAdapter
 
 from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.hashing import homes, residents, shortest_run, why_not
+from kordon.proxy.ordering.segments import Segment, SegmentId
 from kordon.proxy.ordering.streams import Stream, physical_chains, physical_stream, shown_partition
 
 
@@ -36,35 +37,6 @@ class Placement(Enum):
     """While a topic with data is taken over: v < N still on partition v, v >= N by linear hashing (TAKEOVER-WAITS)."""
     UNMANAGED = "unmanaged"
     """Before a topic with data was taken over: v < N is partition v, and there are no others (PAST-STAYS)."""
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentId:
-    """A physical partition and the layout epoch in which the segment was opened."""
-
-    partition: int
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Offsets [start, end) of a physical partition, written under an unchanged set of virtual partitions."""
-
-    id: SegmentId
-    start: int
-    end: int | None = None
-    """The next offset after the last; None while it is written to."""
-    predecessors: tuple[SegmentId, ...] = ()
-    """Those that held its keys before."""
-    lost_from: int | None = None
-    """From where on its records were lost when the log got shorter (BEYOND-LOSS); None: from nowhere."""
-    bound_epoch: int = -1
-    """Leader epoch in which its end was read, or its start while it is written to; -1: not known."""
-
-    @property
-    def kept_end(self) -> int | None:
-        """Where its records end: before `end` where the log got shorter."""
-        return self.end if self.lost_from is None else self.lost_from
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 from kordon.proxy.ordering.hashing import LARGEST_VIRTUAL_PARTITIONS, why_not
 
 if TYPE_CHECKING:
-    from kordon.proxy.ordering.layout import Epoch, Layout, Segment
+    from kordon.proxy.ordering.layout import Epoch, Layout
+    from kordon.proxy.ordering.segments import Segment
 
 MOST_CHANGES: Final = 1_000
 """Of a topic in its life: growths, shrinks, and what its janitor or a log that got shorter makes necessary."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from kordon.proxy.ordering.chain import Chain, Stay
 
 if TYPE_CHECKING:
-    from kordon.proxy.ordering.layout import Segment
+    from kordon.proxy.ordering.segments import Segment
 
 Stream: TypeAlias = int
 """A virtual partition, or a physical one as such (`physical_stream`)."""

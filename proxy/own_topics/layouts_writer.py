@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code, name_of
@@ -23,6 +23,7 @@ from kordon.proxy.kafka.batches import BatchIdentity, NewRecord, build_batch, in
 from kordon.proxy.kafka.brokers import Brokers, CoordinatorKind
 from kordon.proxy.kafka.plain_writer import INIT_VERSIONS, produce
 from kordon.proxy.kafka.upstream import UpstreamClient
+from kordon.proxy.ordering.records import Value
 from kordon.proxy.own_topics.layouts_topic import LAYOUTS_TOPIC
 
 PURPOSE: Final = "layouts transactions"
@@ -51,6 +52,14 @@ _TRANSIENT: Final = _COORDINATOR_MOVED | {
     Code.COORDINATOR_LOAD_IN_PROGRESS,
     Code.REQUEST_TIMED_OUT,
 }
+
+
+Records: TypeAlias = tuple[tuple[str, Value | None], ...]
+"""What is written in one transaction, by key; None is a tombstone."""
+
+
+Offsets: TypeAlias = Mapping[str, int]
+"""Where records stand in the layouts topic, by their keys."""
 
 
 class Fenced(KordonError):  # noqa: N818 - a state of the world, named as operators say it

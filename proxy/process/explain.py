@@ -10,14 +10,15 @@ from datetime import UTC, datetime
 from math import inf
 from typing import Any, Final
 
-from kordon.proxy.member.state import ControlState
 from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.changes import Change, Stage
 from kordon.proxy.ordering.images import rows_of
-from kordon.proxy.ordering.layout import Layout, Segment, SegmentId
+from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import FindingRecord
+from kordon.proxy.ordering.segments import Segment, SegmentId
 from kordon.proxy.ordering.streams import is_physical, shown_partition
 from kordon.proxy.ordering.wishes import Resize, Wish
+from kordon.proxy.process.control_state import ControlState
 from kordon.proxy.topics.managed_topics import ManagedTopic, face_of
 
 Facts = dict[str, Any]

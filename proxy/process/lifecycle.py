@@ -15,7 +15,7 @@ import structlog
 
 from kordon.proxy.config.config_load import ConfigError
 from kordon.proxy.config.config_options import options, value_of
-from kordon.proxy.config.watch import FileWatch, watch_files
+from kordon.proxy.process.watch import FileWatch, watch_files
 from kordon.proxy.runtime.tasks import Tasks
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from kordon.proxy.member.common_faults import CommonFaults
-from kordon.proxy.member.group_positions import GroupPositions
 from kordon.proxy.member.keeper import Keeper
-from kordon.proxy.member.state import state_of
 from kordon.proxy.ordering.gate import Gate
+from kordon.proxy.own_topics.group_positions import GroupPositions
+from kordon.proxy.process.common_faults import CommonFaults
+from kordon.proxy.process.control_state import state_of
 from kordon.proxy.process.explain import Facts, explain_all, explain_topic, sum_up, why_not_served
 from kordon.proxy.process.held_groups import held_groups
 from kordon.proxy.topics.managed_topics import ManagedTopics

@@ -13,6 +13,7 @@ from kordon.proxy.access.acl_mirror import AclMirror
 from kordon.proxy.access.authorizer import Authorizer
 from kordon.proxy.access.wrong_rights import Access, principal_of
 from kordon.proxy.config.config import Config
+from kordon.proxy.controller.hidden_writes import HiddenWrites
 from kordon.proxy.controller.janitor import Tools
 from kordon.proxy.core.tally import Tally
 from kordon.proxy.decisions.journal import Journal, NoJournal
@@ -34,24 +35,23 @@ from kordon.proxy.handlers.service import ManagedService
 from kordon.proxy.handlers.subscriptions import Subscriptions
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.group import About
-from kordon.proxy.kafka.hidden_writes import HiddenWrites
 from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.kafka.links import Links
 from kordon.proxy.kafka.opening import Opener
 from kordon.proxy.kafka.questions import Questions
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.proxy.kafka.topology import Topology
-from kordon.proxy.member.common_faults import CommonFaults
-from kordon.proxy.member.group_positions import GroupPositions
 from kordon.proxy.member.keeper import Keeper
 from kordon.proxy.member.membership import Membership, new_incarnation
 from kordon.proxy.ordering import records
 from kordon.proxy.ordering.findings import KINDS
 from kordon.proxy.ordering.reading import Hidden
+from kordon.proxy.own_topics.group_positions import GroupPositions
 from kordon.proxy.own_topics.layouts_log import LayoutsLog
 from kordon.proxy.own_topics.layouts_writer import LayoutsWriter
 from kordon.proxy.own_topics.own_ids import OwnIds
 from kordon.proxy.own_topics.own_things import OwnThings
+from kordon.proxy.process.common_faults import CommonFaults
 from kordon.proxy.process.group_lags import GroupLags
 from kordon.proxy.process.managed_pages import ManagedPages
 from kordon.proxy.reads.aborted import ReadCommitted

@@ -21,7 +21,8 @@ from kordon.proxy.handlers.introductions import OnlyRecorded
 from kordon.proxy.kafka.topology import Topology
 from kordon.proxy.member.membership import new_incarnation
 from kordon.proxy.process.managed_worker import ManagedWorker
-from kordon.proxy.relay.listeners import Listeners, remember_server_name
+from kordon.proxy.relay.listener import remember_server_name
+from kordon.proxy.relay.listeners import Listeners
 from kordon.proxy.relay.relays import Relays
 from kordon.proxy.runtime import log_limits
 from kordon.proxy.runtime.metrics import Metrics

@@ -21,7 +21,7 @@ from kordon.codecs.fetched import VERSION
 from kordon.codecs.primitives import Pieces
 from kordon.codecs.split import CONTROL, Batch, split
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.decisions.journal import Client
+from kordon.proxy.decisions.runs import Client
 from kordon.proxy.kafka.leaders import NO_NODE, Leaders
 from kordon.proxy.kafka.links import Links
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics

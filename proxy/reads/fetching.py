@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Protocol
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages.fetch import PARTITION_DATA
 from kordon.codecs.primitives import Built, Pieces
-from kordon.proxy.decisions.journal import Client
+from kordon.proxy.decisions.runs import Client
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.streams import physical_stream
 from kordon.proxy.reads.logs import PartitionLog

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from kordon.codecs.dialect import INVALID_PARTITION_METADATA
 from kordon.codecs.error_codes import Code
-from kordon.proxy.decisions.journal import Client
+from kordon.proxy.decisions.runs import Client
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.gate import Evidence, Gate
 from kordon.proxy.ordering.layout import Layout

@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple
 from kordon.codecs import apis
 from kordon.codecs.decision import Kind
 from kordon.codecs.error_codes import Code, name_of
-from kordon.proxy.decisions.journal import Client, Journal
+from kordon.proxy.decisions.journal import Journal
+from kordon.proxy.decisions.runs import Client
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.reads.chunks import PassedRange, ServedBatch

@@ -14,7 +14,8 @@ from typing import Any, Final
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.decisions.journal import Client, Journal, NoJournal
+from kordon.proxy.decisions.journal import Journal, NoJournal
+from kordon.proxy.decisions.runs import Client
 from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.kafka.links import Links
 from kordon.proxy.kafka.opening import Opener

@@ -54,7 +54,7 @@ from kordon.proxy.runtime.tls import certified, explain
 
 if TYPE_CHECKING:
     from kordon.proxy.config.config import HostPort
-    from kordon.proxy.relay.listeners import Listener
+    from kordon.proxy.relay.listener import Listener
     from kordon.proxy.relay.relays import Relays
 
 CHUNK_BYTES: Final = 256 * 1024

@@ -20,7 +20,8 @@ from kordon.proxy.core.events import Drain
 from kordon.proxy.core.interception import NothingManaged, Services
 from kordon.proxy.core.tally import Tally
 from kordon.proxy.core.waiting import Waiting
-from kordon.proxy.decisions.journal import Client, Journal, NoJournal
+from kordon.proxy.decisions.journal import Journal, NoJournal
+from kordon.proxy.decisions.runs import Client
 from kordon.proxy.kafka.topology import Topology
 from kordon.proxy.relay.relay import ReadBuffer, Relay
 from kordon.proxy.runtime import log_limits

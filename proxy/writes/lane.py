@@ -21,10 +21,12 @@ from kordon.codecs.schema import Buffer
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.links import Links
 from kordon.proxy.kafka.upstream import UpstreamClient
-from kordon.proxy.ordering.line import Write
+from kordon.proxy.ordering.line import Line, Write
+from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.ordering.under_way import Partition
 from kordon.proxy.runtime.tasks import Tasks
-from kordon.proxy.writes.course import Course, Ticket
+from kordon.proxy.topics.managed_topics import ManagedTopic, Why
+from kordon.proxy.writes.tickets import Ticket
 
 _VERSIONS: Final = range(3, 13)
 """From the first with batches of magic 2 to the last with names of topics."""
@@ -49,6 +51,25 @@ class Sent(NamedTuple):
         """Where it was sent to."""
         assert self.write.bound is not None
         return self.course.topic.name, self.write.bound.partition
+
+
+@dataclass(slots=True, eq=False)
+class Course:
+    """A stream's line, and where it is being sent."""
+
+    topic: ManagedTopic
+    stream: Stream
+    line: Line
+    lane: Lane | None = None
+    """By which it was sent last; it changes when nothing is under way."""
+    queued: bool = False
+    """Whether it has a turn on the lane."""
+    held_since: float | None = None
+    """Since when nothing may be sent, in seconds of the loop's clock."""
+    held_for: Why | None = None
+    """What was waited for when that began."""
+    refusing: bool = False
+    """Whether it was held for too long, or too much was: all is refused until it goes on (SHORT-FENCE)."""
 
 
 class Shipper(Protocol):

@@ -27,9 +27,9 @@ from kordon.proxy.ordering.streams import Stream, shown_partition
 from kordon.proxy.ordering.under_way import Fate, KeptAnswers, Partition, UnderWay
 from kordon.proxy.runtime.tasks import Tasks
 from kordon.proxy.topics.managed_topics import ManagedTopic, Why
-from kordon.proxy.writes.course import Course, ticket_of
 from kordon.proxy.writes.detours import LANES_PER_BROKER, Detours
-from kordon.proxy.writes.lane import Lane, Sent
+from kordon.proxy.writes.lane import Course, Lane, Sent
+from kordon.proxy.writes.tickets import ticket_of
 from kordon.proxy.writes.write_decisions import WriteDecisions
 from kordon.proxy.writes.write_outcomes import LEADER_ERRORS, ProduceCounts, refused, result_of, told
 from kordon.proxy.writes.writer_questions import WriterQuestions

@@ -13,15 +13,16 @@ from kordon.codecs import apis
 from kordon.codecs.decision import Decision, Kind
 from kordon.codecs.error_codes import Code, name_of
 from kordon.codecs.produce import Outcome
-from kordon.proxy.decisions.journal import Client, Journal
-from kordon.proxy.decisions.runs import last_sequence
+from kordon.proxy.decisions.journal import Journal
+from kordon.proxy.decisions.runs import Client, last_sequence
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.images import WhyNotWritten
 from kordon.proxy.ordering.line import NO_PRODUCER, Write
 from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.ordering.writers import WhyUnfit
 from kordon.proxy.topics.managed_topics import ManagedTopic, Why
-from kordon.proxy.writes.course import Course, client_of
+from kordon.proxy.writes.lane import Course
+from kordon.proxy.writes.tickets import client_of
 
 _VERDICTS: Final[Mapping[WhyNotWritten | WhyUnfit, str]] = MappingProxyType(
     {

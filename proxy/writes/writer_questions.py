@@ -21,7 +21,7 @@ from kordon.proxy.kafka.plain_writer import INIT_VERSIONS
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.identity import CLIENT_BITS, LARGEST_CLIENT_ID, tag
 from kordon.proxy.runtime.tasks import Tasks
-from kordon.proxy.writes.course import Course
+from kordon.proxy.writes.lane import Course
 
 _PURPOSE: Final = "writers"
 _AGAIN_SECONDS: Final = 0.5

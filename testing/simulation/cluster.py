@@ -364,13 +364,16 @@ def _come_to_an_end(cluster: Cluster) -> None:
         promises.check_rewind(cluster)
 
 
-def run(seed: int, without: str = "", *, has_dialect_writers: bool = False) -> Cluster:
+def run(
+    seed: int, without: str = "", *, has_dialect_writers: bool = False, heal_seconds: float = HEAL_SECONDS
+) -> Cluster:
     """Lets a cluster live through one seed.
 
     Args:
         seed: Decides everything.
         without: A rule that is taken out, of `rules.PLACES`.
         has_dialect_writers: Whether clients of the dialect write beside all others.
+        heal_seconds: Of virtual time, until which it must have settled.
 
     Returns:
         The cluster; `wrong` is empty if every promise held. It ends where one is broken.
@@ -389,7 +392,7 @@ def run(seed: int, without: str = "", *, has_dialect_writers: bool = False) -> C
             world.each(3.0, cluster.trouble)
         world.run(nextafter(TROUBLE_SECONDS, 0.0), cluster.failures.__len__)  # it does not settle before
         world.each(_LOOK_SECONDS, cluster.look)
-        world.run(HEAL_SECONDS, lambda: cluster.settled or cluster.failures)
+        world.run(heal_seconds, lambda: cluster.settled or cluster.failures)
         if not cluster.failures:  # else it is known what became of it
             _come_to_an_end(cluster)
         cluster.over = True

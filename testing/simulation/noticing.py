@@ -10,20 +10,24 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from kordon.testing.simulation.cluster import run
+from kordon.testing.simulation.cluster import HEAL_SECONDS, run
 from kordon.testing.simulation.rules import OF_WRITERS, PLACES
 
 
-def noticing(rule: str, seeds: Sequence[int], first: Sequence[int] = ()) -> Iterator[int]:
+def noticing(
+    rule: str, seeds: Sequence[int], first: Sequence[int] = (), heal_seconds: float = HEAL_SECONDS
+) -> Iterator[int]:
     """Finds the seeds in which a promise is broken without a rule.
 
     Args:
         rule: One of `rules.PLACES` or `rules.OF_WRITERS`; of these, clients of the dialect write as well.
         seeds: All that are looked through.
         first: Those of them that are looked at first.
+        heal_seconds: By which all of them settle with all rules; without one, some never do.
     """
     for seed in (*(each for each in first if each in seeds), *(each for each in seeds if each not in first)):
-        if run(seed, without=rule, has_dialect_writers=rule in OF_WRITERS).failures:
+        cluster = run(seed, rule, has_dialect_writers=rule in OF_WRITERS, heal_seconds=heal_seconds)
+        if cluster.failures:
             yield seed
 
 

@@ -25,12 +25,13 @@ from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.gate import Evidence, Gate
 from kordon.proxy.ordering.identity import untag
 from kordon.proxy.ordering.images import Image, ImageParts, sequence_at_home
-from kordon.proxy.ordering.layout import Epoch, Layout, Placement, Segment
+from kordon.proxy.ordering.layout import Epoch, Layout, Placement
 from kordon.proxy.ordering.line import Line, Write
 from kordon.proxy.ordering.member import Member
 from kordon.proxy.ordering.next_images import NextImages
 from kordon.proxy.ordering.positions import Positions
 from kordon.proxy.ordering.presence import Presence
+from kordon.proxy.ordering.segments import Segment
 from kordon.proxy.ordering.streams import Stream, is_physical
 from kordon.proxy.ordering.under_way import Fate, KeptAnswers
 from kordon.proxy.ordering.writers import Verdict, WhyUnfit, Writers

@@ -10,7 +10,8 @@ from aiokafka.structs import TopicPartition
 from kordon.client.calls import Calls
 from kordon.client.keeper import KeyMoveDriver
 from kordon.client.layouts import Layouts
-from kordon.proxy.ordering.layout import Layout, Segment
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.segments import Segment
 from kordon.testing.waiting import until
 
 TOPIC_ID = UUID(int=1)

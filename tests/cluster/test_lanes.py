@@ -96,7 +96,7 @@ def test_each_test_is_run_once(folder: Path) -> None:
 
 
 def test_what_is_quick_can_be_run_alone(folder: Path) -> None:
-    """By two processes: no test that needs brokers or Spark, that runs other programs or takes long."""
+    """By three processes: no test that needs brokers or Spark, that runs other programs or takes long."""
     (folder / "test_a.py").write_text(PLAIN.format(True))
     (folder / "test_b.py").write_text(WITH_BROKER.format(True))
     (folder / "test_c.py").write_text(STARTS_ONE)
@@ -105,7 +105,7 @@ def test_what_is_quick_can_be_run_alone(folder: Path) -> None:
         (folder / f"test_e{number}.py").write_text(PLAIN.format(True).replace("test_", f"test_{number}_"))
     done = lanes(folder, "--quick")
     assert passed(done.stdout) == sorted(["test_plain", *(f"test_{number}_plain" for number in range(6))])
-    assert re.findall("^=+ (quick.*?) =+$", done.stdout, re.MULTILINE) == ["quick", "quick beside"]
+    assert re.findall("^=+ (quick.*?) =+$", done.stdout, re.MULTILINE) == ["quick", "quick beside", "quick too"]
     assert done.returncode == 0
 
 

@@ -12,9 +12,9 @@ from kordon.codecs import apis
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
-from kordon.proxy.member.group_positions import WRITE_SECONDS, GroupPositions
 from kordon.proxy.ordering.position_records import MemberKey
 from kordon.proxy.ordering.positions import MemberReport, TopicReport
+from kordon.proxy.own_topics.group_positions import WRITE_SECONDS, GroupPositions
 from kordon.proxy.own_topics.groups_topic import GroupsTopicUnfit, ensure_groups_topic
 from kordon.testing.cluster import Cluster
 from kordon.testing.waiting import until

@@ -499,7 +499,7 @@ async def test_the_controller_begins_anew_without_what_cannot_be_read(stage: Sta
 
 async def test_wishes_under_way_are_bounded(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is a record that all proxies read; whoever asks for one too many is told so at once."""
-    monkeypatch.setattr("kordon.proxy.member.wishing.MOST_WISHES", 2)
+    monkeypatch.setattr("kordon.proxy.own_topics.wishing.MOST_WISHES", 2)
     asked = [asyncio.ensure_future(stage.keeper.wish(Resize("orders", 4))) for _ in range(2)]
     await asyncio.sleep(0)
     with pytest.raises(UpstreamUnavailable, match="2 wishes"):

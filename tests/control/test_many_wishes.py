@@ -20,6 +20,7 @@ from kordon.proxy.ordering.wishes import Resize, Unmanage, Wish
 from kordon.proxy.runtime.tasks import Tasks
 from kordon.testing.calls import calls_of
 
+MOST_TICKS = 10_000
 RECORD = TopicRecord(Layout.created("orders", UUID(int=1), 3, 12), UUID(int=2))
 
 
@@ -85,9 +86,12 @@ class Desk:
         self.done.append(topic)
 
     async def tick_until(self, is_enough: Callable[[], bool]) -> None:
-        while not is_enough():
+        for _ in range(MOST_TICKS):
+            if is_enough():
+                return
             self.fulfilment.begin_next()
             await asyncio.sleep(0)
+        pytest.fail(f"not within {MOST_TICKS} ticks")
 
 
 FLOODS: dict[str, Callable[[int], Wish]] = {

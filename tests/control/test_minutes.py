@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from kordon.codecs.decision import Decision, Kind
-from kordon.proxy.controller.ledger import Ledger, Records
+from kordon.proxy.controller.ledger import Ledger
 from kordon.proxy.controller.minutes import Minutes, evidence_of
 from kordon.proxy.kafka.group import GroupMember
 from kordon.proxy.member.member_minutes import MemberMinutes
@@ -14,7 +14,7 @@ from kordon.proxy.member.membership import Generation
 from kordon.proxy.ordering.changes import Producers
 from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout
 from kordon.proxy.ordering.records import AckRecord, FenceRecord, OutcomeRecord, TopicRecord
-from kordon.proxy.own_topics.layouts_writer import Fenced, NotCommitted, OutcomeUnknown
+from kordon.proxy.own_topics.layouts_writer import Fenced, NotCommitted, OutcomeUnknown, Records
 from kordon.testing.noted import Noted
 
 LAYOUT = Layout.created("orders", UUID(int=1), 3, 12)

@@ -17,10 +17,10 @@ from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.links import Links
 from kordon.proxy.kafka.own_log import OwnLog
 from kordon.proxy.kafka.topology import Topology
-from kordon.proxy.member.group_positions import GroupPositions
 from kordon.proxy.member.keeper import Keeper
 from kordon.proxy.ordering.position_records import MemberKey, key_of
 from kordon.proxy.ordering.records import MOST_BYTES, TopicRecord
+from kordon.proxy.own_topics.group_positions import GroupPositions
 from kordon.proxy.topics.managed_topics import ManagedTopics
 from kordon.testing.large_layouts import LARGEST
 from kordon.testing.step_times import PROMISED_SECONDS, longest_step

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
+from kordon.proxy.controller.hidden_writes import NotNow
 from kordon.proxy.controller.topic_janitor import Hands, TopicJanitor
-from kordon.proxy.kafka.hidden_writes import NotNow
 from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.kafka.opening import Opener
 from kordon.proxy.kafka.pulls import Pulls

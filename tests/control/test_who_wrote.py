@@ -8,7 +8,6 @@ import pytest
 from kordon.codecs.producers import ProducerRow, ProducerRows
 from kordon.proxy.controller import ahead
 from kordon.proxy.controller.ahead import MOST_SINCE, TOO_FAST, WhoWrote
-from kordon.proxy.controller.ledger import Records
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.batches import BatchIdentity, NewRecord, build_batch
 from kordon.proxy.kafka.ends import Ends, Snapshot
@@ -16,6 +15,7 @@ from kordon.proxy.ordering.changes import WriteAhead
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.next_images import NextImages
+from kordon.proxy.own_topics.layouts_writer import Records
 
 LAYOUT = Layout.created("orders", UUID(int=1), 1, 2)
 FOLLOWING = LAYOUT.next_epoch(2)

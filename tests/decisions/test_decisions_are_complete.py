@@ -13,7 +13,6 @@ from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
 from kordon.codecs.produce import Outcome
 from kordon.proxy.config.config import Limits
-from kordon.proxy.controller.ledger import Records
 from kordon.proxy.controller.minutes import Minutes
 from kordon.proxy.core import verdicts
 from kordon.proxy.core.addresses import Advertised
@@ -21,7 +20,7 @@ from kordon.proxy.core.causes import CloseCause
 from kordon.proxy.core.interception import Translate
 from kordon.proxy.core.tally import Tally
 from kordon.proxy.decisions.backlog import Backlog
-from kordon.proxy.decisions.journal import Client
+from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.introductions import Introduction
 from kordon.proxy.handlers.position_decisions import decisions_of
 from kordon.proxy.handlers.told_clients import ToldClient
@@ -37,10 +36,12 @@ from kordon.proxy.ordering.position_records import MemberKey
 from kordon.proxy.ordering.positions import MemberReport, TopicReport
 from kordon.proxy.ordering.records import AckRecord, FenceRecord, TopicRecord
 from kordon.proxy.ordering.streams import physical_stream
+from kordon.proxy.own_topics.layouts_writer import Records
 from kordon.proxy.reads.read_decisions import Given, ReadDecisions, ReadingMember
 from kordon.proxy.relay.relays import Relays
 from kordon.proxy.topics.managed_topics import Fence, ManagedTopic, ManagedTopics, Why
-from kordon.proxy.writes.course import Course, Pending, Ticket
+from kordon.proxy.writes.lane import Course
+from kordon.proxy.writes.tickets import Pending, Ticket
 from kordon.proxy.writes.write_decisions import WriteDecisions
 from kordon.testing.as_read import as_read
 from kordon.testing.decision_columns import FORMS, form_of, lacking

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from kordon.codecs.decision import Decision, Entry, Kind
 from kordon.proxy.decisions.backlog import Backlog
-from kordon.proxy.decisions.journal import Client, Journal, NoJournal
-from kordon.proxy.decisions.runs import last_sequence
+from kordon.proxy.decisions.journal import Journal, NoJournal
+from kordon.proxy.decisions.runs import Client, last_sequence
 from kordon.testing.decision_log import missing
 
 STREAM: dict[str, Any] = {

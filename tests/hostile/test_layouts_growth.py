@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kordon.proxy.member.wishing import WISH_SECONDS
+from kordon.proxy.own_topics.wishing import WISH_SECONDS
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import Sender, create_managed, read_to_ends
 from kordon.testing.proxy_process import ProxyProcess

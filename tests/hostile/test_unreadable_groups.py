@@ -17,9 +17,9 @@ from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.links import Links
 from kordon.proxy.kafka.plain_writer import produce_fields
 from kordon.proxy.kafka.topology import Topology
-from kordon.proxy.member.group_positions import GroupPositions
 from kordon.proxy.ordering.position_records import MemberKey, dump, key_of
 from kordon.proxy.ordering.positions import MemberReport, TopicReport
+from kordon.proxy.own_topics.group_positions import GroupPositions
 from kordon.testing.bombs import bomb
 from kordon.testing.cluster import Cluster
 from kordon.testing.cluster_links import links_to

@@ -4,8 +4,8 @@ import pytest
 
 from kordon.codecs.error_codes import Code
 from kordon.codecs.records import MAGIC_AT
+from kordon.proxy.handlers.batch_checks import CheckedBatch, Unfit, look_records
 from kordon.proxy.ordering.identity import LARGEST_CLIENT_ID
-from kordon.proxy.writes.batch_checks import CheckedBatch, Unfit, look_records
 from kordon.testing.managed_writes import a_batch
 
 

@@ -13,13 +13,13 @@ from rich.console import Console, RenderableType
 from kordon.proxy.commands.topics_tables import draw_all, draw_history, draw_topic, ranges
 from kordon.proxy.kafka.group import GroupMember
 from kordon.proxy.member.membership import Generation
-from kordon.proxy.member.state import ControlState
 from kordon.proxy.ordering.changes import Change, Stage
 from kordon.proxy.ordering.images import Written
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.records import FenceRecord
 from kordon.proxy.ordering.takeover import Subscriber, Takeover
 from kordon.proxy.ordering.wishes import Manage, Resize
+from kordon.proxy.process.control_state import ControlState
 from kordon.proxy.process.explain import NOT_ENABLED, explain_all, explain_control, explain_topic, sum_up
 from kordon.proxy.process.merge import NO_WORKER
 from kordon.proxy.topics.managed_topics import Fence, ManagedTopic

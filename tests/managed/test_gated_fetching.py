@@ -15,7 +15,8 @@ from kordon.codecs.decision import Kind
 from kordon.codecs.dialect import INVALID_PARTITION_METADATA
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
-from kordon.proxy.decisions.journal import Client, Journal
+from kordon.proxy.decisions.journal import Journal
+from kordon.proxy.decisions.runs import Client
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.streams import physical_stream

@@ -10,7 +10,7 @@ from kordon.codecs.apis import FETCH
 from kordon.codecs.messages import request
 from kordon.codecs.primitives import Pieces
 from kordon.codecs.records import patch_base_offset
-from kordon.proxy.decisions.journal import Client
+from kordon.proxy.decisions.runs import Client
 from kordon.proxy.kafka.batches import BatchIdentity, NewRecord, build_batch
 from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.ordering.layout import Layout

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import pytest
 
 from kordon.codecs import apis
+from kordon.proxy.controller.hidden_writes import HiddenWrites, NotNow
 from kordon.proxy.kafka.batches import Copy
-from kordon.proxy.kafka.hidden_writes import HiddenWrites, NotNow
 from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.ordering.janitor import marker_id
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker

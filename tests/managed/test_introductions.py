@@ -14,7 +14,7 @@ from kordon.proxy.core.connection import Connection
 from kordon.proxy.core.events import SendUpstream
 from kordon.proxy.core.interception import Service, Translate
 from kordon.proxy.core.tally import Tally
-from kordon.proxy.decisions.journal import Client
+from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.introductions import OnlyRecorded
 from kordon.testing.as_read import as_read
 from kordon.testing.known import known

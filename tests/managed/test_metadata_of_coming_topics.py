@@ -13,7 +13,7 @@ from kordon.codecs.messages import request, response
 from kordon.proxy.core.answers import body_of
 from kordon.proxy.core.interception import Serve, Translate
 from kordon.proxy.core.verdicts import Route, route
-from kordon.proxy.decisions.journal import Client
+from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.admin_requests import AdminRequests
 from kordon.proxy.handlers.metadata import DescribeTopicPartitionsTranslation, MetadataTranslation
 from kordon.proxy.handlers.produce import ProduceService

@@ -14,12 +14,12 @@ from kordon.codecs.errors import WireError
 from kordon.codecs.split import split
 from kordon.codecs.unpack import unpacked
 from kordon.proxy.controller.log_walk import LogWalk, Stretch
+from kordon.proxy.handlers.batch_checks import Unfit, look_records
 from kordon.proxy.kafka import opening
 from kordon.proxy.kafka.opening import BatchAddress, Opener, PassedOver
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.reads.chunks import Chunk
 from kordon.proxy.reads.readers import Readers
-from kordon.proxy.writes.batch_checks import Unfit, look_records
 from kordon.testing.bombs import CODECS, bomb, old_bomb
 from kordon.testing.noted import Noted
 from kordon.testing.random_logs import NAME, Log, World, fetch, read_all, readers_of

@@ -7,7 +7,7 @@ import pytest
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
 from kordon.proxy.core.interception import Serve
-from kordon.proxy.decisions.journal import Client
+from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.guard import names_in, refuse
 from kordon.proxy.handlers.position_reports import PositionReports
 from kordon.proxy.ordering.position_records import MOST_ROWS, MemberKey, place_of

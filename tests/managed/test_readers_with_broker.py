@@ -16,7 +16,7 @@ from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
 from kordon.codecs.split import split
-from kordon.proxy.decisions.journal import Client
+from kordon.proxy.decisions.runs import Client
 from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.kafka.links import Links
 from kordon.proxy.ordering.identity import tag

@@ -10,11 +10,11 @@ import pytest
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
 from kordon.proxy.kafka.brokers import Brokers
-from kordon.proxy.member.common_faults import CommonFaults
 from kordon.proxy.member.findings import Findings
 from kordon.proxy.member.membership import Generation
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.member import Member
+from kordon.proxy.process.common_faults import CommonFaults
 from kordon.proxy.process.managed_pages import ManagedPages
 from kordon.proxy.runtime.clock import clock
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics

@@ -15,7 +15,7 @@ from kordon.proxy.access.acl_mirror import Acl, wanted_of_face
 from kordon.proxy.access.own_rights import Missing
 from kordon.proxy.core import verdicts
 from kordon.proxy.core.interception import Decision, NothingManaged, Question, Serve
-from kordon.proxy.decisions import journal
+from kordon.proxy.decisions import journal, runs
 from kordon.proxy.handlers.acls import TRANSLATIONS
 from kordon.proxy.handlers.admin_requests import AdminRequests, TopicWishes
 from kordon.proxy.handlers.guard import Guard, PartlyRefused
@@ -147,9 +147,7 @@ class Serving(NothingManaged):
     def decide(self, route: verdicts.Route, body: memoryview) -> Decision:
         return self.decision
 
-    async def serve(
-        self, route: verdicts.Route, request: Any, part: Any, client: journal.Client | None = None
-    ) -> bytes:
+    async def serve(self, route: verdicts.Route, request: Any, part: Any, client: runs.Client | None = None) -> bytes:
         self.served = request
         return b""
 

@@ -129,8 +129,10 @@ def a_record(made: Imagined, chance: Random, at_end: bool = False, once: bool = 
     """Chooses a record whose offset is known: the last of its partition, or one with later ones of its key."""
     records = [record for record in made.acknowledged() if record.offset != UNKNOWN_OFFSET]
     processed = [event for _, event in made.read["red"] if isinstance(event, Processed)]
-    highest_offset = {e.partition: max(o.offset for o in processed if o.partition == e.partition) for e in processed}
-    highest_sequence = {e.key: max(o.sequence for o in processed if o.key == e.key) for e in processed}
+    highest_offset, highest_sequence = dict[int, int](), dict[str, int]()
+    for event in processed:
+        highest_offset[event.partition] = max(event.offset, highest_offset.get(event.partition, 0))
+        highest_sequence[event.key] = max(event.sequence, highest_sequence.get(event.key, 0))
     fitting = [
         record
         for record in records

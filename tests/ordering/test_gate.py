@@ -9,8 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kordon.proxy.ordering.gate import Evidence, Gate, told_segments
-from kordon.proxy.ordering.layout import Layout, Segment, SegmentId
+from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.reading import reading_place
+from kordon.proxy.ordering.segments import Segment, SegmentId
 from kordon.proxy.ordering.streams import physical_stream
 from kordon.testing.known import known
 

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kordon.proxy.ordering.gate import Evidence, Gate
-from kordon.proxy.ordering.layout import Layout, Segment, SegmentId
+from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.positions import MemberReport, Positions, TopicReport
+from kordon.proxy.ordering.segments import Segment, SegmentId
 
 GROUP, TOPIC = "g", "t"
 FEW = settings(max_examples=50)

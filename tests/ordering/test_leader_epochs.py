@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kordon.proxy.ordering.epochs import virtual_epoch
-from kordon.proxy.ordering.layout import Layout, Placement, SegmentId
+from kordon.proxy.ordering.layout import Layout, Placement
 from kordon.proxy.ordering.leader_epochs import NO_EPOCH, LeaderEpochs, leader_epochs
+from kordon.proxy.ordering.segments import SegmentId
 
 N, V = 2, 16
 LARGEST_ELECTION = 32_767

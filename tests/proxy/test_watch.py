@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kordon.proxy.config import watch
-from kordon.proxy.config.watch import FileWatch, watch_files
+from kordon.proxy.process import watch
+from kordon.proxy.process.watch import FileWatch, watch_files
 
 
 @pytest.fixture

@@ -1,19 +1,13 @@
-"""What a Produce request waits for, and the way that a stream's writes take in the shell."""
+"""What a Produce request waits for: each of its writes carries a ticket back to it."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kordon.codecs.produce import Outcome
-from kordon.proxy.decisions.journal import Client
-from kordon.proxy.ordering.line import Line, Write
-from kordon.proxy.ordering.streams import Stream
-from kordon.proxy.topics.managed_topics import ManagedTopic, Why
-
-if TYPE_CHECKING:
-    from kordon.proxy.writes.lane import Lane
+from kordon.proxy.decisions.runs import Client
+from kordon.proxy.ordering.line import Write
 
 
 class Pending:
@@ -70,25 +64,6 @@ class Ticket:
     def settle(self, outcome: Outcome) -> None:
         """Tells the request."""
         self.pending.settle(self.place, outcome)
-
-
-@dataclass(slots=True, eq=False)
-class Course:
-    """A stream's line, and where it is being sent."""
-
-    topic: ManagedTopic
-    stream: Stream
-    line: Line
-    lane: Lane | None = None
-    """By which it was sent last; it changes when nothing is under way."""
-    queued: bool = False
-    """Whether it has a turn on the lane."""
-    held_since: float | None = None
-    """Since when nothing may be sent, in seconds of the loop's clock."""
-    held_for: Why | None = None
-    """What was waited for when that began."""
-    refusing: bool = False
-    """Whether it was held for too long, or too much was: all is refused until it goes on (SHORT-FENCE)."""
 
 
 def ticket_of(write: Write) -> Ticket:
