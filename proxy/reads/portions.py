@@ -353,7 +353,7 @@ class Portion:
         layout = self._layout
         if not await self._worker.settle_layouts():
             self._error = Code.UNKNOWN_LEADER_EPOCH
-        elif self._known.layout is layout:
+        elif self._known.layout is layout and not self._known.is_let_go:
             self._error = Code.OFFSET_OUT_OF_RANGE
             self._worker.tally.out_of_range += 1
 

@@ -123,6 +123,21 @@ async def test_what_another_worker_has_told_is_found_before_it_is_called_out_of_
     await stage.close()
 
 
+async def test_no_offset_is_out_of_range_of_a_topic_that_is_let_go_meanwhile() -> None:
+    """Its successor may have it, of which this request knows nothing: its client asks again, and is not reset."""
+    stage = Stage()
+    layout = stage.grown()
+    home = known(layout.chains[MOVER].home)
+
+    async def read() -> None:
+        stage.topics.remove(NAME)
+        stage.topics.add(ManagedTopic(layout, FACE_ID))
+
+    stage.readers.read_layouts_to_end = read
+    assert await stage.values(MOVER, home.virtual_start + 1, max_wait_ms=20_000) == ([], 0)
+    await stage.close()
+
+
 async def test_a_reader_that_waits_for_more_goes_on_under_the_layout_that_comes() -> None:
     """What it has got so far may be all there is in that segment; by the former layout it would wait for nothing."""
     stage = Stage()
