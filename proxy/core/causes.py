@@ -31,6 +31,7 @@ class CloseCause(Enum):
     BROKER_REMOVED = "broker_removed"
     DRAINED = "drained"
     TAKEN_OVER = "taken_over"
+    SLEPT = "slept"
     WRITE_FAILED = "write_failed"
     NETWORK_ERROR = "network_error"
     INTERNAL_ERROR = "internal_error"

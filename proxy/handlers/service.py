@@ -189,6 +189,10 @@ class ManagedService:
         self._always = frozenset(admin.KEYS) | _SAID_ONCE | _SAYS_WHO | private.keys()
         self._known = asyncio.Event()
 
+    def doubt(self) -> None:
+        """Takes note that `topics` may be old: no request of a new connection passes before `know`."""
+        self._known.clear()
+
     def know(self) -> None:
         """Takes note that `topics` says all there is."""
         self._known.set()

@@ -7,6 +7,8 @@ import socket
 from functools import partial
 from typing import Any, Final
 
+import structlog
+
 import kordon
 from kordon.codecs import apis
 from kordon.proxy.access.acl_mirror import AclMirror
@@ -15,6 +17,7 @@ from kordon.proxy.access.wrong_rights import Access, principal_of
 from kordon.proxy.config.config import Config
 from kordon.proxy.controller.hidden_writes import HiddenWrites
 from kordon.proxy.controller.janitor import Tools
+from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.core.tally import Tally
 from kordon.proxy.decisions.journal import Journal, NoJournal
 from kordon.proxy.handlers import acls, dialect, groups, physical
@@ -66,6 +69,10 @@ from kordon.proxy.topics.targets import physical_partition
 from kordon.proxy.writes.lanes import Lanes
 
 _LOOK_SECONDS: Final = 0.2
+_LEARN_SECONDS: Final = 10.0
+"""After which requests pass again, for the sake of ordinary topics, though the layouts cannot be read."""
+
+log = structlog.get_logger(__name__)
 
 
 class ManagedWorker:
@@ -113,6 +120,8 @@ class ManagedWorker:
             session_ms=ordering.session_ms,
             lease_seconds=ordering.lease_ms / 1000,
         )
+        self.lease_seconds = membership.lease.seconds
+        """For how long others wait for this worker when they miss it."""
         self.lanes = Lanes(self.links, leaders, self._may_serve, self.journal)
         self.readers = Readers(
             self.topics,
@@ -328,6 +337,28 @@ class ManagedWorker:
             await asyncio.wait({known}, timeout=_LOOK_SECONDS)
         known.cancel()
         self.service.know()
+
+    def doubt(self) -> None:
+        """Lets no request of a new connection pass before the layouts are read again: this process has stood still."""
+        self.service.doubt()
+        self._tasks.start(self._learn_again(), name="read again what is managed")
+
+    async def _learn_again(self) -> None:
+        try:
+            async with asyncio.timeout(_LEARN_SECONDS):
+                while not await self._are_layouts_read():  # noqa: ASYNC110 - each look asks a broker
+                    await asyncio.sleep(_LOOK_SECONDS)
+        except TimeoutError:
+            log.warning("layouts_not_read_again", seconds=_LEARN_SECONDS)
+        finally:
+            self.service.know()
+
+    async def _are_layouts_read(self) -> bool:
+        try:
+            await self._layouts.read_to_end()
+        except UpstreamUnavailable:
+            return False
+        return True
 
     async def close(self, *, in_order: bool = True) -> None:
         """Ends.

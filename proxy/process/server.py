@@ -6,6 +6,7 @@ import asyncio
 import time
 from datetime import UTC, datetime
 from enum import Enum
+from math import inf
 from typing import Any, Final
 
 import structlog
@@ -82,7 +83,15 @@ class Proxy:
         recorded = OnlyRecorded(journal, config.decisions.oauth_claim) if journal.is_on else None
         service = self.managed.service if self.managed is not None else recorded
         self._relays = Relays(
-            config, metrics.tally, self._topology, advertised(config), service, journal=journal, turns=turns
+            config,
+            metrics.tally,
+            self._topology,
+            advertised(config),
+            service,
+            journal=journal,
+            turns=turns,
+            lease_seconds=inf if self.managed is None else self.managed.lease_seconds,
+            on_woken=lambda: None if self.managed is None else self.managed.doubt(),
         )
         if self.managed is not None:
             self.managed.keeper.passed = self._relays

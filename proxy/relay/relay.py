@@ -50,6 +50,7 @@ from kordon.proxy.core.events import (
     UpstreamEnded,
 )
 from kordon.proxy.core.waiting import Waiting
+from kordon.proxy.runtime.clock import clock
 from kordon.proxy.runtime.tls import certified, explain
 
 if TYPE_CHECKING:
@@ -188,6 +189,8 @@ class _Downstream(_End):
 
     def buffer_updated(self, nbytes: int) -> None:
         relay = self.relay
+        if clock() > relay.relays.asleep_after and not relay.relays.look_awake():
+            return
         core, tally = relay.core, relay.tally
         tally.received_downstream_bytes += nbytes
         chunk = self._buffer.view[: len(self._unread) + nbytes]
@@ -238,6 +241,8 @@ class _Upstream(_End):
 
     def buffer_updated(self, nbytes: int) -> None:
         relay = self.relay
+        if clock() > relay.relays.asleep_after and not relay.relays.look_awake():
+            return
         core, tally = relay.core, relay.tally
         tally.received_upstream_bytes += nbytes
         chunk = self._buffer.view[: len(self._unread) + nbytes]

@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from math import inf
 from time import monotonic
 from typing import Final
 
@@ -25,6 +26,7 @@ from kordon.proxy.decisions.runs import Client
 from kordon.proxy.kafka.topology import Topology
 from kordon.proxy.relay.relay import ReadBuffer, Relay
 from kordon.proxy.runtime import log_limits
+from kordon.proxy.runtime.clock import clock
 from kordon.proxy.runtime.tasks import Tasks
 from kordon.proxy.runtime.turns import Turns
 
@@ -55,6 +57,8 @@ class Relays:
         service: Decides on what concerns managed topics, and answers it.
         journal: Of the worker's decisions.
         turns: Of the worker; None: nobody shares them.
+        lease_seconds: For how long this process may stand still before others go on without it.
+        on_woken: Is called when it has stood still for longer.
     """
 
     def __init__(
@@ -67,6 +71,8 @@ class Relays:
         *,
         journal: Journal | None = None,
         turns: Turns | None = None,
+        lease_seconds: float = inf,
+        on_woken: Callable[[], None] = lambda: None,
     ) -> None:
         self.config = config
         self.tally = tally
@@ -88,6 +94,10 @@ class Relays:
         self._empty = asyncio.Event()
         self._empty.set()
         self._by_client: Counter[str] = Counter()
+        self._lease_seconds = lease_seconds
+        self._on_woken = on_woken
+        self.asleep_after = clock() + lease_seconds
+        """When nothing has run here for a whole lease, by `clock`, unless somebody looks before."""
 
     def __len__(self) -> int:
         return len(self._live)
@@ -190,6 +200,7 @@ class Relays:
         """Looks after timeouts, memory, gauges and suppressed log lines for ever."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
+            self.look_awake()
             now = monotonic()
             for relay in list(self._live):
                 relay.tick(now)
@@ -198,6 +209,23 @@ class Relays:
             self.tally.in_flight = sum(relay.core.in_flight for relay in self._live)
             self.tally.held_bytes = self._held_bytes
             log_limits.limits.tell()
+
+    def look_awake(self) -> bool:
+        """Whether this process has run all the while; if not, all connections end (LIVE-LEASE).
+
+        Others do not wait for longer than a lease for one that is stopped or starved. What its clients sent before,
+        and what brokers have answered, may concern a topic that has come to be managed meanwhile.
+        """
+        now = clock()
+        slept, self.asleep_after = now - self.asleep_after + self._lease_seconds, now + self._lease_seconds
+        if slept <= self._lease_seconds:
+            return True
+        log.warning("woke_up", seconds=round(slept, 1))
+        self._on_woken()
+        for relay in list(self._live):
+            relay.close(CloseCause.SLEPT, f"Kordon has not run for {slept:.1f} s")
+            relay.abort()
+        return False
 
     def note_held(self, relay: Relay, held: int) -> None:
         """Counts what a connection holds now."""

@@ -2,10 +2,22 @@
 
 import pytest
 
+from kordon.codecs import apis
 from kordon.testing import short_leases
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import CHANGE_SECONDS, Sender, create_managed, resize
+from kordon.testing.managed_clients import (
+    CHANGE_SECONDS,
+    Sender,
+    create_managed,
+    create_ordinary,
+    manage,
+    read_to_ends,
+    resize,
+)
+from kordon.testing.managed_writes import a_batch
+from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.waiting import wait_until
 
 
 def leader_first(proxies: list[ProxyProcess]) -> list[ProxyProcess]:
@@ -38,6 +50,31 @@ def test_a_killed_proxy_loses_nothing_and_stops_no_growth(unled_cluster: Cluster
         shrink.result(CHANGE_SECONDS)
         sender.finish()
         sender.assert_read_by(staying[0].bootstrap)
+
+
+def test_a_proxy_that_sleeps_through_a_takeover_passes_nothing_of_old(unled_cluster: Cluster) -> None:
+    """A write has come to it that was for an ordinary topic: it is not written, and its client hears no success."""
+    bootstrap, topic = unled_cluster.bootstrap("PLAINTEXT"), "slept-through"
+    part = {"index": 0, "records": a_batch("late")}
+    written = {"topic_data": [{"name": topic, "partition_data": [part]}], "acks": -1, "timeout_ms": 10_000}
+    with (
+        ProxyProcess.start(bootstrap, program=short_leases.PROGRAM) as first,
+        ProxyProcess.start(bootstrap, program=short_leases.PROGRAM) as second,
+        PlainConnection(second.bootstrap) as seeks,
+    ):
+        admin = create_ordinary(first.bootstrap, topic)
+        (node,) = seeks.ask(apis.METADATA, 9, {"topics": []}).brokers
+        wait_until("others wait for it", lambda: second.metric("kordon_managed_serving") == 1)
+        with PlainConnection(f"{node.host}:{node.port}") as client:
+            assert client.ask(apis.METADATA, 9, {"topics": []}).brokers
+            with second.asleep():
+                client.tell(apis.PRODUCE, 9, written)
+                manage(admin, topic, "quiesced").result(CHANGE_SECONDS)
+                resize(admin, topic, 6).result(CHANGE_SECONDS)
+            with pytest.raises((EOFError, ConnectionResetError)):
+                client.ask(apis.METADATA, 9, {"topics": []})
+        wait_until("it serves again", lambda: second.metric("kordon_managed_serving") == 1)
+        assert read_to_ends({"bootstrap.servers": second.bootstrap}, topic) == []
 
 
 def test_a_proxy_that_sleeps_through_a_fence_acknowledges_nothing_of_old(unled_cluster: Cluster) -> None:

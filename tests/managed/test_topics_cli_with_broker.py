@@ -76,10 +76,10 @@ def test_a_topic_is_managed_grown_shrunk_and_explained(proxy: ProxyProcess) -> N
 
     wait_until("all workers know of it, and hold nothing", served)
     assert explained(proxy, "cli-orders")["undeleted_partition_count"] == 4
+    wait_until("both workers are members", lambda: "2 workers" in run("list", "--admin", proxy.admin).stdout)
     listed = run("list", "--admin", proxy.admin).stdout
     rows = [line.split() for line in listed.splitlines()]
     assert ["cli-orders", "3", "4", "12", "2"] in [row[:5] for row in rows]
-    assert "2 workers" in listed
     assert "retired" in run("describe", "cli-orders", "--admin", proxy.admin).stdout
 
 

@@ -61,6 +61,7 @@ STARTED = {
     "lift": "a failure ends the controller's role",
     "_renew": "the broker ends the connection, and another log-in follows",
     "_learn": "whoever reads waits no longer than it wants to",
+    "_learn_again": "however it ends, requests pass",
     "_ask": "the next request asks again",
     "_mend": "the request it is for is answered without",
     "_out_of_range": "the request it is for is answered without",

@@ -1,0 +1,66 @@
+"""A process that does not run for a whole lease: others have gone on without it, so its clients begin anew."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kordon.proxy.core.addresses import Advertised
+from kordon.proxy.core.causes import CloseCause
+from kordon.proxy.core.tally import Tally
+from kordon.proxy.relay import relays as relays_of_a_worker
+from kordon.proxy.relay.relays import Relays
+
+LEASE_SECONDS = 20.0
+
+
+class Worker:
+    """The connections of a worker, without sockets, whose clock is set by hand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr(relays_of_a_worker, "clock", lambda: self.now)
+        nothing: Any = SimpleNamespace(limits=SimpleNamespace(connections=10, connections_per_address=0))
+        self.ended: list[str] = []
+        self.relays = Relays(
+            nothing,
+            Tally(),
+            nothing,
+            Advertised(host="proxy", base_port=1),
+            lease_seconds=LEASE_SECONDS,
+            on_woken=lambda: self.ended.append("doubted"),
+        )
+        self.relays.admit(self._relay())
+
+    def _relay(self) -> Any:
+        return _Relay(
+            client="a", listener=SimpleNamespace(role="bootstrap"), close=self._end, abort=lambda: self._end(None)
+        )
+
+    def _end(self, cause: CloseCause | None, _: str = "") -> None:
+        self.ended.append("aborted" if cause is None else cause.value)
+
+
+class _Relay(SimpleNamespace):
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+async def test_who_has_slept_for_longer_than_a_lease_ends_all_connections_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """First new ones are made to wait; the next look finds the process awake (LIVE-LEASE)."""
+    worker = Worker(monkeypatch)
+    worker.now += LEASE_SECONDS + 0.1
+    assert worker.now > worker.relays.asleep_after
+    assert not worker.relays.look_awake()
+    assert worker.ended == ["doubted", "slept", "aborted"]
+    assert worker.relays.look_awake()
+    assert worker.ended == ["doubted", "slept", "aborted"]
+
+
+async def test_who_looks_within_a_lease_is_awake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often that is."""
+    worker = Worker(monkeypatch)
+    for _ in range(5):
+        worker.now += LEASE_SECONDS
+        assert worker.relays.look_awake()
+        assert worker.relays.asleep_after == worker.now + LEASE_SECONDS
+    assert worker.ended == []
