@@ -96,7 +96,8 @@ class Relays:
         self._by_client: Counter[str] = Counter()
         self._lease_seconds = lease_seconds
         self._on_woken = on_woken
-        self.asleep_after = clock() + lease_seconds
+        self._looked = clock()
+        self.asleep_after = self._looked + lease_seconds
         """When nothing has run here for a whole lease, by `clock`, unless somebody looks before."""
 
     def __len__(self) -> int:
@@ -217,7 +218,7 @@ class Relays:
         and what brokers have answered, may concern a topic that has come to be managed meanwhile.
         """
         now = clock()
-        slept, self.asleep_after = now - self.asleep_after + self._lease_seconds, now + self._lease_seconds
+        slept, self._looked, self.asleep_after = now - self._looked, now, now + self._lease_seconds
         if slept <= self._lease_seconds:
             return True
         log.warning("woke_up", seconds=round(slept, 1))

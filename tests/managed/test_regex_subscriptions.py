@@ -171,6 +171,7 @@ def test_an_expression_that_takes_long_is_refused_with_the_reason() -> None:
     assert time.thread_time() - began < 1
 
 
+@pytest.mark.usefixtures("collector_at_rest")
 def test_many_expressions_wait_for_each_other() -> None:
     """However many a client sends at once; who is told to come again does so."""
     member = Member()

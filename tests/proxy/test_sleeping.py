@@ -1,5 +1,6 @@
 """A process that does not run for a whole lease: others have gone on without it, so its clients begin anew."""
 
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,7 @@ LEASE_SECONDS = 20.0
 class Worker:
     """The connections of a worker, without sockets, whose clock is set by hand."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, lease_seconds: float = LEASE_SECONDS) -> None:
         self.now = 100.0
         monkeypatch.setattr(relays_of_a_worker, "clock", lambda: self.now)
         nothing: Any = SimpleNamespace(limits=SimpleNamespace(connections=10, connections_per_address=0))
@@ -27,7 +28,7 @@ class Worker:
             Tally(),
             nothing,
             Advertised(host="proxy", base_port=1),
-            lease_seconds=LEASE_SECONDS,
+            lease_seconds=lease_seconds,
             on_woken=lambda: self.ended.append("doubted"),
         )
         self.relays.admit(self._relay())
@@ -54,6 +55,16 @@ async def test_who_has_slept_for_longer_than_a_lease_ends_all_connections_once(m
     assert worker.ended == ["doubted", "slept", "aborted"]
     assert worker.relays.look_awake()
     assert worker.ended == ["doubted", "slept", "aborted"]
+
+
+async def test_who_has_no_lease_never_ends_connections_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing can be managed, nobody goes on without this process."""
+    worker = Worker(monkeypatch, lease_seconds=inf)
+    for _ in range(2):
+        worker.now += 1_000_000
+        assert worker.now < worker.relays.asleep_after
+        assert worker.relays.look_awake()
+    assert worker.ended == []
 
 
 async def test_who_looks_within_a_lease_is_awake(monkeypatch: pytest.MonkeyPatch) -> None:
