@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -68,7 +69,8 @@ class Forks:
                 return Claims(self._between / "claims", self._lane_of).run(session)
             processes.append(process)
         manager.unregister(name="terminalreporter")
-        codes = [code for code in map(_ended, processes) if code != _NOTHING_TO_RUN]
+        ends = (outlasted(partial(_exit_code, process)) for process in processes)
+        codes = [code for code in ends if code != _NOTHING_TO_RUN]
         self._code = next((code for code in codes if code), 0) if codes else _NOTHING_TO_RUN
         for name in [*self._processes][1:]:
             with self._words(name).open("rb") as words:
@@ -107,10 +109,14 @@ class Forks:
         return self._between / f"{name}.words"
 
 
-def _ended(process: int) -> int:
-    """Waits for the end, of Ctrl-C too, which reaches all processes, and they clean up; returns the exit code."""
+def _exit_code(process: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def outlasted(wait: Callable[[], int]) -> int:
+    """Waits for a process that outlasts Ctrl-C, which reaches all of them, to clean up; returns its exit code."""
     while True:
         try:
-            return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+            return wait()
         except KeyboardInterrupt:
             continue

@@ -28,7 +28,7 @@ from typing import Final
 
 import pytest
 
-from kordon.testing.forks import Forks
+from kordon.testing.forks import Forks, outlasted
 from kordon.testing.java_process import DIES_WITH_PARENT
 from kordon.testing.seconds import record
 
@@ -148,18 +148,9 @@ def _run(arguments: Sequence[str]) -> int:
         command = [*DIES_WITH_PARENT, sys.executable, "-m", "pytest", *options, *arguments]
         # Hundreds of programs are started: half of what one costs is compiling its modules where that is not kept.
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-        code = _ended(subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment))
+        code = outlasted(subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment).wait)
         print(f"\n{record(sorted(Path(folder).glob('*.seconds')))}", flush=True)
     return code
-
-
-def _ended(process: subprocess.Popen[bytes]) -> int:
-    """Waits for the end, of Ctrl-C too: that reaches all processes, which clean up behind them."""
-    while True:
-        try:
-            return process.wait()
-        except KeyboardInterrupt:
-            continue
 
 
 if __name__ == "__main__":

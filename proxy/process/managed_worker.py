@@ -17,7 +17,6 @@ from kordon.proxy.access.wrong_rights import Access, principal_of
 from kordon.proxy.config.config import Config
 from kordon.proxy.controller.hidden_writes import HiddenWrites
 from kordon.proxy.controller.janitor import Tools
-from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.core.tally import Tally
 from kordon.proxy.decisions.journal import Journal, NoJournal
 from kordon.proxy.handlers import acls, dialect, groups, physical
@@ -346,19 +345,11 @@ class ManagedWorker:
     async def _learn_again(self) -> None:
         try:
             async with asyncio.timeout(_LEARN_SECONDS):
-                while not await self._are_layouts_read():  # noqa: ASYNC110 - each look asks a broker
-                    await asyncio.sleep(_LOOK_SECONDS)
+                await self.keeper.know()
         except TimeoutError:
             log.warning("layouts_not_read_again", seconds=_LEARN_SECONDS)
         finally:
             self.service.know()
-
-    async def _are_layouts_read(self) -> bool:
-        try:
-            await self._layouts.read_to_end()
-        except UpstreamUnavailable:
-            return False
-        return True
 
     async def close(self, *, in_order: bool = True) -> None:
         """Ends.

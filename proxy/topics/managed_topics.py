@@ -310,17 +310,11 @@ class ManagedTopics:
 
     def add(self, topic: ManagedTopic) -> None:
         """Takes a topic in."""
-        self.remove(topic.name)
-        topic.unserved = self._unserved.get(topic.name)
-        self._by_name[topic.name] = topic
-        self._know_ids(topic)
+        self._take_in(topic, self._by_name)
 
     def begin(self, topic: ManagedTopic) -> None:
         """Takes in a topic that is coming."""
-        self.remove(topic.name)
-        topic.unserved = self._unserved.get(topic.name)
-        self._coming[topic.name] = topic
-        self._know_ids(topic)
+        self._take_in(topic, self._coming)
 
     def remove(self, name: str) -> None:
         """Lets a topic go, or one that was coming; nothing of it is written or shown from here on."""
@@ -330,5 +324,8 @@ class ManagedTopics:
             self._by_id.pop(topic.face_id, None)
             self._by_id.pop(topic.layout.topic_id, None)
 
-    def _know_ids(self, topic: ManagedTopic) -> None:
+    def _take_in(self, topic: ManagedTopic, named: dict[str, ManagedTopic]) -> None:
+        self.remove(topic.name)
+        topic.unserved = self._unserved.get(topic.name)
+        named[topic.name] = topic
         self._by_id[topic.face_id] = self._by_id[topic.layout.topic_id] = topic
